@@ -1,0 +1,48 @@
+# Every target sets up what it needs first, so any of them can be the first command after a clone.
+
+PYTHON ?= python3
+# A uv on PATH that really runs (a version manager may leave a shim that does not), or else our own in .tools/.
+UV ?= $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
+UV := $(UV)
+OWN_UV := $(filter .tools/bin/uv,$(UV))
+RUN := $(UV) run --locked
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: | $(OWN_UV) ## install everything into .venv, exactly as uv.lock says
+	$(UV) sync --locked
+	@echo "Ready. Try: $(or $(OWN_UV),uv) run subak --help"
+
+demo: | $(OWN_UV) ## show Subak at work on a small made-up cluster
+	$(RUN) subak demo
+
+test: | $(OWN_UV) ## run the tests
+	$(RUN) pytest
+
+check: | $(OWN_UV) ## lint, format, types, import layers
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy
+	$(RUN) lint-imports --no-logo
+
+bench: | $(OWN_UV) ## measure decisions per second
+	$(RUN) python -m bench
+
+clean: ## remove everything that the other targets made
+	rm -rf .venv .tools build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# In a venv of its own, because pip refuses to install into a Python that the distribution manages.
+.tools/bin/uv:
+	@echo "No working uv on PATH: installing one into .tools/"
+	@$(PYTHON) -m venv .tools || { \
+	  rm -rf .tools; \
+	  echo "error: '$(PYTHON) -m venv' failed. Install Python 3 with its venv module"; \
+	  echo "       (Debian and Ubuntu: apt install python3-venv), or put uv on PATH, then try again."; \
+	  exit 1; } >&2
+	@.tools/bin/python -m pip install --quiet --disable-pip-version-check uv || { \
+	  echo "error: pip could not install uv into .tools/ (its message is above)."; exit 1; } >&2

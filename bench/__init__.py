@@ -1,0 +1,1 @@
+"""One script per published number; each prints a table."""

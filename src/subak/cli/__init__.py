@@ -1,0 +1,47 @@
+"""The command line: one file a command.  Exit codes: 0 all well, 1 something waits, 2 bad input."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from subak import __version__
+
+COMMANDS = {
+    "place": "Decide where pods go, on files.",
+    "explain": "Say why pods fit where they fit, on files.",
+}
+
+
+class _Lazy(click.Group):
+    """Imports a command's module when it is used, so that `--help` is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"subak.cli.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="subak")
+def cli() -> None:
+    """Subak shares GPUs of many vendors among many tasks.
+
+    Pods keep the YAML they have: HAMi, Volcano and Koordinator requests are understood side by side and drawn from one
+    ledger of the same cards.
+    """
+
+
+def main(**options: Any) -> None:
+    """Entry point of `subak` and `kubectl-subak`."""
+    cli(**options)

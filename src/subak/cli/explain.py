@@ -1,0 +1,82 @@
+"""`subak explain`: what every node says to a pod."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from subak.cli.cluster import Cluster
+from subak.cli.options import cluster_option, config_option, files_option, interpreter, output_option
+from subak.cli.queue import Outcome, admitted, pods
+from subak.cli.report import as_data, complain, emit
+from subak.model import manifest
+from subak.policy import explain as policy
+
+
+@click.command()
+@files_option
+@cluster_option
+@config_option
+@output_option
+def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str | None, output: str) -> None:
+    """Say for each pod which nodes fit and what keeps it off the others, with numbers.
+
+    Each pod is looked at alone, against the pods that already run; nothing is placed.
+
+    \b
+    Example:
+      subak explain -f pod.yaml --cluster nodes.yaml
+
+    \b
+    Exit codes:
+      0  every pod fits somewhere
+      1  some pod fits nowhere
+      2  bad input
+    """
+    world = Cluster.from_files(interpreter(device_config), cluster)
+    outcome = Outcome()
+    answers = [
+        (pod, policy.explain(world.snapshot, world.interpreter.request(complete)))
+        for pod in pods(files, outcome)
+        if (complete := admitted(world, pod, outcome)) is not None
+    ]
+    errors = world.errors + outcome.errors
+    complain(errors, world.warnings, outcome.notes)
+    if output in ("json", "yaml"):
+        emit({"explained": [_data(*answer) for answer in answers], "rejected": as_data(outcome)["rejected"]}, output)
+    else:
+        for pod, answer in answers:
+            _show(pod, answer, wide=output == "wide")
+        complain(f"pod {each.namespace}/{each.name}: {each.message} ({each.field})" for each in outcome.rejected)
+    if errors or outcome.rejected:
+        sys.exit(2)
+    sys.exit(0 if all(answer.fitting for _, answer in answers) else 1)
+
+
+def _data(pod: manifest.Pod, answer: policy.Explanation) -> dict[str, Any]:
+    return {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "message": str(answer),
+        "fitting": list(answer.fitting),
+        "groups": [
+            {"reason": str(group.reason), "detail": group.detail, "nodes": list(group.nodes)} for group in answer.groups
+        ],
+    }
+
+
+def _show(pod: manifest.Pod, answer: policy.Explanation, wide: bool) -> None:
+    click.echo(f"{pod.key}: {len(answer.fitting):,} of {answer.nodes:,} nodes fit")
+    if answer.fitting:
+        click.echo(f"  fits: {_few(answer.fitting, wide)}")
+    for group in answer.groups:
+        click.echo(f"  {group}")
+        click.echo(f"    {_few(group.nodes, wide)}")
+
+
+def _few(names: tuple[str, ...], wide: bool) -> str:
+    shown = names if wide else names[:5]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest:,} more (-o wide shows all)" if rest else "")

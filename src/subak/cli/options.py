@@ -1,0 +1,52 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from subak.cli.files import FileError, documents_of_config
+from subak.dialects.config import Config
+from subak.dialects.interpreter import Interpreter
+
+files_option = click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Pods, as YAML or JSON; several documents and several -f are fine, '-' is standard input.",
+)
+cluster_option = click.option(
+    "--cluster",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="The cluster: Nodes, Koordinator Devices, ResourceQuotas, and Pods that already run (they count).",
+)
+config_option = click.option(
+    "--device-config",
+    metavar="FILE",
+    help="HAMi's device-config.yaml, if resource names or defaults were changed.",
+)
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "wide", "json", "yaml"]),
+    default="text",
+    show_default=True,
+    help="How to print; json is a stable interface.",
+)
+
+
+def interpreter(device_config: str | None) -> Interpreter:
+    """All dialects, under the given configuration.  Ends the program if it cannot be read."""
+    if device_config is None:
+        return Interpreter()
+    try:
+        return Interpreter(Config.of(documents_of_config(device_config)))
+    except (FileError, ValueError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)

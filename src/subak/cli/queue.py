@@ -1,0 +1,127 @@
+"""The pods of `-f` files, placed in the order in which they stand there, on one ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from subak.cli.cluster import Cluster
+from subak.cli.files import FileError, decode, documents, named
+from subak.dialects import Injection
+from subak.model import manifest
+from subak.model.placement import Placement
+from subak.model.reason import Reason, Refusal
+from subak.model.request import Request
+from subak.policy.explain import explain
+from subak.policy.place import place
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pod that has its place."""
+
+    pod: manifest.Pod
+    request: Request
+    placement: Placement
+    annotations: dict[str, str]
+    injections: list[Injection]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A pod that waits, and why."""
+
+    pod: manifest.Pod
+    message: str
+    reasons: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A pod that cannot mean anything."""
+
+    namespace: str
+    name: str
+    field: str
+    value: str
+    message: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of all pods."""
+
+    placed: list[Placed] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 all placed, 1 some wait, 2 bad input."""
+        if self.rejected or self.errors:
+            return 2
+        return 1 if self.pending else 0
+
+
+def pods(paths: Iterable[str], outcome: Outcome) -> Iterable[manifest.Pod]:
+    """The pods in the files; what is no pod or cannot be one goes to the outcome."""
+    for path in paths:
+        for document in documents(path):
+            if isinstance(document, FileError):
+                outcome.errors.append(str(document))
+            elif document.kind != "Pod":
+                outcome.notes.append(f"{document.place}: {document.kind} skipped: only Pods are placed")
+            else:
+                try:
+                    yield decode(document, manifest.Pod)
+                except Refusal as refusal:
+                    outcome.rejected.append(Rejected(*named(document), refusal.field, refusal.value, refusal.message))
+
+
+def admitted(cluster: Cluster, pod: manifest.Pod, outcome: Outcome) -> manifest.Pod | None:
+    """The pod with its defaults filled in; None, and a rejection, if it cannot mean anything."""
+    try:
+        return cluster.interpreter.admit(pod)
+    except Refusal as refusal:
+        outcome.rejected.append(Rejected(pod.namespace, pod.name, refusal.field, refusal.value, refusal.message))
+        return None
+
+
+def place_all(cluster: Cluster, paths: Iterable[str], now_ns: int) -> Outcome:
+    """Place every pod of the files that can be placed."""
+    outcome = Outcome()
+    for number, pod in enumerate(pods(paths, outcome)):
+        complete = admitted(cluster, pod, outcome)
+        if complete is not None:
+            # A file may hold two pods of one name (the MetaX document does); here they are two pods.
+            key = pod.key if pod.key not in cluster.snapshot.bookings else f"{pod.key}#{number}"
+            _place(cluster, pod, complete, key, now_ns, outcome)
+    return outcome
+
+
+def _place(
+    cluster: Cluster, pod: manifest.Pod, complete: manifest.Pod, key: str, now_ns: int, outcome: Outcome
+) -> None:
+    request = cluster.interpreter.request(complete)
+    exceeded = cluster.quotas.refuse_claims(pod.namespace, request.claims)
+    placement = None if exceeded else place(cluster.snapshot, request)
+    if placement is None and not exceeded:
+        why = explain(cluster.snapshot, request)
+        outcome.pending.append(Pending(pod, str(why), {str(reason): count for reason, count in why.reasons.items()}))
+        return
+    if placement is not None:
+        exceeded = cluster.quotas.refuse(pod.namespace, placement)
+    if exceeded or placement is None:
+        reasons = {str(Reason.RESOURCE_QUOTA_NOT_FIT): len(cluster.snapshot)}
+        outcome.pending.append(Pending(pod, str(exceeded), reasons))
+        return
+    cluster.snapshot.assume(key, placement, request.needs.resources)
+    cluster.quotas.charge(pod.namespace, placement)
+    node = cluster.snapshot.node(placement.node)
+    assert node is not None
+    filled = {name: text for name, text in complete.annotations.items() if name not in pod.annotations}
+    written = cluster.interpreter.annotations(complete, placement, node, now_ns)
+    injections = cluster.interpreter.injections(complete, placement, node)
+    outcome.placed.append(Placed(pod, request, placement, {**filled, **written}, injections))

@@ -1,0 +1,181 @@
+"""Request languages: what users write becomes a `Request`; a `Placement` becomes what they and vendors' agents read.
+
+A dialect is one file with one class that follows the `Dialect` protocol below; that is all it takes to teach Subak a
+new vendor or a new way of asking.  `Interpreter` speaks all of them at once.  Dialects are pure: no clock, no I/O.
+
+    user's pod ── admit ──> filled-in pod ── ask ──> Ask (claims) ── [policy] ──> Placement
+    placement ── write ──> annotations of the pod ── read ──> the same placement, after a restart
+    placement ── inject ──> environment and mounts of each container
+    node, Device object ── sight ──> the cards they describe ── [stock] ──> one stock of cards
+    one stock ── capacity ──> what the node publishes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Protocol
+
+from subak.model import manifest
+from subak.model.node import Node
+from subak.model.placement import Grant, Placement
+from subak.model.request import BINPACK, Claim
+
+
+class Source(IntEnum):
+    """Where a description of a card comes from; the lower number is believed when two disagree."""
+
+    REGISTER = 0
+    DEVICE_OBJECT = 1
+    CAPACITY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A card as one source describes it.
+
+    `id` is None where the source knows only an index, `index` None where it knows only an order.  `facts` are fields
+    of `model.device.Device` that the source states.
+    """
+
+    family: str
+    index: int | None
+    id: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a dialect sees on a node.
+
+    `offered` says whether the node speaks the dialect at all.  `warnings` are sentences about what could not be read.
+    `only` names the model if the dialect speaks of no other: its cards stand beside those of other models.
+    """
+
+    offered: bool = False
+    source: Source = Source.CAPACITY
+    sightings: tuple[Sighting, ...] = ()
+    warnings: tuple[str, ...] = ()
+    tables: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    only: str = ""
+
+
+@dataclass(slots=True)
+class Patch:
+    """What admission fills into a pod: limits and variables by the container's position, and annotations.
+
+    `remove` names resources that go, from limits and requests alike.
+    """
+
+    limits: dict[int, dict[str, str]] = field(default_factory=dict)
+    remove: dict[int, list[str]] = field(default_factory=dict)
+    env: dict[int, dict[str, str]] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+
+    def set_limit(self, position: int, name: str, amount: int) -> None:
+        """Give a container this limit."""
+        self.limits.setdefault(position, {})[name] = str(amount)
+
+    def set_env(self, position: int, name: str, value: str) -> None:
+        """Give a container this variable."""
+        self.env.setdefault(position, {})[name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A dialect's part of a pod's request."""
+
+    claims: tuple[Claim, ...] = ()
+    node_policy: str = BINPACK
+    topology_aware: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or directory of the host that appears in the container."""
+
+    source: str
+    destination: str
+    read_only: bool = True
+
+
+@dataclass(slots=True)
+class Injection:
+    """What one container gets."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    mounts: list[Mount] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Protocols:
+    """What a vendor's agent on the node needs from us besides annotations.
+
+    `lock` is the node annotation that must name the pod while the agent allocates.  `handshake` is the node annotation
+    by which the agent shows that it lives.
+    """
+
+    lock: str = ""
+    handshake: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUnit:
+    """What a namespace quota on a resource counts: memory in units of so many MiB, or cores."""
+
+    dialect: str
+    memory: bool
+    factor: int = 1
+
+
+class Dialect(Protocol):
+    """One way of asking for cards."""
+
+    @property
+    def name(self) -> str:
+        """Unique name; also what `Node.offers` holds."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Vendors whose cards it asks for."""
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """Resource names that belong to it: the ledger accounts for them, not the node's plain totals."""
+
+    @property
+    def owned(self) -> frozenset[str]:
+        """Annotations that only the controller and the agents may write."""
+
+    @property
+    def protocols(self) -> Protocols:
+        """Lock and handshake of the vendor's agent."""
+
+    @property
+    def quota_units(self) -> Mapping[str, QuotaUnit]:
+        """Resources whose shares a ResourceQuota may limit."""
+
+    def speaks(self, pod: manifest.Pod) -> bool:
+        """Whether the pod asks in this dialect."""
+
+    def admit(self, pod: manifest.Pod) -> Patch:
+        """Defaults to fill in.  Raises Refusal if the pod cannot mean anything."""
+
+    def ask(self, pod: manifest.Pod) -> Ask:
+        """What an admitted pod asks for.  Raises Refusal as `admit` does."""
+
+    def sight(self, node: manifest.Node, device: manifest.Device | None) -> Sight:
+        """The cards that the node's objects describe.  Never raises: what cannot be read becomes a warning."""
+
+    def capacity(self, node: Node) -> dict[str, str]:
+        """The resources that a node with these cards publishes for this dialect."""
+
+    def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
+        """The annotations that record the placement."""
+
+    def read(self, pod: manifest.Pod, node: Node) -> tuple[Grant, ...]:
+        """What the annotations of a bound pod record; empty if nothing.  Raises ValueError if they are malformed."""
+
+    def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
+        """What the container at `position` gets for a grant that serves it."""

@@ -1,0 +1,80 @@
+"""Reading resource amounts from containers, with errors that name the field, the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from subak.model import manifest
+from subak.model.manifest import Amount, Amounts, Container
+from subak.model.quantity import Quantity, QuantityError
+from subak.model.reason import Refusal
+
+
+def whole(amounts: Mapping[str, Amount], name: str, field: str, unit: str = "") -> int | None:
+    """The non-negative whole number behind `name`, None when absent.  `unit` says in the error what is counted."""
+    text = amounts.get(name)
+    if text is None:
+        return None
+    path = f"{field}[{name}]"
+    counted = f" of {unit}" if unit else ""
+    try:
+        number = Quantity.parse(text).integer()
+    except QuantityError as error:
+        raise Refusal(path, text, f"{error}; {name} takes a whole number{counted}") from None
+    if number < 0:
+        raise Refusal(path, text, f"{name} must not be negative; give a whole number{counted}, 0 or more")
+    return number
+
+
+class Asked:
+    """The amounts of one container.  Limits are read first, then requests, as all dialects but MetaX sGPU do."""
+
+    def __init__(self, container: Container, field: str) -> None:
+        self.container = container
+        self.field = field
+
+    def __call__(self, name: str, unit: str = "") -> int | None:
+        """The amount behind `name`, None when absent."""
+        limits = self.container.limits
+        if name in limits:
+            return whole(limits, name, f"{self.field}.resources.limits", unit)
+        requests = (self.container.resources and self.container.resources.requests) or {}
+        return whole(requests, name, f"{self.field}.resources.requests", unit)
+
+    def has(self, name: str) -> bool:
+        """Whether `name` is mentioned at all."""
+        resources = self.container.resources
+        return resources is not None and (name in (resources.limits or ()) or name in (resources.requests or ()))
+
+    def path(self, name: str) -> str:
+        """The field that holds `name`, for an error message."""
+        kind = "limits" if name in self.container.limits else "requests"
+        return f"{self.field}.resources.{kind}[{name}]"
+
+    def text(self, name: str) -> Amount | None:
+        """The amount as the user wrote it."""
+        return self.container.limits.get(name, self.container.requests.get(name))
+
+
+def asked(pod: manifest.Pod) -> list[Asked]:
+    """One reader per container, in the order of `Pod.containers`."""
+    return [Asked(container, field) for container, field in zip(pod.containers, pod.fields, strict=True)]
+
+
+def mentions(pod: manifest.Pod, names: Iterable[str]) -> bool:
+    """Whether any container mentions one of the names."""
+    wanted = frozenset(names)
+    return any(name in wanted for name in pod.resource_names())
+
+
+def offers(amounts: Amounts, names: Iterable[str]) -> bool:
+    """Whether a node's allocatable has a positive amount of one of the names; unreadable amounts do not count."""
+    return any(published(amounts, name) > 0 for name in names)
+
+
+def published(amounts: Amounts, name: str) -> int:
+    """A node's amount of `name`, 0 when it is absent or cannot be read."""
+    try:
+        return manifest.amount(amounts, name)
+    except QuantityError:
+        return 0

@@ -1,0 +1,113 @@
+"""Names and defaults that administrators change: HAMi's `device-config.yaml`, read as it is.
+
+Sections and keys are HAMi's, so that an existing ConfigMap can be handed over.  Sections of vendors that Subak does not
+speak for are skipped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Section(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A vendor's part of the file."""
+
+
+class Nvidia(Section, frozen=True, kw_only=True):
+    """`nvidia:`."""
+
+    resource_count_name: str = "nvidia.com/gpu"
+    resource_memory_name: str = "nvidia.com/gpumem"
+    resource_memory_percentage_name: str = "nvidia.com/gpumem-percentage"
+    resource_core_name: str = "nvidia.com/gpucores"
+    resource_priority_name: str = "nvidia.com/priority"
+    default_memory: int = 0
+    default_cores: int = 0
+    default_gpu_num: int = msgspec.field(default=1, name="defaultGPUNum")
+    memory_factor: int = 1
+    device_split_count: int = 10
+    device_memory_scaling: float = 1
+    device_core_scaling: float = 1
+    gpu_core_policy: str = "default"
+    disable_core_limit: bool = False
+
+
+class Metax(Section, frozen=True, kw_only=True):
+    """`metax:`: whole cards under `resourceCountName`, shared ones under the others."""
+
+    resource_count_name: str = "metax-tech.com/gpu"
+    resource_v_count_name: str = "metax-tech.com/sgpu"
+    resource_v_memory_name: str = "metax-tech.com/vmemory"
+    resource_v_core_name: str = "metax-tech.com/vcore"
+    sgpu_topology_aware: bool = False
+
+
+class Mthreads(Section, frozen=True, kw_only=True):
+    """`mthreads:`; `memoryPerCard` (in units of 512 MiB) lists the sizes of cards other than the S4000's 96."""
+
+    resource_count_name: str = "mthreads.com/vgpu"
+    resource_memory_name: str = "mthreads.com/sgpu-memory"
+    resource_core_name: str = "mthreads.com/sgpu-core"
+    memory_per_card: tuple[int, ...] = (96,)
+
+
+class Iluvatar(Section, frozen=True, kw_only=True):
+    """`iluvatar:`, the names of the older generation."""
+
+    resource_count_name: str = "iluvatar.ai/vgpu"
+    resource_memory_name: str = "iluvatar.ai/vcuda-memory"
+    resource_core_name: str = "iluvatar.ai/vcuda-core"
+
+
+class IluvatarChip(Section, frozen=True, kw_only=True):
+    """An entry of `iluvatars:`, one per model."""
+
+    chip_name: str = ""
+    common_word: str
+    resource_count_name: str
+    resource_memory_name: str
+    resource_core_name: str
+
+
+def _chip(word: str) -> IluvatarChip:
+    return IluvatarChip(
+        chip_name=word,
+        common_word=word,
+        resource_count_name=f"iluvatar.ai/{word}-vgpu",
+        resource_memory_name=f"iluvatar.ai/{word}.vMem",
+        resource_core_name=f"iluvatar.ai/{word}.vCore",
+    )
+
+
+class Volcano(Section, frozen=True, kw_only=True):
+    """`volcano:`, a section of ours: the device plugin's `--gpu-memory-factor`."""
+
+    gpu_memory_factor: int = 1
+
+
+class Koordinator(Section, frozen=True, kw_only=True):
+    """`koordinator:`, a section of ours: DeviceShare's `scoringStrategy.type`."""
+
+    scoring_strategy: str = "LeastAllocated"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """All sections, with HAMi's defaults."""
+
+    nvidia: Nvidia = Nvidia()
+    metax: Metax = Metax()
+    mthreads: Mthreads = Mthreads()
+    iluvatar: Iluvatar = Iluvatar()
+    iluvatars: tuple[IluvatarChip, ...] = tuple(_chip(word) for word in ("MR-V100", "MR-V50", "BI-V150", "BI-V100"))
+    volcano: Volcano = Volcano()
+    koordinator: Koordinator = Koordinator()
+
+    @classmethod
+    def of(cls, content: Any) -> Config:
+        """The configuration in a parsed `device-config.yaml`.  Raises ValueError naming the key that is wrong."""
+        try:
+            return msgspec.convert(content or {}, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"device-config: {error}") from None

@@ -1,0 +1,330 @@
+"""What the dialects of the HAMi family share: device strings, register formats, policies, annotations.
+
+HAMi keeps its books in annotations.  A pod carries, per vendor, a *device string*: for each container (init containers
+first) its cards as `UUID,Type,MiB,Cores:`, then `;`.  A node carries a *register*: JSON, or the older colon form with
+one `UUID,count,MiB,cores,type,numa,health[,index,mode]:` per card.  Cores are percent, for Moore Threads 16ths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypedDict
+
+from subak.dialects.amounts import Asked
+from subak.model import manifest
+from subak.model.device import FULL_CORES, MIB
+from subak.model.manifest import Role
+from subak.model.node import Node
+from subak.model.placement import Grant, Placement, Share
+from subak.model.reason import Refusal
+from subak.model.request import (
+    BINPACK,
+    MUTEX,
+    NUMA,
+    SPREAD,
+    CardPolicy,
+    Claim,
+    Pick,
+    Selection,
+    Weights,
+)
+
+NODE_POLICY = "hami.io/node-scheduler-policy"
+CARD_POLICY = "hami.io/gpu-scheduler-policy"
+WEIGHTS = "hami.io/device-scoring-weights"
+CORDON = "hami.io/device-cordon"
+LOCK = "hami.io/mutex.lock"
+
+NODE, NODE_TIME = "hami.io/vgpu-node", "hami.io/vgpu-time"
+BIND_PHASE, BIND_TIME = "hami.io/bind-phase", "hami.io/bind-time"
+
+OWNED = frozenset({NODE, NODE_TIME, BIND_PHASE, BIND_TIME})
+"""Annotations of the family that users must not write."""
+
+TOPOLOGY_AWARE = "topology-aware"
+NODE_POLICIES = (BINPACK, SPREAD)
+CARD_POLICIES = (BINPACK, SPREAD, MUTEX, TOPOLOGY_AWARE, NUMA)
+
+MOST_MIB = 2**31 - 1
+"""Above this an amount in MiB is a mistake of unit: HAMi itself counts in 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One card in a device string."""
+
+    uuid: str
+    type: str
+    memory_mib: int
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """One card in a register of the colon form."""
+
+    id: str
+    slots: int
+    memory_mib: int
+    cores: int
+    type: str
+    numa: int
+    healthy: bool
+    index: int = 0
+    mode: str = "hami-core"
+
+
+def encode_devices(containers: Sequence[Sequence[Held]]) -> str:
+    """The device string; a container without cards is a bare `;`."""
+    return "".join(
+        "".join(f"{held.uuid},{held.type},{held.memory_mib},{held.cores}:" for held in cards) + ";"
+        for cards in containers
+    )
+
+
+def decode_devices(text: str) -> list[list[Held]]:
+    """The containers of a device string.
+
+    Running pods may carry older forms: `,,0,0:` for no card, or extra semicolons left by an agent.
+    """
+    containers = [[_held(piece) for piece in part.split(":") if "," in piece] for part in text.split(";")]
+    while containers and not containers[-1]:
+        containers.pop()
+    return [[held for held in cards if held.uuid] for cards in containers]
+
+
+def _held(piece: str) -> Held:
+    fields = piece.split(",")
+    if len(fields) < 4:
+        raise ValueError(f"{piece!r} in a device string has {len(fields)} fields: need UUID,Type,MiB,Cores")
+    try:
+        return Held(fields[0], fields[1], int(fields[2]), int(fields[3]))
+    except ValueError:
+        raise ValueError(f"{piece!r} in a device string: memory and cores must be whole numbers") from None
+
+
+def decode_register(text: str) -> list[Registered]:
+    """The cards of a register in colon form."""
+    if ":" not in text:
+        raise ValueError(f"{text!r} is no register: each card must end with ':'")
+    cards: list[Registered] = []
+    for piece in text.split(":"):
+        if not piece.strip():
+            continue
+        fields = piece.split(",")
+        if len(fields) not in (7, 9):
+            raise ValueError(f"{piece!r} in a register has {len(fields)} fields: need 7, or 9 with index and mode")
+        id, slots, mib, cores, type, numa, health = fields[:7]
+        try:
+            card = Registered(id, int(slots), int(mib), int(cores), type, int(numa), health.lower() == "true")
+            cards.append(replace(card, index=int(fields[7]), mode=fields[8]) if len(fields) == 9 else card)
+        except ValueError:
+            raise ValueError(f"{piece!r} in a register: count, MiB, cores, numa and index must be numbers") from None
+    return cards
+
+
+def words(text: str | None) -> tuple[str, ...]:
+    """The members of a comma list, without blanks and empty ones."""
+    return tuple(word for word in (part.strip() for part in (text or "").split(",")) if word)
+
+
+def selection(
+    annotations: Mapping[str, str],
+    *,
+    use_ids: str,
+    nouse_ids: str,
+    use_types: str = "",
+    nouse_types: str = "",
+    modes: str = "",
+    models: Iterable[str] = (),
+) -> Selection:
+    """The cards that a pod's annotations admit; the arguments are annotation keys."""
+    return Selection(
+        use_ids=frozenset(words(annotations.get(use_ids))),
+        nouse_ids=frozenset(words(annotations.get(nouse_ids))),
+        use_types=tuple(word.lower() for word in words(annotations.get(use_types))),
+        nouse_types=tuple(word.lower() for word in words(annotations.get(nouse_types))),
+        modes=annotations.get(modes, "").strip(),
+        models=frozenset(models),
+    )
+
+
+def node_policy(annotations: Mapping[str, str], default: str = BINPACK) -> str:
+    """The pod's choice between filling nodes and spreading over them."""
+    return annotations.get(NODE_POLICY, "").strip() or default
+
+
+def card_policy(
+    annotations: Mapping[str, str], default: tuple[str, ...] = (SPREAD,), numa_bind: bool = False
+) -> CardPolicy:
+    """The pod's policy for cards: a single word or a chain such as `binpack,numa`."""
+    chain = words(annotations.get(CARD_POLICY))
+    order = tuple(word for word in chain if word not in (MUTEX, TOPOLOGY_AWARE))
+    if not order and MUTEX in chain:
+        order = (MUTEX,)
+    return CardPolicy(
+        order=order or default,
+        pick=Pick.LINKS if TOPOLOGY_AWARE in chain else Pick.IN_ORDER,
+        mutex=MUTEX in chain,
+        numa_bind=numa_bind,
+        weights=weights(annotations.get(WEIGHTS)),
+    )
+
+
+def weights(text: str | None) -> Weights:
+    """`slot=1,core=1,memory=3`: exactly these three keys, whole numbers, not all zero."""
+    if text is None:
+        return Weights()
+    given: dict[str, int] = {}
+    for part in text.split(","):
+        key, _, value = part.strip().partition("=")
+        if key not in ("slot", "core", "memory") or key in given or not value.strip().isdecimal():
+            raise _bad_weights(text)
+        given[key] = int(value)
+    if len(given) != 3 or not any(given.values()):
+        raise _bad_weights(text)
+    return Weights(**given)
+
+
+def _bad_weights(text: str) -> Refusal:
+    return Refusal(
+        f"metadata.annotations[{WEIGHTS}]",
+        text,
+        f"{WEIGHTS} is {text!r}: give each of slot, core and memory once, as whole numbers, at least one above 0, "
+        "for example slot=1,core=1,memory=3",
+    )
+
+
+def check_policies(annotations: Mapping[str, str]) -> None:
+    """Refuse policies that nobody knows; HAMi would silently take another one."""
+    for key, known in ((NODE_POLICY, NODE_POLICIES), (CARD_POLICY, CARD_POLICIES)):
+        text = annotations.get(key)
+        chain = words(text) if key == CARD_POLICY else ((text or "").strip() or BINPACK,)
+        for word in chain:
+            if word not in known:
+                raise Refusal(f"metadata.annotations[{key}]", text, f"{word!r} is no policy: use {', '.join(known)}")
+    weights(annotations.get(WEIGHTS))
+
+
+def check_mib(units: int, factor: int, asked: Asked, name: str, unit: str) -> int:
+    """Bytes of `units` times `factor` MiB.  A figure beyond any card means that a byte suffix was used by mistake."""
+    if units * factor > MOST_MIB:
+        raise Refusal(
+            asked.path(name),
+            asked.text(name),
+            f"{name} counts {unit}, so {asked.text(name)} means {units * factor:,} MiB; give the plain number of units",
+        )
+    return units * factor * MIB
+
+
+class Amounts(TypedDict):
+    """What a container asks for of each card, as `claim` takes it."""
+
+    count: int
+    memory_bytes: int
+    percent: int
+    cores: int
+
+
+def claim(
+    dialect: str,
+    family: str,
+    position: int,
+    role: Role,
+    *,
+    count: int,
+    memory_bytes: int,
+    percent: int,
+    cores: int,
+    selection: Selection,
+    policy: CardPolicy,
+    clamp: bool = True,
+) -> Claim:
+    """A claim under HAMi's common rules: an amount of memory beats a percentage, cores end at one card's worth."""
+    return Claim(
+        dialect=dialect,
+        families=frozenset({family}),
+        containers=(position,),
+        role=role,
+        count=count,
+        memory_bytes=memory_bytes,
+        memory_percent=0 if memory_bytes else min(percent, 100),
+        cores=min(cores, FULL_CORES) if clamp else cores,
+        selection=selection,
+        policy=policy,
+    )
+
+
+def cards_by_container(pod: manifest.Pod, placement: Placement, dialect: str) -> list[list[Share]]:
+    """The shares of each container, in the order of the device string, empty ones included."""
+    shares: list[list[Share]] = [[] for _ in pod.containers]
+    for grant in placement.grants:
+        if grant.dialect == dialect:
+            for position in grant.containers:
+                shares[position] += grant.shares
+    return shares
+
+
+def write(pod: manifest.Pod, placement: Placement, now_ns: int, dialect: str, word: str, *keys: str) -> dict[str, str]:
+    """The annotations that the whole family writes; `keys` take the device string."""
+    text = encode_devices(
+        [
+            [Held(share.id, word, share.memory_bytes // MIB, share.cores) for share in shares]
+            for shares in cards_by_container(pod, placement, dialect)
+        ]
+    )
+    seconds = str(now_ns // 10**9)
+    return {
+        NODE: placement.node,
+        NODE_TIME: seconds,
+        BIND_PHASE: "allocating",
+        BIND_TIME: seconds,
+        **dict.fromkeys(keys, text),
+    }
+
+
+def read(pod: manifest.Pod, node: Node, dialect: str, key: str, asking: Sequence[int]) -> tuple[Grant, ...]:
+    """What the device string under `key` says; the cards' indices come from the node.
+
+    `asking` are the positions of the containers that ask for cards: HAMi 2.10 loses the places of the others on NVIDIA
+    nodes (its issue 2899), so that the string must be aligned again.
+    """
+    text = pod.annotations.get(key)
+    if not text:
+        return ()
+    held = {position: cards for position, cards in enumerate(decode_devices(text)) if cards}
+    if list(held) != list(asking) and len(held) == len(asking):
+        held = dict(zip(asking, held.values(), strict=True))
+    roles = pod.roles
+    if held and max(held) >= len(roles):
+        raise ValueError(f"{key} speaks of {max(held) + 1} containers, the pod has {len(roles)}")
+    return tuple(
+        Grant(dialect, (position,), roles[position], tuple(_share(each, node) for each in cards))
+        for position, cards in held.items()
+    )
+
+
+def _share(held: Held, node: Node) -> Share:
+    device = node.device(held.uuid)
+    return Share(held.uuid, -1 if device is None else device.index, held.memory_mib * MIB, held.cores)
+
+
+def handshake_healthy(value: str | None, allocatable: int, now: datetime) -> bool:
+    """Whether a vendor's agent counts as alive.
+
+    Only a `Requesting_<time>` that nobody answered for a minute, on a node whose count has gone to zero, means death.
+    """
+    if value is None or "Requesting" not in value or allocatable > 0:
+        return True
+    try:
+        asked = datetime.strptime(value.partition("_")[2], "%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return True
+    return (now - asked).total_seconds() <= 60
+
+
+def reason_text(counts: Mapping[Any, int], cards: int) -> str:
+    """HAMi's wording of why a node's cards do not fit: `2/8 CardInsufficientCore, 3/8 CardNotHealth`."""
+    return ", ".join(sorted(f"{count}/{cards} {reason}" for reason, count in counts.items()))

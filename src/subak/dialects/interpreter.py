@@ -1,0 +1,214 @@
+"""Speaks all dialects at once: the only thing that the rest of the house needs to know of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import msgspec
+
+from subak.dialects import Dialect, Injection, Patch, kubernetes
+from subak.dialects.config import Config
+from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
+from subak.dialects.koordinator import Koordinator, owns_whole_cards
+from subak.dialects.metax_gpu import MetaxGpu
+from subak.dialects.metax_sgpu import MetaxSgpu
+from subak.dialects.mthreads import Mthreads
+from subak.dialects.nvidia import Nvidia
+from subak.dialects.stock import one_stock
+from subak.dialects.volcano_share import VolcanoShare
+from subak.dialects.volcano_vgpu import VolcanoVgpu
+from subak.model import manifest
+from subak.model.node import Node
+from subak.model.placement import Placement
+from subak.model.quantity import Quantity, QuantityError
+from subak.model.reason import Refusal
+from subak.model.request import BINPACK, Request
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+def dialects(config: Config) -> tuple[Dialect, ...]:
+    """All dialects; of two that describe the same cards equally well, the first is believed."""
+    return (
+        Nvidia(config.nvidia),
+        *(IluvatarChip(chip) for chip in config.iluvatars),
+        IluvatarLegacy(config.iluvatar),
+        Mthreads(config.mthreads),
+        MetaxSgpu(config.metax),
+        MetaxGpu(config.metax),
+        VolcanoVgpu(config.volcano),
+        VolcanoShare(config.volcano),
+        Koordinator(config.koordinator),
+    )
+
+
+class Interpreter:
+    """All dialects under one configuration."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.dialects = dialects(config or Config())
+        self.by_name = {dialect.name: dialect for dialect in self.dialects}
+        self.resources = frozenset().union(*(dialect.resources for dialect in self.dialects))
+        self.quota_units = {name: unit for dialect in self.dialects for name, unit in dialect.quota_units.items()}
+        self.owned = frozenset().union(*(dialect.owned for dialect in self.dialects))
+
+    def speaking(self, pod: manifest.Pod) -> list[Dialect]:
+        """The dialects in which the pod asks."""
+        names = {dialect.name: dialect for dialect in self.dialects if dialect.speaks(pod)}
+        if Koordinator.name in names:
+            # Koordinator's users name the vendor's own resource beside Koordinator's, for the kubelet's sake only.
+            names.pop(MetaxSgpu.name, None)
+            if owns_whole_cards(pod):
+                names.pop(Nvidia.name, None)
+        return list(names.values())
+
+    def admit(self, pod: manifest.Pod) -> manifest.Pod:
+        """The pod with all defaults filled in.  Raises Refusal if it cannot mean anything."""
+        self._check(pod)
+        speaking = self.speaking(pod)
+        _check_contradictions(pod, speaking)
+        for dialect in speaking:
+            pod = apply(pod, dialect.admit(pod))
+        self.request(pod)
+        return pod
+
+    def _check(self, pod: manifest.Pod) -> None:
+        if not pod.name:
+            raise Refusal("metadata.name", "", "the pod has no name: give metadata.name or metadata.generateName")
+        if not _NAME.fullmatch(pod.name.rstrip("-") if not pod.metadata.name else pod.name):
+            raise Refusal(
+                "metadata.name", pod.name, f"{pod.name!r} is no valid name: use lower-case letters, digits, '-' and '.'"
+            )
+        if not pod.spec.containers:
+            raise Refusal("spec.containers", "", "the pod has no containers")
+        if pod.spec.node_name:
+            raise Refusal("spec.nodeName", pod.spec.node_name, "the pod has a node already: leave spec.nodeName empty")
+        for key in sorted(self.owned & pod.annotations.keys()):
+            raise Refusal(
+                f"metadata.annotations[{key}]",
+                pod.annotations[key],
+                f"{key} records an allocation, which only the scheduler may write: remove it from the pod",
+            )
+        for container, field in zip(pod.containers, pod.fields, strict=True):
+            self._check_resources(container, field)
+
+    def _check_resources(self, container: manifest.Container, field: str) -> None:
+        """Kubernetes demands equal requests and limits of extended resources."""
+        resources = container.resources
+        if resources is None or not resources.limits or not resources.requests:
+            return
+        for name in sorted(self.resources & resources.limits.keys() & resources.requests.keys()):
+            limit, request = resources.limits[name], resources.requests[name]
+            try:
+                equal = Quantity.parse(limit) == Quantity.parse(request)
+            except QuantityError:
+                continue  # the dialect says better what is wrong with it
+            if not equal:
+                raise Refusal(
+                    f"{field}.resources.requests[{name}]",
+                    request,
+                    f"{name} requests {request} but its limit is {limit}: they must be equal",
+                )
+
+    def request(self, pod: manifest.Pod) -> Request:
+        """What an admitted pod asks for; a pod without cards asks for a node only."""
+        asks = [dialect.ask(pod) for dialect in self.speaking(pod)]
+        return Request(
+            claims=tuple(claim for ask in asks for claim in ask.claims),
+            needs=kubernetes.needs(pod, self.resources),
+            node_policy=asks[0].node_policy if asks else BINPACK,
+            topology_aware=any(ask.topology_aware for ask in asks),
+        )
+
+    def node(self, node: manifest.Node, device: manifest.Device | None = None) -> tuple[Node, list[str]]:
+        """The node with its one stock of cards, and what could not be read or is contradictory.  Never raises."""
+        sights = {dialect.name: dialect.sight(node, device) for dialect in self.dialects}
+        devices, contradictions = one_stock(node.name, sights.values())
+        allocatable, unreadable = kubernetes.allocatable(node, self.resources)
+        digest = Node(
+            name=node.name,
+            devices=devices,
+            offers=frozenset(name for name, sight in sights.items() if sight.offered),
+            allocatable=allocatable,
+            labels=node.labels,
+            taints=tuple(node.spec.taints or ()),
+            ready=kubernetes.ready(node),
+            unschedulable=node.spec.unschedulable,
+            tables={name: table for sight in sights.values() for name, table in sight.tables.items()},
+        )
+        warnings = [warning for sight in sights.values() for warning in sight.warnings]
+        return digest, warnings + contradictions + unreadable
+
+    def annotations(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
+        """All annotations that record the placement."""
+        written: dict[str, str] = {}
+        for name in dict.fromkeys(grant.dialect for grant in placement.grants):
+            written |= self.by_name[name].write(pod, placement, node, now_ns)
+        return written
+
+    def placement(self, pod: manifest.Pod, node: Node) -> Placement:
+        """What a bound pod holds, by its annotations.  Raises ValueError if they are malformed."""
+        grants = [grant for dialect in self.dialects for grant in dialect.read(pod, node)]
+        return Placement(node.name, tuple(grants))
+
+    def injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
+        """What each container gets, in the order of `Pod.containers`."""
+        result = [Injection() for _ in pod.containers]
+        for grant in placement.grants:
+            for position in grant.containers:
+                part = self.by_name[grant.dialect].inject(pod, grant, position, node)
+                result[position].env |= part.env
+                result[position].mounts += part.mounts
+        return result
+
+
+def apply(pod: manifest.Pod, patch: Patch) -> manifest.Pod:
+    """The pod with the patch filled in."""
+    containers = [_patched(each, patch, position) for position, each in enumerate(pod.containers)]
+    early = len(pod.spec.init_containers or ())
+    spec = msgspec.structs.replace(pod.spec, init_containers=containers[:early] or None, containers=containers[early:])
+    metadata = msgspec.structs.replace(pod.metadata, annotations={**pod.annotations, **patch.annotations})
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def _patched(container: manifest.Container, patch: Patch, position: int) -> manifest.Container:
+    limits, env = patch.limits.get(position, {}), patch.env.get(position)
+    removed = patch.remove.get(position, ())
+    if limits or removed:
+        old = container.resources or manifest.Resources()
+        kept = [
+            {name: amount for name, amount in (amounts or {}).items() if name not in removed}
+            for amounts in (old.limits, old.requests)
+        ]
+        resources = manifest.Resources(
+            limits={**kept[0], **limits}, requests={**kept[1], **limits} if kept[1] else None
+        )
+        container = msgspec.structs.replace(container, resources=resources)
+    if env:
+        added = [manifest.EnvVar(name=name, value=value) for name, value in env.items()]
+        container = msgspec.structs.replace(container, env=[*(container.env or ()), *added])
+    return container
+
+
+def _check_contradictions(pod: manifest.Pod, speaking: Sequence[Dialect]) -> None:
+    """The same cards cannot be asked for in two languages."""
+    for one, other in combinations(speaking, 2):
+        if not one.families & other.families:
+            continue
+        related = one.name.startswith("hami-") and other.name.startswith("hami-")
+        for container, field in zip(pod.containers, pod.fields, strict=True):
+            mine = list(_mentioned(container, one))
+            theirs = list(_mentioned(container, other))
+            if (mine and theirs) or (not related and (mine or theirs)):
+                names = ", ".join(mine + theirs)
+                raise Refusal(
+                    f"{field}.resources.limits",
+                    names,
+                    f"the pod asks for the same cards as {one.name} and as {other.name} ({names}): keep to one of them",
+                )
+
+
+def _mentioned(container: manifest.Container, dialect: Dialect) -> Iterator[str]:
+    return (name for name in container.requests if name in dialect.resources)

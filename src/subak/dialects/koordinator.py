@@ -1,0 +1,250 @@
+"""Koordinator's dialect: parts of cards in percent or bytes, whole cards under their vendors' names, RDMA and FPGA.
+
+`koordinator.sh/gpu-core: 50` with `gpu-memory-ratio: 50` (or `gpu-memory` in bytes) asks for half a card, `gpu.shared`
+spreads the amounts over several, `koordinator.sh/gpu: 200` means two cards.  The request belongs to the pod, not to its
+containers: what was granted serves all of them that ask.  The label `koordinator.sh/gpu-isolation-provider` asks that
+the share be enforced; without it the container sees the whole card, as Koordinator's users know it.
+
+The steps are in modules of their own: names, admission, request, hint, device, allocation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from subak.dialects import (
+    Ask,
+    Injection,
+    Patch,
+    Protocols,
+    QuotaUnit,
+    Sight,
+    hami,
+    isolation,
+    koordinator_admission,
+    koordinator_allocation,
+    koordinator_device,
+    koordinator_hint,
+)
+from subak.dialects.config import Koordinator as Settings
+from subak.dialects.koordinator_names import (
+    ALLOCATED,
+    BIND_TIME,
+    GPU_FAMILIES,
+    HINT,
+    ISOLATION,
+    JOINT,
+    METAX_ALLOCATED,
+    MINORS,
+    NVIDIA_GPU,
+    PARTITION,
+    RESOURCES,
+    SCHEDULER,
+    UNIT,
+    canonical,
+)
+from subak.dialects.koordinator_request import KINDS, Portion, asking, parts, portions
+from subak.model import manifest
+from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device
+from subak.model.manifest import Role
+from subak.model.node import Node
+from subak.model.placement import Grant, Placement, Share
+from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, CardPolicy, Claim, Pick
+
+PROVIDER = "hami-core"
+"""The isolation that libsubak gives, under the name that Koordinator's users know."""
+
+
+class Koordinator:
+    """Koordinator."""
+
+    name = "koordinator"
+    families = GPU_FAMILIES | {RDMA, FPGA}
+    resources = RESOURCES
+    owned = frozenset({ALLOCATED, MINORS, BIND_TIME, METAX_ALLOCATED})
+    protocols = Protocols()
+    quota_units: Mapping[str, QuotaUnit] = {}
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.scoring_strategy not in (LEAST_ALLOCATED, MOST_ALLOCATED):
+            raise ValueError(
+                f"koordinator.scoringStrategy is {settings.scoring_strategy!r}: "
+                f"use {LEAST_ALLOCATED} or {MOST_ALLOCATED}"
+            )
+        self.strategy = settings.scoring_strategy
+
+    def speaks(self, pod: manifest.Pod) -> bool:
+        """Whether any container names a resource of Koordinator's, or whole NVIDIA cards in a pod of its."""
+        return _names_ours(pod) or owns_whole_cards(pod)
+
+    def admit(self, pod: manifest.Pod) -> Patch:
+        """Shorthands written out; the whole pod is checked as `ask` will read it."""
+        hami.check_policies(pod.annotations)
+        patch, amounts = Patch(), parts(pod)
+        for position, (written, role) in enumerate(zip(amounts, pod.roles, strict=True)):
+            if role is Role.APP:  # Koordinator leaves init containers as they are
+                koordinator_admission.verify(written, f"{pod.fields[position]}.resources.requests")
+                amounts[position] = self._filled(pod, position, written, patch)
+        self._claims(pod, amounts)
+        return patch
+
+    def _filled(self, pod: manifest.Pod, position: int, written: Counter[str], patch: Patch) -> Counter[str]:
+        added = koordinator_admission.fill(written)
+        for name, amount in added.items():
+            patch.set_limit(position, name, amount)
+        if UNIT not in written:
+            return Counter({**written, **added})
+        spelled = [name for name in pod.containers[position].requests if canonical(name) == UNIT]
+        patch.remove.setdefault(position, []).extend(spelled)
+        return Counter({name: amount for name, amount in {**written, **added}.items() if name != UNIT})
+
+    def ask(self, pod: manifest.Pod) -> Ask:
+        """One claim per kind of device, for the pod as a whole."""
+        return Ask(self._claims(pod, parts(pod)), node_policy=hami.node_policy(pod.annotations, self.strategy))
+
+    def _claims(self, pod: manifest.Pod, amounts: Sequence[Counter[str]]) -> tuple[Claim, ...]:
+        found = portions(pod, amounts) if self.speaks(pod) else {}
+        if not found:
+            return ()
+        scope = koordinator_hint.scope(pod.annotations, found[GPU].count if GPU in found else 0)
+        return tuple(self._claim(pod, kind, portion, scope) for kind, portion in found.items())
+
+    def _claim(self, pod: manifest.Pod, kind: str, portion: Portion, scope: str) -> Claim:
+        policy = CardPolicy(order=(self.strategy,))
+        if kind == GPU:
+            policy = self._policy(pod, scope)
+        return Claim(
+            dialect=self.name,
+            families=portion.families,
+            containers=portion.containers,
+            count=portion.count,
+            memory_bytes=portion.memory_bytes,
+            memory_percent=portion.ratio,
+            granule=1,
+            cores=portion.cores,
+            extras=portion.extras,
+            idle=kind == GPU and portion.whole,
+            isolation=_provider(pod) if kind == GPU and portion.shared else "",
+            policy=policy,
+        )
+
+    def _policy(self, pod: manifest.Pod, scope: str) -> CardPolicy:
+        policy = CardPolicy(order=(self.strategy,), pick=Pick.TREE, scope=scope)
+        if hami.CARD_POLICY not in pod.annotations:
+            return policy
+        chosen = hami.card_policy(pod.annotations)
+        # Only the tree knows scopes: the order is the pod's, the scope still holds.
+        return replace(chosen, pick=Pick.TREE, scope=scope) if scope else chosen
+
+    def sight(self, node: manifest.Node, device: manifest.Device | None) -> Sight:
+        """The cards of the Device object, or of the node's allocatable."""
+        return koordinator_device.sight(node, device)
+
+    def capacity(self, node: Node) -> dict[str, str]:
+        """Sums over the healthy cards."""
+        return koordinator_device.capacity(node)
+
+    def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
+        """Koordinator's record, and the ones it makes for other agents."""
+        asked = portions(pod, parts(pod))
+        held: dict[str, list[koordinator_allocation.Entry]] = {}
+        metax: list[Share] = []
+        for grant in placement.grants:
+            if grant.dialect != self.name:
+                continue
+            for share in grant.shares:
+                device = _device(share, node)
+                ratio = asked[device.kind].ratio if device.kind in asked else 0
+                held.setdefault(device.kind, []).append(koordinator_allocation.entry(share, ratio, device, node))
+                metax += [share] if device.family == "metax" else []
+        annotations = {ALLOCATED: koordinator_allocation.encode(held), BIND_TIME: str(now_ns)}
+        if GPU in held:
+            annotations[MINORS] = ",".join(str(each.minor) for each in held[GPU])
+        if metax:
+            annotations[METAX_ALLOCATED] = koordinator_allocation.metax(metax)
+        return annotations
+
+    def read(self, pod: manifest.Pod, node: Node) -> tuple[Grant, ...]:
+        """One grant per kind of device; the containers are those that ask, since the record does not name them."""
+        text = pod.annotations.get(ALLOCATED)
+        if not text:
+            return ()
+        held, amounts = koordinator_allocation.decode(text), parts(pod)
+        return tuple(
+            Grant(
+                self.name,
+                asking(amounts, kind),
+                Role.APP,
+                tuple(koordinator_allocation.share(each, kind, node) for each in held[kind]),
+            )
+            for kind in KINDS
+            if held.get(kind)
+        )
+
+    def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
+        """The visible NVIDIA cards, and limits if the pod wants them enforced; other vendors' agents do their own."""
+        cards = [_device(share, node) for share in grant.shares]
+        if not all(card.kind == GPU and card.family == "nvidia" for card in cards):
+            return Injection()
+        visible = {"NVIDIA_VISIBLE_DEVICES": isolation.visible(grant.shares, node)}
+        limited = any(
+            share.memory_bytes < card.memory_bytes or 0 < share.cores < FULL_CORES
+            for share, card in zip(grant.shares, cards, strict=True)
+        )
+        if _provider(pod) != PROVIDER or not limited:
+            return Injection(visible)
+        injection = _limits(pod, position, grant.shares)
+        return Injection({**visible, **injection.env}, injection.mounts)
+
+
+def owns_whole_cards(pod: manifest.Pod) -> bool:
+    """Whether `nvidia.com/gpu` of this pod is meant for Koordinator, and not for HAMi.
+
+    It is where the pod names koord-scheduler, or anything else that only Koordinator reads.  But `nvidia.com/gpumem`
+    and its like beside it are HAMi's, and Koordinator would forget them.
+    """
+    nvidia = {name for name in pod.resource_names() if name.startswith(NVIDIA_GPU)}
+    return nvidia == {NVIDIA_GPU} and (
+        pod.spec.scheduler_name == SCHEDULER
+        or ISOLATION in pod.labels
+        or any(key in pod.annotations for key in (ALLOCATED, HINT, JOINT, PARTITION))
+        or _names_ours(pod)
+    )
+
+
+def _names_ours(pod: manifest.Pod) -> bool:
+    return any(name != NVIDIA_GPU and canonical(name) is not None for name in pod.resource_names())
+
+
+def _provider(pod: manifest.Pod) -> str:
+    """The isolation that the pod wants.  The published pages write it in both cases."""
+    return pod.labels.get(ISOLATION, "").strip().lower()
+
+
+def _device(share: Share, node: Node) -> Device:
+    device = node.device(share.id)
+    if device is None:
+        raise ValueError(f"node {node.name} has no card {share.id}")
+    return device
+
+
+def _limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Injection:
+    """The limits in Koordinator's form: bytes, and a library preloaded by a variable.
+
+    Koordinator gives one limit for all cards, taken from the first.  We give it too, and one per card, because on a
+    node with unequal cards half of one is not half of another.
+    """
+    injection = isolation.limits(pod, position, shares)
+    env = {"CUDA_DEVICE_MEMORY_LIMIT": str(shares[0].memory_bytes)}
+    env |= {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": str(share.memory_bytes) for i, share in enumerate(shares)}
+    if shares[0].cores:
+        env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].cores)
+        env |= {f"CUDA_DEVICE_SM_LIMIT_{i}": str(share.cores) for i, share in enumerate(shares)}
+    own = next((each.value for each in pod.containers[position].env or () if each.name == "LD_PRELOAD"), None)
+    env["LD_PRELOAD"] = f"{isolation.LIBRARY}:{own}" if own else isolation.LIBRARY
+    cache = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+    env[cache] = injection.env[cache]
+    mounts = [each for each in injection.mounts if each.destination != isolation.PRELOAD]
+    return Injection(env, mounts)

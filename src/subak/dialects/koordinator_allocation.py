@@ -1,0 +1,99 @@
+"""Koordinator's record of who holds what: the annotation `device-allocated`.
+
+    {"gpu":[{"minor":1,"resources":{"koordinator.sh/gpu-core":"50","koordinator.sh/gpu-memory":"11520Mi",
+    "koordinator.sh/gpu-memory-ratio":"50"},"id":"GPU-..."}]}
+
+One list per kind of device, one entry per card, the same for all containers of the pod.  Memory and ratio are both
+written, whichever was asked for.  Older records have no `id`; some writers give numbers instead of texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from subak.dialects import annotation
+from subak.dialects.koordinator_device import minor, resources, uuid, written
+from subak.dialects.koordinator_names import CORE, EXTRAS, FPGA_UNIT, MEMORY, NPU_CORE, RATIO, RDMA_UNIT, canonical
+from subak.model.device import GPU, MIB, Device
+from subak.model.manifest import Amounts
+from subak.model.node import Node
+from subak.model.placement import Share
+from subak.model.quantity import Quantity
+
+_CORES = (CORE, NPU_CORE, RDMA_UNIT, FPGA_UNIT)
+"""The names under which a card of one kind or another counts its cores."""
+
+
+class Entry(msgspec.Struct, omit_defaults=True):
+    """A card in the annotation; the fields are in the order in which Koordinator writes them."""
+
+    minor: int
+    resources: Amounts | None = None
+    id: str = ""
+
+
+class Metax(msgspec.Struct, rename={"memory_mib": "vRam"}):
+    """A card in the annotation that MetaX's own agent reads."""
+
+    uuid: str
+    compute: int
+    memory_mib: int
+
+
+def encode(held: dict[str, list[Entry]]) -> str:
+    """The annotation, kinds in alphabetical order."""
+    return annotation.encode(dict(sorted(held.items())))
+
+
+def decode(text: str) -> dict[str, list[Entry]]:
+    """The entries by kind.  Raises ValueError if the text is malformed."""
+    return {kind: held or [] for kind, held in annotation.decode(text, dict[str, list[Entry] | None]).items()}
+
+
+def entry(share: Share, ratio: int, device: Device, node: Node) -> Entry:
+    """The record of one share; `ratio` is what was asked for, 0 if memory was."""
+    amounts = {name: share.cores for name in resources(device) if name in _CORES and share.cores}
+    if device.kind == GPU:
+        amounts |= {MEMORY: share.memory_bytes, RATIO: ratio or _ratio(share, device), **dict(share.extras)}
+    return Entry(minor(device), {**written(amounts)}, uuid(device, node.name))
+
+
+def _ratio(share: Share, device: Device) -> int:
+    # Koordinator computes in floating point, so that 29 of 100 GiB are 28 percent.  It reads this number back.
+    return int(share.memory_bytes / device.memory_bytes * 100) if device.memory_bytes else 0
+
+
+def share(entry: Entry, kind: str, node: Node) -> Share:
+    """The share that an entry records.  Raises ValueError if an amount cannot be read."""
+    amounts: dict[str, int] = {}
+    for name, text in (entry.resources or {}).items():
+        amounts[canonical(name) or name] = amount = Quantity.parse(text).ceil()
+        if amount < 0:
+            raise ValueError(f"{name} of {kind} {entry.minor} is {text}: it must not be negative")
+    device = _device(entry, kind, node)
+    memory = amounts.get(MEMORY)
+    if memory is None:
+        memory = amounts.get(RATIO, 0) * (device.memory_bytes if device is not None else 0) // 100
+    return Share(
+        id=device.id if device is not None else entry.id or f"{node.name}-{kind}-{entry.minor}",
+        index=device.index if device is not None else entry.minor,
+        memory_bytes=memory,
+        cores=next((amounts[name] for name in _CORES if name in amounts), 0),
+        extras=tuple((name, amounts[name]) for name in EXTRAS if name in amounts),
+    )
+
+
+def _device(entry: Entry, kind: str, node: Node) -> Device | None:
+    """The card by its id, else by its number; but a card of another id with that number is another card."""
+    device = node.device(entry.id) if entry.id else None
+    if device is not None:
+        return device
+    numbered = (each for each in node.devices if each.kind == kind and minor(each) == entry.minor)
+    return next((each for each in numbered if not entry.id or not uuid(each, node.name)), None)
+
+
+def metax(shares: Sequence[Share]) -> str:
+    """MetaX's record of the same shares: one list for the whole pod, memory in MiB."""
+    return annotation.encode([[Metax(each.id, each.cores, each.memory_bytes // MIB) for each in shares]])

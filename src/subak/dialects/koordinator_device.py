@@ -1,0 +1,217 @@
+"""Koordinator's Device object: the cards of one node, under the node's name.
+
+It is the richest description of cards that any of the systems has: exact bytes, health, NUMA node and PCIe root.  Subak
+reads it where Koordinator's agent writes it, and writes it where Subak's own agent knows the cards.
+
+    Device object ── sight ──> cards          node ── device_object, node_labels, capacity ──> what the cluster sees
+
+One vendor label speaks for the whole object there.  On a node with cards of several vendors or models, ours carries the
+labels per card too, and those are believed first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from subak.dialects import Sight, Sighting, Source
+from subak.dialects.amounts import offers, published
+from subak.dialects.koordinator_names import (
+    CORE,
+    DRIVER,
+    EXTRAS,
+    FPGA_UNIT,
+    GPU_FAMILIES,
+    MEMORY,
+    MODEL,
+    NPU_CORE,
+    RATIO,
+    RDMA_UNIT,
+    SHARED,
+    UNIT,
+    VENDOR,
+    canonical,
+    kind,
+)
+from subak.model import manifest
+from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device
+from subak.model.manifest import Amounts
+from subak.model.node import Node
+from subak.model.quantity import Format, Quantity
+
+SLOTS = 100
+"""How many pods may share a card: what Koordinator publishes as `gpu.shared` for each."""
+
+_UNITS = {RDMA: RDMA_UNIT, FPGA: FPGA_UNIT}
+_FAMILIES = {"": "nvidia", "baidu": "kunlun"}
+
+
+def sight(node: manifest.Node, device: manifest.Device | None) -> Sight:
+    """The cards of the Device object; without one, as many as the node's allocatable amounts to."""
+    allocatable = {canonical(name): amount for name, amount in node.allocatable.items()}
+    amounts = {name: amount for name, amount in allocatable.items() if name is not None and kind(name) == GPU}
+    offered = offers(amounts, [name for name in amounts if name.startswith(UNIT)])
+    if device is None:
+        try:
+            return Sight(offered, Source.CAPACITY, tuple(_counted(node, amounts)))
+        except ValueError as error:
+            return Sight(offered, warnings=(f"node {node.name}: label {VENDOR}: {error}; its cards are left out",))
+    sightings: list[Sighting] = []
+    warnings: list[str] = []
+    for info in device.spec.devices:
+        try:
+            sightings.append(_sighting(info, device))
+        except ValueError as error:
+            warnings.append(f"Device {device.name}: {info.type} {info.minor}: {error}; the card is left out")
+    return Sight(offered or bool(device.spec.devices), Source.DEVICE_OBJECT, tuple(sightings), tuple(warnings))
+
+
+def _counted(node: manifest.Node, amounts: Amounts) -> Iterable[Sighting]:
+    """Equal cards that together make the node's allocatable."""
+    count, memory = -(-published(amounts, CORE) // FULL_CORES), published(amounts, MEMORY)
+    if count > 0 and memory > 0:
+        facts = {"memory_bytes": memory // count, "model": node.labels.get(MODEL, ""), "slots": SLOTS}
+        for index in range(count):
+            yield Sighting(_family(node.labels.get(VENDOR, "")), index, facts=facts)
+
+
+def _sighting(info: manifest.DeviceInfo, device: manifest.Device) -> Sighting:
+    labels = info.labels or {}
+    facts: dict[str, Any] = {"kind": info.type, "minor": info.minor, "slots": SLOTS, "labels": labels}
+    family = info.type
+    if info.type == GPU:
+        family = _family(labels.get(VENDOR) or device.labels.get(VENDOR, ""))
+        facts["model"] = labels.get(MODEL) or device.labels.get(MODEL, "")
+    elif info.type not in _UNITS:
+        raise ValueError("type must be gpu, rdma or fpga")
+    # An agent that lost a card lists it without resources.
+    facts["healthy"] = info.health and bool(info.resources)
+    if info.resources:
+        facts |= _amounts(info.resources, info.type, family)
+    if info.topology is not None:
+        facts["pcie"] = info.topology.pcie_id
+        if info.topology.node_id >= 0:
+            facts["numa"] = info.topology.node_id
+    return Sighting(family, info.minor, info.id or None, facts)
+
+
+def _family(vendor: str) -> str:
+    family = _FAMILIES.get(vendor.lower(), vendor.lower())
+    if family not in GPU_FAMILIES:
+        raise ValueError(f"vendor {vendor!r} is unknown; known are {', '.join(sorted(GPU_FAMILIES))}")
+    return family
+
+
+def _amounts(resources: Amounts, device: str, family: str) -> dict[str, Any]:
+    """The facts behind a card's resources.  Raises ValueError if they cannot be read."""
+    amounts: dict[str, int] = {}
+    for name, text in resources.items():
+        amounts[canonical(name) or name] = amount = Quantity.parse(text).integer()
+        if amount < 0:
+            raise ValueError(f"{name} is {text}: it must not be negative")
+    if device in _UNITS:
+        return {"cores": amounts.get(_UNITS[device], FULL_CORES)}
+    if not amounts.get(MEMORY):
+        raise ValueError(f"{MEMORY} is missing, so that nothing can be booked on it")
+    cores = amounts.get(NPU_CORE) if family == "huawei" else None
+    return {
+        "memory_bytes": amounts[MEMORY],
+        "cores": amounts.get(CORE, FULL_CORES) if cores is None else cores,
+        "extras": tuple((name, amounts[name]) for name in EXTRAS if name in amounts),
+    }
+
+
+def minor(device: Device) -> int:
+    """The number by which Koordinator knows the card."""
+    return device.index if device.minor is None else device.minor
+
+
+def uuid(device: Device, node: str) -> str:
+    """The card's own id; empty where no source told it, so that the id is one of ours."""
+    return "" if device.id == f"{node}-{device.family}-{device.index}" else device.id
+
+
+def resources(device: Device) -> dict[str, int]:
+    """What a card has, by Koordinator's names."""
+    if device.kind in _UNITS:
+        return {_UNITS[device.kind]: device.cores}
+    cores = NPU_CORE if device.family == "huawei" else CORE
+    return {cores: device.cores, MEMORY: device.memory_bytes, RATIO: 100, **dict(device.extras)}
+
+
+def written(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Amounts as Koordinator writes them: sorted by name, memory in powers of 1024, the rest in powers of 1000."""
+    return {
+        name: str(Quantity.of(amount, Format.BINARY if name == MEMORY else Format.DECIMAL))
+        for name, amount in sorted(amounts.items())
+    }
+
+
+def capacity(node: Node) -> dict[str, str]:
+    """What the node publishes: sums over its healthy cards."""
+    total: Counter[str] = Counter()
+    for device in node.devices:
+        if not device.healthy or not _described(device):
+            continue
+        total.update(resources(device))
+        if device.kind == GPU:
+            total[SHARED] += SLOTS
+            if device.family == "nvidia":
+                total[UNIT] += device.cores
+    return written(+total)
+
+
+def node_labels(node: Node) -> dict[str, str]:
+    """Vendor, model and driver, as far as they hold for all cards of the node."""
+    cards = [each for each in node.devices if each.kind == GPU and _described(each)]
+    labels = {
+        VENDOR: {each.family for each in cards},
+        MODEL: {_label(each.model) for each in cards},
+        DRIVER: {node.labels.get(DRIVER, "")} if cards else set(),
+    }
+    return {key: value for key, values in labels.items() if len(values) == 1 for value in values if value}
+
+
+def device_object(node: Node, owner_uid: str = "") -> dict[str, Any]:
+    """The Device object that describes the node's cards; with the node's uid, it goes when the node goes."""
+    metadata: dict[str, Any] = {"name": node.name, "labels": node_labels(node)}
+    if owner_uid:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": owner_uid}
+        metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+    cards = sorted(filter(_described, node.devices), key=lambda each: (each.kind, minor(each), each.id))
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": metadata,
+        "spec": {"devices": [_manifest(each, node.name) for each in cards]},
+    }
+
+
+def _manifest(device: Device, node: str) -> dict[str, Any]:
+    labels = dict(device.labels)
+    if device.kind == GPU:
+        labels |= {VENDOR: device.family, **({MODEL: _label(device.model)} if device.model else {})}
+    id, topology = uuid(device, node), {"socketID": -1, "nodeID": device.numa, "pcieID": device.pcie}
+    return {
+        "type": device.kind,
+        "labels": labels,
+        **({"id": id} if id else {}),
+        "minor": minor(device),
+        "health": device.healthy,
+        # A card that gave no size is written as it was read: without resources, which means unusable.
+        **({"resources": written(resources(device))} if device.kind in _UNITS or device.memory_bytes else {}),
+        **({"topology": topology} if device.pcie else {}),
+    }
+
+
+def _described(device: Device) -> bool:
+    """Whether Koordinator has words for the card."""
+    return device.kind in _UNITS or device.family in GPU_FAMILIES
+
+
+def _label(model: str) -> str:
+    """The model as a label may hold it: the vendor's name is cut, and blanks become dashes."""
+    text = model.removeprefix("NVIDIA-").removeprefix("NVIDIA ")
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:63].strip("-_.")

@@ -1,0 +1,118 @@
+"""What every pod and node says, whatever its dialect: plain resources, selectors, tolerations, readiness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from subak.model import manifest
+from subak.model.manifest import Amount, Amounts, Container, Role
+from subak.model.quantity import Quantity, QuantityError
+from subak.model.reason import Refusal
+from subak.model.request import Needs
+
+
+def units(name: str, amount: Amount) -> int:
+    """An amount as the ledger counts it: cpu in thousandths, all else in whole units, rounded up."""
+    quantity = Quantity.parse(amount)
+    if name == "cpu":
+        return -(-(quantity.value * 1000).numerator // (quantity.value * 1000).denominator)
+    return quantity.ceil()
+
+
+def peak(pod: manifest.Pod, amounts: Callable[[Container, str], Mapping[str, int]]) -> dict[str, int]:
+    """What the pod takes at most of each resource, by the rule that Kubernetes itself uses.
+
+    Sidecars add up with everything that starts after them; init containers run alone with the sidecars so far.
+    """
+    most: dict[str, int] = {}
+    running: dict[str, int] = {}
+    for container, role, field in zip(pod.containers, pod.roles, pod.fields, strict=True):
+        mine = amounts(container, field)
+        for name, amount in mine.items():
+            total = running.get(name, 0) + amount
+            most[name] = max(most.get(name, 0), total)
+            if role is not Role.INIT:
+                running[name] = total
+    return most
+
+
+def needs(pod: manifest.Pod, owned: frozenset[str]) -> Needs:
+    """What the pod asks of a node besides cards.  `owned` are the resource names that dialects account for."""
+
+    def plain(container: Container, field: str) -> dict[str, int]:
+        return _counted(container.requests, owned, f"{field}.resources.requests")
+
+    resources = peak(pod, plain)
+    for name, amount in _counted(pod.spec.overhead or {}, owned, "spec.overhead").items():
+        resources[name] = resources.get(name, 0) + amount
+    resources["pods"] = 1
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    required = affinity and affinity.required_during_scheduling_ignored_during_execution
+    return Needs(
+        resources=tuple(sorted((name, amount) for name, amount in resources.items() if amount)),
+        selector=tuple(sorted((pod.spec.node_selector or {}).items())),
+        terms=(
+            required
+            and tuple(
+                (tuple(t.match_expressions or ()), tuple(t.match_fields or ())) for t in required.node_selector_terms
+            )
+        )
+        or None,
+        tolerations=tuple(pod.spec.tolerations or ()),
+        unsupported=tuple(_unsupported(pod)),
+    )
+
+
+def _counted(amounts: Mapping[str, Amount], owned: frozenset[str], field: str) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for name, amount in amounts.items():
+        if name in owned:
+            continue
+        try:
+            number = units(name, amount)
+        except QuantityError as error:
+            raise Refusal(f"{field}[{name}]", amount, f"{error}") from None
+        if number < 0:
+            raise Refusal(f"{field}[{name}]", amount, f"{name} must not be negative")
+        counted[name] = number
+    return counted
+
+
+def _unsupported(pod: manifest.Pod) -> Iterable[str]:
+    spec, affinity = pod.spec, pod.spec.affinity
+    if affinity and any(
+        each and each.required_during_scheduling_ignored_during_execution
+        for each in (affinity.pod_affinity, affinity.pod_anti_affinity)
+    ):
+        yield "required pod affinity"
+    if any(each.when_unsatisfiable == "DoNotSchedule" for each in spec.topology_spread_constraints or ()):
+        yield "topology spread constraints"
+    if spec.scheduling_gates:
+        yield "scheduling gates"
+    if spec.resource_claims:
+        yield "resource claims"
+    if any(each.persistent_volume_claim or each.ephemeral for each in spec.volumes or ()):
+        yield "persistent volumes"
+    if any(port.host_port for container in pod.containers for port in container.ports or ()):
+        yield "host ports"
+
+
+def allocatable(node: manifest.Node, owned: frozenset[str]) -> tuple[dict[str, int], list[str]]:
+    """What a node has of plain resources, and what could not be read (then the node has none of it)."""
+    amounts: Amounts = node.allocatable
+    counted: dict[str, int] = {}
+    warnings: list[str] = []
+    for name, amount in amounts.items():
+        if name in owned:
+            continue
+        try:
+            counted[name] = max(units(name, amount), 0)
+        except QuantityError as error:
+            counted[name] = 0
+            warnings.append(f"node {node.name}: allocatable {name}: {error}; counted as 0")
+    return counted, warnings
+
+
+def ready(node: manifest.Node) -> bool:
+    """Whether the node says it is ready; a node without conditions (a hand-written file) is."""
+    return all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready")

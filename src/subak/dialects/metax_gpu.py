@@ -1,0 +1,254 @@
+"""HAMi's dialect for whole MetaX cards, chosen by how they are wired.
+
+`metax-tech.com/gpu: n` asks for n cards that nobody else uses.  Only their number is in the node's capacity; how they
+are wired is in up to three annotations of MetaX's plugin, all of them optional:
+
+    gpu.topology.zones    groups of cards; those of one `DirectLink` group are connected by MetaXLink
+    gpu.topology.scores   {"2": 110, ...}  the best total of link scores that so many of the free cards reach
+    gpu.topology.losses   {"2": 80, ...}   the least damage to the links of the free cards when so many are taken
+
+The zones annotation is not documented.  We read what was seen of it and its likely variations: a list of groups, alone
+or under `zones`, or an object with a group under each name; and a group's cards as a list or only as their number, in
+the group itself or in its `resources`.  Groups that only tell their number take the next cards in order.
+
+MetaX's plugin picks the cards when the container starts, so that the ids we write are for the ledger alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from subak.dialects import Ask, Injection, Patch, Protocols, QuotaUnit, Sight, Sighting, Source, annotation, hami
+from subak.dialects.amounts import Asked, asked, mentions, offers, published
+from subak.dialects.config import Metax as Names
+from subak.dialects.metax_sgpu import FAMILY, REGISTER
+from subak.model import manifest
+from subak.model.device import FULL_CORES, MIB
+from subak.model.node import Node
+from subak.model.placement import Grant, Placement
+from subak.model.reason import Refusal
+from subak.model.request import Claim, Pick, Selection
+
+WORD = "Metax-GPU"
+TO_ALLOCATE = "hami.io/metax-gpu-devices-to-allocate"
+ALLOCATED = "hami.io/metax-gpu-devices-allocated"
+ZONES_KEY = "metax-tech.com/gpu.topology.zones"
+SCORES_KEY = "metax-tech.com/gpu.topology.scores"
+LOSSES_KEY = "metax-tech.com/gpu.topology.losses"
+
+SCORES, LOSSES = "metax.scores", "metax.losses"
+"""Names of the vendor's tables in `Node.tables`."""
+
+MEMORY_MIB = 65536
+"""HAMi's figure for every card: the capacity does not tell the real one, and a whole card is taken anyway."""
+
+Cards = list[int | str] | int | str | None
+
+
+class GroupResource(msgspec.Struct):
+    """What a group has of one resource."""
+
+    name: str = ""
+    capacity: Cards = None
+    allocatable: Cards = None
+
+
+class Group(msgspec.Struct):
+    """Cards that are wired to each other."""
+
+    name: str = ""
+    type: str = ""
+    capacity: Cards = None
+    allocatable: Cards = None
+    resources: list[GroupResource] = []
+
+
+class MetaxGpu:
+    """HAMi, MetaX, whole cards."""
+
+    name = "hami-metax-gpu"
+    families = frozenset({FAMILY})
+    owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED}
+    protocols = Protocols()
+    quota_units: Mapping[str, QuotaUnit] = {}
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.resources = frozenset({names.resource_count_name})
+
+    def speaks(self, pod: manifest.Pod) -> bool:
+        """Whether any container asks for whole cards."""
+        return mentions(pod, self.resources)
+
+    def admit(self, pod: manifest.Pod) -> Patch:
+        """Nothing to fill in; a part of a card is refused."""
+        hami.check_policies(pod.annotations)
+        for ask in asked(pod):
+            self.count(ask)
+        return Patch()
+
+    def ask(self, pod: manifest.Pod) -> Ask:
+        """One claim per container, each for cards of its own."""
+        claims = [
+            self.claim(pod, position, amounts)
+            for position, ask in enumerate(asked(pod))
+            if (amounts := self.amounts(ask)) is not None
+        ]
+        return Ask(tuple(claims), node_policy=hami.node_policy(pod.annotations))
+
+    def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
+        """The claim of the container at `position`."""
+        policy = replace(hami.card_policy(pod.annotations), pick=Pick.METAXLINK)
+        role = pod.roles[position]
+        claim = hami.claim(self.name, FAMILY, position, role, selection=Selection(), policy=policy, **amounts)
+        return replace(claim, idle=True)
+
+    def amounts(self, ask: Asked) -> hami.Amounts | None:
+        """Whole cards; None if the container asks for none."""
+        count = self.count(ask)
+        return {"count": count, "memory_bytes": 0, "percent": 100, "cores": FULL_CORES} if count else None
+
+    def count(self, ask: Asked) -> int:
+        """The number of cards that a container asks for."""
+        try:
+            return ask(self.names.resource_count_name, "cards") or 0
+        except Refusal as refusal:
+            message = f"{refusal.message}; to share a card, ask for {self.names.resource_v_count_name}"
+            raise Refusal(refusal.field, refusal.value, message) from None
+
+    def sight(self, node: manifest.Node, device: manifest.Device | None) -> Sight:
+        """As many cards as the capacity tells, wired as the annotations tell."""
+        name = self.names.resource_count_name
+        warnings: list[str] = []
+        wiring = self._wiring(node, published(node.capacity, name), warnings)
+        facts: dict[str, Any] = {"memory_bytes": MEMORY_MIB * MIB, "cores": FULL_CORES, "slots": 1}
+        usable = published(node.allocatable, name)
+        if REGISTER in node.annotations:
+            # A node that was switched to sharing keeps its capacity but has nothing allocatable: that says nothing
+            # about the health of the cards, which the register tells anyway.
+            usable = len(wiring)
+        # Less allocatable than capacity means broken cards.  Nobody says which; so that their number is right, the
+        # last ones count as broken.
+        sightings = tuple(
+            Sighting(FAMILY, index, facts={**facts, **wired, "healthy": index < usable})
+            for index, wired in enumerate(wiring)
+        )
+        tables = {
+            table: figures
+            for table, key in ((SCORES, SCORES_KEY), (LOSSES, LOSSES_KEY))
+            if (figures := _figures(node, key, warnings))
+        }
+        return Sight(offers(node.allocatable, (name,)), Source.CAPACITY, sightings, tuple(warnings), tables)
+
+    def _wiring(self, node: manifest.Node, count: int, warnings: list[str]) -> list[dict[str, Any]]:
+        """Zone and PCIe switch of each card, where the zones annotation tells them."""
+        wiring: list[dict[str, Any]] = [{} for _ in range(count)]
+        text = node.annotations.get(ZONES_KEY)
+        if text is None:
+            return wiring
+        try:
+            told = wired(text, self.names.resource_count_name)
+        except ValueError as error:
+            warnings.append(f"node {node.name}: annotation {ZONES_KEY}: {error}; it is ignored")
+            return wiring
+        for index, facts in told.items():
+            if index < count:
+                wiring[index] = facts
+            else:
+                warnings.append(
+                    f"node {node.name}: annotation {ZONES_KEY} speaks of card {index}, but the node has {count} cards, "
+                    f"numbered from 0; that card is ignored"
+                )
+        return wiring
+
+    def capacity(self, node: Node) -> dict[str, str]:
+        """Every healthy card."""
+        cards = sum(1 for each in node.devices if each.family == FAMILY and each.healthy)
+        return {self.names.resource_count_name: str(cards)} if cards else {}
+
+    def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
+        """HAMi's annotations."""
+        return hami.write(pod, placement, now_ns, self.name, WORD, TO_ALLOCATE, ALLOCATED)
+
+    def read(self, pod: manifest.Pod, node: Node) -> tuple[Grant, ...]:
+        """The grants of HAMi's annotations."""
+        if ALLOCATED not in pod.annotations:
+            return ()
+        asking = [position for position, ask in enumerate(asked(pod)) if self.count(ask) > 0]
+        return hami.read(pod, node, self.name, ALLOCATED, asking)
+
+    def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
+        """Nothing: MetaX's plugin picks the cards and hands them to the container."""
+        return Injection()
+
+
+def wired(text: str, resource: str) -> dict[int, dict[str, Any]]:
+    """`zone` and `pcie` of the cards by index, from the zones annotation; zones are numbered from 1."""
+    groups = _groups(text)
+    linked = [group for group in groups if group.type.lower() == "directlink"]
+    switched = [group for group in groups if "pci" in group.type.lower()]
+    told: dict[int, dict[str, Any]] = {}
+    for zone, cards in enumerate(_members(linked, resource), 1):
+        for index in cards:
+            told.setdefault(index, {})["zone"] = zone
+    for group, cards in zip(switched, _members(switched, resource), strict=True):
+        for index in cards:
+            told.setdefault(index, {})["pcie"] = group.name
+    return told
+
+
+def _members(groups: list[Group], resource: str) -> list[list[int]]:
+    """The cards of each group."""
+    members: list[list[int]] = []
+    following = 0
+    for group in groups:
+        members.append(_cards(group, resource, following))
+        following += len(members[-1])
+    return members
+
+
+def _groups(text: str) -> list[Group]:
+    if text.lstrip().startswith("["):
+        return annotation.decode(text, list[Group])
+    content = annotation.decode(text, dict[str, msgspec.Raw])
+    if "zones" in content:
+        return _groups(bytes(content["zones"]).decode())
+    groups = annotation.decode(text, dict[str, Group])
+    return [msgspec.structs.replace(group, name=group.name or name) for name, group in groups.items()]
+
+
+def _cards(group: Group, resource: str, following: int) -> list[int]:
+    """The indices of a group's cards; `following` is the first that no earlier group took."""
+    told = [group.capacity, group.allocatable]
+    told += [cards for each in group.resources if each.name == resource for cards in (each.capacity, each.allocatable)]
+    cards = next((each for each in told if each is not None), None)
+    match cards:
+        case None:
+            raise ValueError(f"group {group.name!r} does not tell its cards")
+        case list():
+            # Members that are no numbers are UUIDs or bus addresses, which a capacity cannot be matched with.
+            return [_number(card, following + position) for position, card in enumerate(cards)]
+    count = _number(cards)
+    if count < 0:
+        raise ValueError(f"group {group.name!r} has {cards!r} cards: need a whole number")
+    return list(range(following, following + count))
+
+
+def _number(text: int | str, otherwise: int = -1) -> int:
+    return int(text) if isinstance(text, int) or text.isdecimal() else otherwise
+
+
+def _figures(node: manifest.Node, key: str, warnings: list[str]) -> Mapping[int, int]:
+    """A table of the vendor, by number of cards."""
+    text = node.annotations.get(key)
+    if text is None:
+        return {}
+    try:
+        return annotation.decode(text, dict[int, int])
+    except ValueError as error:
+        warnings.append(f"node {node.name}: annotation {key}: {error}; it is ignored")
+        return {}

@@ -1,0 +1,344 @@
+"""HAMi's dialect for NVIDIA cards.
+
+`nvidia.com/gpu` asks for cards; `gpumem` (MiB) or `gpumem-percentage` for a part of each one's memory, `gpucores` for a
+part of its cores.  Without a memory amount the whole card is meant, and then all cores too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from subak.dialects import (
+    Ask,
+    Injection,
+    Patch,
+    Protocols,
+    QuotaUnit,
+    Sight,
+    Sighting,
+    Source,
+    annotation,
+    hami,
+    isolation,
+)
+from subak.dialects.amounts import Asked, asked, mentions, offers
+from subak.dialects.config import Nvidia as Names
+from subak.model import manifest
+from subak.model.device import FULL_CORES, MIB, MigProfile
+from subak.model.node import Node
+from subak.model.placement import Grant, MigInstance, Placement
+from subak.model.reason import Refusal
+from subak.model.request import Claim, Selection
+
+FAMILY = "nvidia"
+WORD = "NVIDIA"
+REGISTER = "hami.io/node-nvidia-register"
+PAIR_SCORES = "hami.io/node-nvidia-score"
+TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
+ALLOCATED = "hami.io/vgpu-devices-allocated"
+MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
+NUMA_BIND = "nvidia.com/numa-bind"
+MODE = "nvidia.com/vgpu-mode"
+
+
+class Placed(msgspec.Struct, rename="camel"):
+    """A place for a MIG profile."""
+
+    start: int = 0
+    size: int = 0
+
+
+class Profile(msgspec.Struct, rename="camel"):
+    """A MIG profile in the register."""
+
+    name: str
+    memory_mb: int = msgspec.field(default=0, name="memoryMB")
+    core: int = 0
+    placements: list[Placed] = []
+
+
+class Card(msgspec.Struct, rename="camel"):
+    """A card in the register's JSON form.  Zero and false are left out there, so that absence means them."""
+
+    id: str
+    index: int = 0
+    count: int = 0
+    devmem: int = 0
+    devcore: int = 0
+    type: str = ""
+    numa: int = 0
+    mode: str = "hami-core"
+    health: bool = False
+    mig_profiles: list[Profile] = []
+
+
+class PairScore(msgspec.Struct):
+    """How well a card is connected to others."""
+
+    uuid: str
+    score: dict[str, int] = {}
+
+
+class MigAllocation(msgspec.Struct, rename="camel", kw_only=True):
+    """An entry of the MIG annotation; the last three fields are the agent's."""
+
+    container_index: int
+    device_index: int
+    gpu_uuid: str = msgspec.field(name="gpuUUID")
+    profile: str
+    placement: Placed
+    mig_uuid: str = msgspec.field(default="", name="migUUID")
+    gpu_instance_id: int | None = msgspec.field(default=None, name="gpuInstanceID")
+    compute_instance_id: int | None = msgspec.field(default=None, name="computeInstanceID")
+
+
+class Nvidia:
+    """HAMi, NVIDIA."""
+
+    name = "hami-nvidia"
+    families = frozenset({FAMILY})
+    owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED, MIG_ALLOCATIONS}
+    protocols = Protocols()
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.shares = (names.resource_memory_name, names.resource_memory_percentage_name, names.resource_core_name)
+        self.resources = frozenset({names.resource_count_name, names.resource_priority_name, *self.shares})
+        self.quota_units = {
+            names.resource_memory_name: QuotaUnit(self.name, memory=True, factor=names.memory_factor),
+            names.resource_core_name: QuotaUnit(self.name, memory=False),
+        }
+
+    def speaks(self, pod: manifest.Pod) -> bool:
+        """Whether any container asks for cards or a part of one."""
+        return mentions(pod, (self.names.resource_count_name, *self.shares))
+
+    def admit(self, pod: manifest.Pod) -> Patch:
+        """One card where only a part is asked for; all cores where all memory is taken."""
+        patch = Patch()
+        hami.check_policies(pod.annotations)
+        for position, ask in enumerate(asked(pod)):
+            self._admit_container(ask, position, patch)
+        return patch
+
+    def _admit_container(self, ask: Asked, position: int, patch: Patch) -> None:
+        names = self.names
+        count = ask(names.resource_count_name, "cards")
+        if count is None:
+            if not any(ask.has(name) for name in self.shares):
+                return
+            patch.set_limit(position, names.resource_count_name, names.default_gpu_num)
+        memory = ask(names.resource_memory_name, "MiB")
+        if memory is not None:
+            hami.check_mib(memory, names.memory_factor, ask, names.resource_memory_name, "MiB")
+        percent = self._percent(ask)
+        cores = ask(names.resource_core_name, "percent")
+        if count == 0 and (memory or percent or cores):
+            name = names.resource_count_name
+            raise Refusal(ask.path(name), 0, f"{name} is 0 although a part of a card is asked for: give 1 or more")
+        if ask.has(names.resource_priority_name):
+            self._priority(ask)
+        if cores is None and count != 0 and (percent == FULL_CORES or (memory is None and percent is None)):
+            patch.set_limit(position, names.resource_core_name, FULL_CORES)
+
+    def _percent(self, ask: Asked) -> int | None:
+        name = self.names.resource_memory_percentage_name
+        if not ask.has(name):
+            return None
+        message = (
+            f"invalid {name} value {ask.text(name)} in container {ask.container.name}: "
+            "must be an integer between 0 and 100"
+        )
+        try:
+            percent = ask(name)
+        except Refusal as refusal:
+            raise Refusal(refusal.field, refusal.value, message) from None
+        if percent is not None and percent > 100:
+            raise Refusal(ask.path(name), ask.text(name), message)
+        return percent
+
+    def _priority(self, ask: Asked) -> int | None:
+        name = self.names.resource_priority_name
+        priority = ask(name)
+        if priority not in (None, 0, 1):
+            raise Refusal(ask.path(name), ask.text(name), f"{name} is {ask.text(name)}: 0 is high, 1 is low")
+        return priority
+
+    def ask(self, pod: manifest.Pod) -> Ask:
+        """One claim per container."""
+        claims = [
+            self.claim(pod, position, amounts)
+            for position, ask in enumerate(asked(pod))
+            if (amounts := self.amounts(ask)) is not None
+        ]
+        return Ask(tuple(claims), node_policy=hami.node_policy(pod.annotations))
+
+    def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
+        """The claim of the container at `position`."""
+        numa_bind = pod.annotations.get(NUMA_BIND, "").strip().lower() in ("true", "1", "t")
+        return hami.claim(
+            self.name,
+            FAMILY,
+            position,
+            pod.roles[position],
+            selection=self.selection(pod.annotations),
+            policy=hami.card_policy(pod.annotations, numa_bind=numa_bind),
+            **amounts,
+        )
+
+    def selection(self, annotations: Mapping[str, str]) -> Selection:
+        """The cards that the pod's annotations admit."""
+        return hami.selection(
+            annotations,
+            use_ids="nvidia.com/use-gpuuuid",
+            nouse_ids="nvidia.com/nouse-gpuuuid",
+            use_types="nvidia.com/use-gputype",
+            nouse_types="nvidia.com/nouse-gputype",
+            modes=MODE,
+        )
+
+    def amounts(self, ask: Asked) -> hami.Amounts | None:
+        """`count`, `memory_bytes`, `percent` and `cores` of a container; None if it asks for no card."""
+        names = self.names
+        count = ask(names.resource_count_name)
+        if not count:
+            return None
+        memory = ask(names.resource_memory_name) or 0
+        percent = ask(names.resource_memory_percentage_name) or 0
+        memory_bytes = hami.check_mib(memory, names.memory_factor, ask, names.resource_memory_name, "MiB")
+        if not memory and not percent:
+            memory_bytes, percent = names.default_memory * MIB, 0 if names.default_memory else 100
+        cores = ask(names.resource_core_name)
+        return {
+            "count": count,
+            "memory_bytes": memory_bytes,
+            "percent": percent,
+            "cores": names.default_cores if cores is None else cores,
+        }
+
+    def sight(self, node: manifest.Node, device: manifest.Device | None) -> Sight:
+        """The cards of the register annotation, in JSON or in the older colon form."""
+        offered = offers(node.allocatable, (self.names.resource_count_name,))
+        text = node.annotations.get(REGISTER)
+        if text is None:
+            return Sight(offered)
+        try:
+            sightings = self._registered(text, frozenset(hami.words(node.annotations.get(hami.CORDON))))
+            sightings = _connected(sightings, node.annotations.get(PAIR_SCORES))
+        except ValueError as error:
+            return Sight(offered, warnings=(f"node {node.name}: annotation {REGISTER}: {error}; it is ignored",))
+        return Sight(True, Source.REGISTER, sightings)
+
+    def _registered(self, text: str, cordoned: frozenset[str]) -> tuple[Sighting, ...]:
+        if not text.lstrip().startswith("["):
+            return tuple(
+                Sighting(
+                    FAMILY,
+                    card.index,
+                    card.id,
+                    {
+                        **{"model": card.type, "memory_bytes": card.memory_mib * MIB, "cores": card.cores},
+                        **{"slots": card.slots, "numa": card.numa, "mode": card.mode},
+                        **{"healthy": card.healthy, "cordoned": card.id in cordoned},
+                    },
+                )
+                for card in hami.decode_register(text)
+            )
+        cards = annotation.decode(text, list[Card])
+        return tuple(Sighting(FAMILY, card.index, card.id, _facts(card, cordoned)) for card in cards)
+
+    def capacity(self, node: Node) -> dict[str, str]:
+        """HAMi's plugin shows one unit per slot of every healthy card."""
+        cards = [each for each in node.devices if each.family == FAMILY and each.healthy]
+        return {self.names.resource_count_name: str(sum(each.slots for each in cards))} if cards else {}
+
+    def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
+        """HAMi's annotations; MIG instances in their own."""
+        annotations = hami.write(pod, placement, now_ns, self.name, WORD, TO_ALLOCATE, ALLOCATED)
+        instances = [
+            MigAllocation(
+                container_index=position,
+                device_index=i,
+                gpu_uuid=share.id,
+                profile=share.mig.profile,
+                placement=Placed(share.mig.start, share.mig.size),
+            )
+            for position, shares in enumerate(hami.cards_by_container(pod, placement, self.name))
+            for i, share in enumerate(shares)
+            if share.mig is not None
+        ]
+        if instances:
+            annotations[MIG_ALLOCATIONS] = annotation.encode(instances)
+        return annotations
+
+    def read(self, pod: manifest.Pod, node: Node) -> tuple[Grant, ...]:
+        """The grants of HAMi's annotations."""
+        asking = [i for i, ask in enumerate(asked(pod)) if self.amounts(ask) is not None]
+        grants = hami.read(pod, node, self.name, ALLOCATED, asking)
+        text = pod.annotations.get(MIG_ALLOCATIONS)
+        if not text:
+            return grants
+        instances = {
+            (each.container_index, each.device_index): MigInstance(
+                each.profile, each.placement.start, each.placement.size
+            )
+            for each in annotation.decode(text, list[MigAllocation])
+        }
+        return tuple(_with_instances(grant, instances) for grant in grants)
+
+    def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
+        """The visible cards, and the limits that libsubak holds."""
+        injection = isolation.limits(pod, position, grant.shares)
+        injection.env = {"NVIDIA_VISIBLE_DEVICES": isolation.visible(grant.shares, node), **injection.env}
+        if self.names.disable_core_limit:
+            injection.env["GPU_CORE_UTILIZATION_POLICY"] = "disable"
+        elif self.names.gpu_core_policy != "default":
+            injection.env["GPU_CORE_UTILIZATION_POLICY"] = self.names.gpu_core_policy
+        if self.names.device_memory_scaling > 1:
+            injection.env["CUDA_OVERSUBSCRIBE"] = "true"
+        priority = asked(pod)[position](self.names.resource_priority_name)
+        if priority is not None:
+            injection.env["CUDA_TASK_PRIORITY"] = str(priority)
+        return injection
+
+
+def _facts(card: Card, cordoned: frozenset[str]) -> dict[str, Any]:
+    return {
+        "model": card.type,
+        "memory_bytes": card.devmem * MIB,
+        "cores": card.devcore,
+        "slots": card.count,
+        "numa": card.numa,
+        "mode": card.mode,
+        "healthy": card.health,
+        "cordoned": card.id in cordoned,
+        "mig": tuple(
+            MigProfile(
+                each.name,
+                each.memory_mb * MIB,
+                each.core,
+                tuple((place.start, place.size) for place in each.placements),
+            )
+            for each in card.mig_profiles
+        ),
+    }
+
+
+def _connected(sightings: tuple[Sighting, ...], text: str | None) -> tuple[Sighting, ...]:
+    """Add the pair scores that the plugin published."""
+    if text is None:
+        return sightings
+    scores = {each.uuid: each.score for each in annotation.decode(text, list[PairScore])}
+    return tuple(
+        Sighting(each.family, each.index, each.id, {**each.facts, "links": scores.get(each.id or "", {})})
+        for each in sightings
+    )
+
+
+def _with_instances(grant: Grant, instances: Mapping[tuple[int, int], MigInstance]) -> Grant:
+    shares = tuple(replace(share, mig=instances.get((grant.containers[0], i))) for i, share in enumerate(grant.shares))
+    return replace(grant, shares=shares)

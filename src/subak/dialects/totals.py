@@ -1,0 +1,112 @@
+"""Resources that come in threes: a number of cards, memory in blocks, and cores.
+
+Iluvatar and Moore Threads ask in these, and their agents publish nothing but the sums of a node: 1600 cores and 2048
+blocks of 256 MiB.  What one card is follows from the cores of a card, which the vendor fixes; all cards of the node
+count as alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from subak.dialects import QuotaUnit, Sight, Sighting, Source, hami
+from subak.dialects.amounts import Asked, offers, published
+from subak.model import manifest
+from subak.model.device import MIB, Device
+from subak.model.reason import Refusal
+
+SLOTS = 100
+"""How many containers may share a card; the vendors name no number, HAMi takes this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Three resource names with their units: cards, blocks of `block_mib` MiB, cores of which a card has `cores`."""
+
+    family: str
+    count_name: str
+    memory_name: str
+    core_name: str
+    block_mib: int
+    cores: int
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All three names."""
+        return frozenset({self.count_name, self.memory_name, self.core_name})
+
+    @property
+    def unit(self) -> str:
+        """What an amount of memory counts, for error messages."""
+        return f"units of {self.block_mib} MiB"
+
+    def quota_units(self, dialect: str) -> dict[str, QuotaUnit]:
+        """What a quota on memory or cores counts."""
+        return {
+            self.memory_name: QuotaUnit(dialect, memory=True, factor=self.block_mib),
+            self.core_name: QuotaUnit(dialect, memory=False),
+        }
+
+    def check_counted(self, ask: Asked) -> None:
+        """Refuse a part of a card of which nobody said how many: HAMi would run such a container without any card."""
+        if ask(self.count_name, "cards"):
+            return
+        for part in (self.memory_name, self.core_name):
+            if ask(part):
+                raise Refusal(
+                    f"{ask.field}.resources.limits[{self.count_name}]",
+                    ask.text(self.count_name),
+                    f"container {ask.container.name} has {part} {ask.text(part)} but asks for no card: "
+                    f"add {self.count_name}: 1",
+                )
+
+    def memory_bytes(self, ask: Asked) -> int:
+        """Bytes of the memory asked for, 0 when absent."""
+        blocks = ask(self.memory_name, self.unit) or 0
+        return hami.check_mib(blocks, self.block_mib, ask, self.memory_name, self.unit)
+
+    def cards(self, cores: int, blocks: int, model: str = "") -> tuple[Sighting, ...]:
+        """The cards behind a node's sums; a rest of cores is one more card."""
+        if cores <= 0:
+            return ()
+        facts = {
+            "memory_bytes": blocks * self.block_mib * self.cores // cores * MIB,
+            "cores": self.cores,
+            "slots": SLOTS,
+            **({"model": model} if model else {}),
+        }
+        return tuple(Sighting(self.family, index, None, facts) for index in range(-(-cores // self.cores)))
+
+    def sight(self, node: manifest.Node, model: str = "") -> Sight:
+        """The cards behind the sums that the node publishes.
+
+        Capacity, not allocatable: kubelet takes broken devices out of the latter, which would renumber the cards.
+        """
+        offered = offers(node.allocatable, self.names)
+        cores, blocks = published(node.capacity, self.core_name), published(node.capacity, self.memory_name)
+        if cores > 0 and blocks > 0:
+            return Sight(offered, Source.CAPACITY, self.cards(cores, blocks, model))
+        told = {name: amount for name, amount in node.capacity.items() if name in self.names and str(amount) != "0"}
+        if not told:
+            return Sight(offered)
+        warning = (
+            f"node {node.name}: its cards are unknown, because the capacity has "
+            f"{', '.join(f'{name}: {amount}' for name, amount in told.items())}; "
+            f"{self.core_name} and {self.memory_name} must both be whole numbers above 0"
+        )
+        return Sight(offered, warnings=(warning,))
+
+    def capacity(self, devices: Iterable[Device]) -> dict[str, str]:
+        """What a node with these cards publishes; broken ones do not count.
+
+        Cards are counted by their slots: each container that shares one takes a whole unit from kubelet's account.
+        """
+        healthy = [each for each in devices if each.family == self.family and each.healthy]
+        if not healthy:
+            return {}
+        return {
+            self.count_name: str(sum(each.slots for each in healthy)),
+            self.memory_name: str(sum(each.memory_bytes // (self.block_mib * MIB) for each in healthy)),
+            self.core_name: str(sum(each.cores for each in healthy)),
+        }

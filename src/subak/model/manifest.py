@@ -1,0 +1,387 @@
+"""Kubernetes objects, lean: only the fields that Subak reads.
+
+The same structs decode YAML files, API server answers and watch events.  Unknown fields are skipped, wrong types are
+refused with the path of the field.  Resource amounts stay as written (a number or a text); `Quantity` reads them where
+they are used, so that an error can name the resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from subak.model.quantity import Quantity
+
+Amount = str | int | float
+Amounts = dict[str, Amount]
+
+
+class Role(Enum):
+    """When a container runs: before the others, beside them from the start, or as one of them."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+class Lean(msgspec.Struct, rename="camel", frozen=True, gc=False, kw_only=True):
+    """What all manifests share: camelCase names, frozen, outside the garbage collector (they are trees)."""
+
+
+class OwnerReference(Lean, frozen=True, gc=False, kw_only=True):
+    """Who made the object."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class Metadata(Lean, frozen=True, gc=False, kw_only=True):
+    """The part of ObjectMeta that we read."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class Resources(Lean, frozen=True, gc=False, kw_only=True):
+    """`resources` of a container."""
+
+    limits: Amounts | None = None
+    requests: Amounts | None = None
+
+
+class EnvVar(Lean, frozen=True, gc=False, kw_only=True):
+    """A variable that the user set; its source does not matter here."""
+
+    name: str
+    value: str | None = None
+
+
+class Port(Lean, frozen=True, gc=False, kw_only=True):
+    """A container's port; only a host port restricts the choice of node."""
+
+    host_port: int = 0
+
+
+class SecurityContext(Lean, frozen=True, gc=False, kw_only=True):
+    """Only whether the container is privileged."""
+
+    privileged: bool | None = None
+
+
+class Container(Lean, frozen=True, gc=False, kw_only=True):
+    """One container, init containers included."""
+
+    name: str
+    image: str = ""
+    resources: Resources | None = None
+    env: list[EnvVar] | None = None
+    ports: list[Port] | None = None
+    restart_policy: str | None = None
+    security_context: SecurityContext | None = None
+
+    @property
+    def limits(self) -> Amounts:
+        """`resources.limits`, empty when absent."""
+        return (self.resources and self.resources.limits) or {}
+
+    @property
+    def requests(self) -> Amounts:
+        """`resources.requests`; a resource that has only a limit counts as requested (as the API server fills it)."""
+        if self.resources is None:
+            return {}
+        return {**(self.resources.limits or {}), **(self.resources.requests or {})}
+
+
+class Toleration(Lean, frozen=True, gc=False, kw_only=True):
+    """A taint that the pod does not mind."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Expression(Lean, frozen=True, gc=False, kw_only=True):
+    """One line of a node selector term."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+
+class SelectorTerm(Lean, frozen=True, gc=False, kw_only=True):
+    """All of its lines must hold."""
+
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class NodeSelector(Lean, frozen=True, gc=False, kw_only=True):
+    """One of its terms must hold."""
+
+    node_selector_terms: list[SelectorTerm] = []
+
+
+class NodeAffinity(Lean, frozen=True, gc=False, kw_only=True):
+    """The hard part of a node affinity; preferences do not restrict."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class PodAffinity(Lean, frozen=True, gc=False, kw_only=True):
+    """Affinity to other pods, kept opaque: we only need to know whether it is demanded."""
+
+    required_during_scheduling_ignored_during_execution: list[Any] | None = None
+
+
+class Affinity(Lean, frozen=True, gc=False, kw_only=True):
+    """`spec.affinity`."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class SpreadConstraint(Lean, frozen=True, gc=False, kw_only=True):
+    """`spec.topologySpreadConstraints[]`; only a hard one matters."""
+
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class Volume(Lean, frozen=True, gc=False, kw_only=True):
+    """A volume that may tie the pod to a node."""
+
+    name: str = ""
+    persistent_volume_claim: Any = None
+    ephemeral: Any = None
+
+
+class PodSpec(Lean, frozen=True, gc=False, kw_only=True):
+    """The part of a pod's spec that decides where it may run and what it gets."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    scheduling_gates: list[Any] | None = None
+    resource_claims: list[Any] | None = None
+    volumes: list[Volume] | None = None
+    overhead: Amounts | None = None
+    priority: int | None = None
+    host_network: bool | None = None
+
+
+class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
+    """Only the phase."""
+
+    phase: str = ""
+
+
+class Pod(Lean, frozen=True, gc=False, kw_only=True):
+    """A pod, as its user wrote it or as the API server returned it."""
+
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def name(self) -> str:
+        """Name, or the generateName prefix of a pod that has not been created yet."""
+        return self.metadata.name or self.metadata.generate_name
+
+    @property
+    def namespace(self) -> str:
+        """Namespace, `default` when absent."""
+        return self.metadata.namespace or "default"
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`: what people call the pod, and what the ledger books by."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations, empty when absent."""
+        return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels, empty when absent."""
+        return self.metadata.labels or {}
+
+    @property
+    def containers(self) -> list[Container]:
+        """All containers, init containers first: the order in which HAMi's device strings list them."""
+        return [*(self.spec.init_containers or ()), *self.spec.containers]
+
+    @property
+    def roles(self) -> list[Role]:
+        """The role of each of `containers`."""
+        early = [
+            Role.SIDECAR if each.restart_policy == "Always" else Role.INIT for each in self.spec.init_containers or ()
+        ]
+        return early + [Role.APP] * len(self.spec.containers)
+
+    @property
+    def fields(self) -> list[str]:
+        """The path of each of `containers`, for error messages."""
+        early = len(self.spec.init_containers or ())
+        return [f"spec.initContainers[{i}]" for i in range(early)] + [
+            f"spec.containers[{i}]" for i in range(len(self.spec.containers))
+        ]
+
+    @property
+    def finished(self) -> bool:
+        """Succeeded or failed: it holds no card any more.  A terminating pod still does."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def resource_names(self) -> Iterator[str]:
+        """Every resource name that any container mentions, repeated as often as it is."""
+        for container in self.containers:
+            if container.resources is not None:
+                yield from container.resources.limits or ()
+                yield from container.resources.requests or ()
+
+
+class Taint(Lean, frozen=True, gc=False, kw_only=True):
+    """A taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Lean, frozen=True, gc=False, kw_only=True):
+    """Whether and whom a node admits."""
+
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+
+
+class Condition(Lean, frozen=True, gc=False, kw_only=True):
+    """A status condition."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(Lean, frozen=True, gc=False, kw_only=True):
+    """What a node has to give."""
+
+    capacity: Amounts | None = None
+    allocatable: Amounts | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(Lean, frozen=True, gc=False, kw_only=True):
+    """A node."""
+
+    metadata: Metadata = Metadata()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.metadata.name
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations, empty when absent."""
+        return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels, empty when absent."""
+        return self.metadata.labels or {}
+
+    @property
+    def capacity(self) -> Amounts:
+        """Capacity, or allocatable where only that is given."""
+        return self.status.capacity or self.status.allocatable or {}
+
+    @property
+    def allocatable(self) -> Amounts:
+        """Allocatable, or capacity where only that is given."""
+        return self.status.allocatable or self.status.capacity or {}
+
+
+class DeviceTopology(Lean, frozen=True, gc=False, kw_only=True):
+    """Where a Koordinator device sits."""
+
+    node_id: int = msgspec.field(default=-1, name="nodeID")
+    pcie_id: str = msgspec.field(default="", name="pcieID")
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class DeviceInfo(Lean, frozen=True, gc=False, kw_only=True):
+    """One device of a Koordinator Device object."""
+
+    type: str = "gpu"
+    id: str = ""
+    minor: int = 0
+    health: bool = False
+    labels: dict[str, str] | None = None
+    resources: Amounts | None = None
+    topology: DeviceTopology | None = None
+
+
+class DeviceSpec(Lean, frozen=True, gc=False, kw_only=True):
+    """All devices of the node."""
+
+    devices: list[DeviceInfo] = []
+
+
+class Device(Lean, frozen=True, gc=False, kw_only=True):
+    """Koordinator's Device object; its name is the node's."""
+
+    metadata: Metadata = Metadata()
+    spec: DeviceSpec = DeviceSpec()
+
+    @property
+    def name(self) -> str:
+        """The node that the object describes."""
+        return self.metadata.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels, empty when absent."""
+        return self.metadata.labels or {}
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations, empty when absent."""
+        return self.metadata.annotations or {}
+
+
+class QuotaSpec(Lean, frozen=True, gc=False, kw_only=True):
+    """`spec` of a ResourceQuota."""
+
+    hard: Amounts | None = None
+
+
+class ResourceQuota(Lean, frozen=True, gc=False, kw_only=True):
+    """A namespace's quota."""
+
+    metadata: Metadata = Metadata()
+    spec: QuotaSpec = QuotaSpec()
+
+
+def amount(amounts: Mapping[str, Amount], name: str) -> int:
+    """The whole number that `name` stands for; 0 when absent.  Raises QuantityError when it is not a whole number."""
+    text = amounts.get(name)
+    return 0 if text is None else Quantity.parse(text).integer()

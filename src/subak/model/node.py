@@ -1,0 +1,37 @@
+"""A node as the scheduler sees it: one stock of cards, and what it demands of a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from subak.model.device import Device
+from subak.model.manifest import Taint
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What can be placed on a node.
+
+    `offers` names the dialects that the node speaks: a pod goes only where its dialect is offered, though all of them
+    draw on the same `devices`.  `allocatable` holds cpu in thousandths and everything else in whole units; a resource
+    that the node does not mention is not limited.  `tables` carries a vendor's own topology figures, by name.
+    """
+
+    name: str
+    devices: tuple[Device, ...] = ()
+    offers: frozenset[str] = frozenset()
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+    tables: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def device(self, id: str) -> Device | None:
+        """The card with this id."""
+        return next((each for each in self.devices if each.id == id), None)
+
+    def at_index(self, index: int, families: frozenset[str]) -> Device | None:
+        """The card of one of these families with this index."""
+        return next((each for each in self.devices if each.index == index and each.family in families), None)

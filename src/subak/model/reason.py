@@ -1,0 +1,92 @@
+"""Why something was refused.  Every refusal in Subak is one of these, never a bare False.
+
+The names are the ones HAMi's users know from events; the ones HAMi lacks follow the same pattern.  A `Reason` also
+knows what could cure it, so that a waiting pod is tried again when, and only when, that happens.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+
+
+class Cure(Enum):
+    """What has to happen before a refused pod is worth another try."""
+
+    POD_GONE = "a pod ends"
+    NODE_CHANGED = "a node or its cards change"
+    QUOTA_CHANGED = "the quota grows or a pod of the namespace ends"
+    POD_CHANGED = "the pod itself is changed"
+
+
+class Reason(StrEnum):
+    """The closed list of reasons.  The first part speaks of cards, the second of nodes, the last of the pod."""
+
+    CARD_NOT_HEALTH = "CardNotHealth"
+    CARD_UNHEALTHY = "CardUnhealthy"
+    CARD_CORDONED = "CardCordoned"
+    CARD_TYPE_MISMATCH = "CardTypeMismatch"
+    CARD_UUID_MISMATCH = "CardUuidMismatch"
+    CARD_APP_CLASS_MISMATCH = "CardAppClassMismatch"
+    CARD_QOS_POLICY_MISMATCH = "CardQosPolicyMismatch"
+    CARD_TIME_SLICING_EXHAUSTED = "CardTimeSlicingExhausted"
+    CARD_INSUFFICIENT_MEMORY = "CardInsufficientMemory"
+    CARD_INSUFFICIENT_CORE = "CardInsufficientCore"
+    CARD_INSUFFICIENT_EXTRA = "CardInsufficientExtra"
+    CARD_COMPUTE_UNITS_EXHAUSTED = "CardComputeUnitsExhausted"
+    EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT = "ExclusiveDeviceAllocateConflict"
+    CARD_NOT_FOUND_CUSTOM_FILTER_RULE = "CardNotFoundCustomFilterRule"
+    CARD_MIG_TOPOLOGY_INFEASIBLE = "CardMigTopologyInfeasible"
+    NUMA_NOT_FIT = "NumaNotFit"
+    ALLOCATED_CARDS_INSUFFICIENT_REQUEST = "AllocatedCardsInsufficientRequest"
+
+    NODE_INSUFFICIENT_DEVICE = "NodeInsufficientDevice"
+    NODE_UNREGISTERED = "NodeUnregistered"
+    NODE_NOT_READY = "NodeNotReady"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    NODE_TAINT_NOT_TOLERATED = "NodeTaintNotTolerated"
+    NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
+    NODE_INSUFFICIENT_RESOURCE = "NodeInsufficientResource"
+    NODE_ISOLATION_MISSING = "NodeIsolationMissing"
+
+    RESOURCE_QUOTA_NOT_FIT = "ResourceQuotaNotFit"
+    NOT_SUPPORTED_YET = "NotSupportedYet"
+
+    @property
+    def cures(self) -> frozenset[Cure]:
+        """What would make another try worthwhile."""
+        return _CURES.get(self, _WHEN_FREED)
+
+
+_WHEN_FREED = frozenset({Cure.POD_GONE, Cure.NODE_CHANGED})
+_WHEN_NODE_CHANGES = frozenset({Cure.NODE_CHANGED})
+_CURES = {
+    **dict.fromkeys(
+        (
+            Reason.CARD_NOT_HEALTH,
+            Reason.CARD_UNHEALTHY,
+            Reason.CARD_CORDONED,
+            Reason.CARD_TYPE_MISMATCH,
+            Reason.CARD_UUID_MISMATCH,
+            Reason.NODE_INSUFFICIENT_DEVICE,
+            Reason.NODE_UNREGISTERED,
+            Reason.NODE_NOT_READY,
+            Reason.NODE_UNSCHEDULABLE,
+            Reason.NODE_TAINT_NOT_TOLERATED,
+            Reason.NODE_SELECTOR_MISMATCH,
+            Reason.NODE_ISOLATION_MISSING,
+        ),
+        _WHEN_NODE_CHANGES,
+    ),
+    Reason.RESOURCE_QUOTA_NOT_FIT: frozenset({Cure.QUOTA_CHANGED}),
+    Reason.NOT_SUPPORTED_YET: frozenset({Cure.POD_CHANGED}),
+}
+
+
+class Refusal(ValueError):
+    """A pod that cannot mean anything: the field, its value, what is wrong and what would be right."""
+
+    def __init__(self, field: str, value: object, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+        self.value = "" if value is None else str(value)
+        self.message = message

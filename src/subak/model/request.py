@@ -1,0 +1,161 @@
+"""What a pod asks for, in words that belong to no dialect.
+
+A `Claim` asks for a number of cards with an equal share of each.  A `Request` is all claims of a pod together with the
+way to choose among what fits.  Both are values: pods that ask for the same have equal requests, which is what lets the
+snapshot remember scores per shape of request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from subak.model.device import MIB, Device
+from subak.model.manifest import Expression, Role, Toleration
+
+BINPACK, SPREAD, NUMA, MUTEX = "binpack", "spread", "numa", "mutex"
+"""Words of HAMi's policy annotations."""
+
+LOWEST_INDEX, HIGHEST_INDEX = "lowest-index", "highest-index"
+"""Card orders of Volcano: shared memory takes the first card that fits, vGPU counts down."""
+
+MOST_MEMORY_USED, FEWEST_TENANTS = "most-memory-used", "fewest-tenants"
+"""Card orders of Volcano vGPU under its binpack and spread policies."""
+
+LEAST_ALLOCATED, MOST_ALLOCATED = "LeastAllocated", "MostAllocated"
+"""Scoring strategies of Koordinator, for cards and for nodes."""
+
+
+class Pick:
+    """How cards are picked from those that fit: names of functions in `policy.pick`."""
+
+    IN_ORDER = "in-order"
+    LINKS = "links"
+    ZONES = "zones"
+    ONLINE = "online"
+    METAXLINK = "metaxlink"
+    TREE = "tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much slots, cores and memory count in a card's score."""
+
+    slot: int = 1
+    core: int = 1
+    memory: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which cards a user admits.  Ids match exactly; types are parts of the model's name in any case; a deny wins.
+
+    `modes` are the operating modes that the pod accepts (empty: any).  `models` must match whole: some resource names
+    carry the model.
+    """
+
+    use_ids: frozenset[str] = frozenset()
+    nouse_ids: frozenset[str] = frozenset()
+    use_types: tuple[str, ...] = ()
+    nouse_types: tuple[str, ...] = ()
+    modes: str = ""
+    models: frozenset[str] = frozenset()
+
+    def admits_id(self, id: str) -> bool:
+        """Whether the id passes both lists."""
+        return id not in self.nouse_ids and (not self.use_ids or id in self.use_ids)
+
+    def admits_type(self, model: str) -> bool:
+        """Whether the model's name passes both lists."""
+        name = model.lower()
+        if self.models and model not in self.models:
+            return False
+        if any(part in name for part in self.nouse_types):
+            return False
+        return not self.use_types or any(part in name for part in self.use_types)
+
+    def admits_mode(self, mode: str) -> bool:
+        """Whether the card's operating mode is among the accepted ones."""
+        return not self.modes or mode in self.modes
+
+
+@dataclass(frozen=True, slots=True)
+class CardPolicy:
+    """How to order and pick cards: the keys in order of weight, then what else the user demanded.
+
+    `scope` is Koordinator's: all cards must lie within one `PCIe` root, `NUMANode` or `Node`.
+    """
+
+    order: tuple[str, ...] = (SPREAD,)
+    pick: str = Pick.IN_ORDER
+    mutex: bool = False
+    numa_bind: bool = False
+    scope: str = ""
+    weights: Weights = Weights()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`count` cards of one of `families`, each with the same share, for the containers at these positions.
+
+    Memory is an amount, or a percentage of each card floored to `granule`.  `idle` demands cards that nobody uses.
+    `together` puts all such claims of one dialect in the pod on the same card.  `qos` and `app_class` are MetaX's: who
+    may share a card with whom.
+    """
+
+    dialect: str
+    families: frozenset[str]
+    containers: tuple[int, ...]
+    role: Role = Role.APP
+    count: int = 1
+    memory_bytes: int = 0
+    memory_percent: int = 0
+    granule: int = MIB
+    cores: int = 0
+    extras: tuple[tuple[str, int], ...] = ()
+    idle: bool = False
+    together: bool = False
+    qos: str | None = None
+    app_class: str = ""
+    isolation: str = ""
+    selection: Selection = Selection()
+    policy: CardPolicy = CardPolicy()
+
+    def memory_on(self, device: Device) -> int:
+        """Bytes of this card that one share takes."""
+        if self.memory_bytes or not self.memory_percent:
+            return self.memory_bytes
+        return device.memory_bytes // self.granule * self.memory_percent // 100 * self.granule
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a pod asks of a node besides cards.  `unsupported` names demands that we do not honour yet."""
+
+    resources: tuple[tuple[str, int], ...] = ()
+    selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[tuple[tuple[Expression, ...], tuple[Expression, ...]], ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that a pod asks for.
+
+    `node_policy` is BINPACK or SPREAD over use, or one of Koordinator's strategies.  `topology_aware` lets MetaX link
+    zones decide between nodes.
+    """
+
+    claims: tuple[Claim, ...] = ()
+    needs: Needs = Needs()
+    node_policy: str = BINPACK
+    topology_aware: bool = False
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        # Requests key the score cache, so that each decision hashes one: remember it.
+        value = hash((self.claims, self.needs, self.node_policy, self.topology_aware))
+        object.__setattr__(self, "_hash", value)
+
+    def __hash__(self) -> int:
+        return self._hash

@@ -1,0 +1,183 @@
+"""Why a pod waits: the nodes grouped by what keeps it off them, with numbers.
+
+    0 of 3 nodes fit: 2 nodes: largest free slice 512 MiB, 1,024 MiB asked (CardInsufficientMemory); 1 node: ...
+
+A node has one group, by the rule that it came furthest with; its other reasons are counted in `reasons`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from subak.model.device import MIB
+from subak.model.node import Node
+from subak.model.quantity import Quantity
+from subak.model.reason import Reason
+from subak.model.request import Claim, Request
+from subak.policy.fit import Refused, fit
+from subak.policy.node import refuse_dialect, refuse_node
+from subak.policy.on_node import on_node
+from subak.policy.order import in_order
+from subak.snapshot.card import CardState
+from subak.snapshot.cluster import Snapshot
+from subak.snapshot.pool import Pool
+
+NO_NODES = "there are no nodes"
+
+_CARD_REASONS = list(Reason)[: list(Reason).index(Reason.NODE_INSUFFICIENT_DEVICE)]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes that refuse for the same reason."""
+
+    reason: Reason
+    nodes: tuple[str, ...]
+    detail: str
+
+    def __str__(self) -> str:
+        plural = "node" if len(self.nodes) == 1 else "nodes"
+        return f"{len(self.nodes):,} {plural}: {self.detail} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All groups, the largest first; and for each reason how many nodes have a card (or themselves) refused by it."""
+
+    nodes: int
+    fitting: tuple[str, ...]
+    groups: tuple[Group, ...]
+    reasons: dict[Reason, int]
+
+    def __str__(self) -> str:
+        if not self.nodes:
+            return NO_NODES
+        head = f"{len(self.fitting):,} of {self.nodes:,} nodes fit"
+        return "; ".join([head, *(str(group) for group in self.groups)]).replace("fit; ", "fit: ", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What one node says.  `figure` is the number that a group shows the best of."""
+
+    name: str
+    reason: Reason
+    others: frozenset[Reason]
+    detail: str = ""
+    figure: int = 0
+    asked: int = 0
+    resource: str = ""
+
+
+def explain(snapshot: Snapshot, request: Request) -> Explanation:
+    """What every node says to the request."""
+    verdicts: list[_Verdict] = []
+    fitting: list[str] = []
+    for pool in snapshot.pools:
+        for at, name in enumerate(pool.names):
+            verdict = _ask(pool, at, request)
+            if verdict is None:
+                fitting.append(name)
+            else:
+                verdicts.append(verdict)
+    reasons = Counter(reason for verdict in verdicts for reason in verdict.others | {verdict.reason})
+    return Explanation(len(snapshot), tuple(sorted(fitting)), _grouped(verdicts), dict(sorted(reasons.items())))
+
+
+def _ask(pool: Pool, at: int, request: Request) -> _Verdict | None:
+    node = pool.nodes[at]
+    refusal = refuse_node(node, request.needs)
+    for claim in request.claims:
+        refusal = refusal or refuse_dialect(node, claim)
+    if refusal is not None:
+        return _Verdict(node.name, refusal.reason, frozenset(), refusal.detail)
+    for name, amount in request.needs.resources:
+        free = pool.free(at, name)
+        if free < amount:
+            return _Verdict(node.name, Reason.NODE_INSUFFICIENT_RESOURCE, frozenset(), "", free, amount, name)
+    cards = pool.cards(at)
+    refused = on_node(node, cards, request)
+    return None if isinstance(refused, tuple) else _card_verdict(node, cards, request, refused)
+
+
+def _plain(name: str, amount: int) -> str:
+    if name == "cpu":
+        return str(Quantity.parse(f"{amount}m"))
+    return str(Quantity.parse(f"{amount // 1024}Ki")) if name == "memory" else f"{amount:,}"
+
+
+def _card_verdict(node: Node, cards: Sequence[CardState], request: Request, refused: Refused) -> _Verdict:
+    """The reason that came furthest in the order of the rules, and its figure."""
+    claim = _culprit(cards, request)
+    mine = [card for card in cards if card.device.family in claim.families]
+    others = frozenset(refused)
+    if Reason.NODE_INSUFFICIENT_DEVICE in refused:
+        return _Verdict(node.name, Reason.NODE_INSUFFICIENT_DEVICE, others, "", len(mine), claim.count)
+    reason = max(refused, key=_CARD_REASONS.index)
+    if reason is Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST:
+        return _Verdict(node.name, reason, others, "", refused[reason], claim.count)
+    usable = [card for card in mine if card.device.healthy and claim.selection.admits_type(card.device.model)] or mine
+    if reason is Reason.CARD_INSUFFICIENT_MEMORY:
+        best = max(usable, key=lambda card: card.memory_free)
+        return _Verdict(node.name, reason, others, "", best.memory_free, claim.memory_on(best.device))
+    if reason is Reason.CARD_INSUFFICIENT_CORE:
+        return _Verdict(node.name, reason, others, "", max(card.cores_free for card in usable), claim.cores)
+    return _Verdict(node.name, reason, others, "", refused[reason], len(mine))
+
+
+def _culprit(cards: Sequence[CardState], request: Request) -> Claim:
+    """The claim that does not fit even alone; else, for claims that only fail together, one for all of them."""
+    for claim in request.claims:
+        mine = [card for card in cards if card.device.family in claim.families]
+        if isinstance(fit(in_order(mine, claim), claim, request.node_policy), Counter):
+            return claim
+    return max(request.claims, key=lambda claim: (claim.memory_bytes, claim.memory_percent, claim.cores))
+
+
+def _grouped(verdicts: Iterable[_Verdict]) -> tuple[Group, ...]:
+    alike: dict[tuple[Reason, str, int, str], list[_Verdict]] = {}
+    for verdict in verdicts:
+        alike.setdefault((verdict.reason, verdict.detail, verdict.asked, verdict.resource), []).append(verdict)
+    groups = [
+        Group(reason, tuple(sorted(each.name for each in members)), detail or _figures(reason, members))
+        for (reason, detail, *_), members in alike.items()
+    ]
+    return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.reason, group.nodes)))
+
+
+def _figures(reason: Reason, members: Sequence[_Verdict]) -> str:
+    best, asked = max(each.figure for each in members), members[0].asked
+    match reason:
+        case Reason.CARD_INSUFFICIENT_MEMORY:
+            return f"largest free slice {max(best, 0) // MIB:,} MiB, {-(-asked // MIB):,} MiB asked"
+        case Reason.CARD_INSUFFICIENT_CORE:
+            return f"most free cores {best}, {asked} asked"
+        case Reason.NODE_INSUFFICIENT_RESOURCE:
+            name = members[0].resource
+            return f"at most {_plain(name, best)} {name} free, {_plain(name, asked)} asked"
+        case Reason.NODE_INSUFFICIENT_DEVICE:
+            return f"at most {best} {'card' if best == 1 else 'cards'}, {asked} asked"
+        case Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST:
+            return f"at most {best} {'card fits' if best == 1 else 'cards fit'}, {asked} asked"
+        case _:
+            return f"{_WORDS.get(reason, str(reason))} on {best} of {asked} cards"
+
+
+_WORDS = {
+    Reason.CARD_NOT_HEALTH: "card not healthy",
+    Reason.CARD_UNHEALTHY: "card not healthy",
+    Reason.CARD_CORDONED: "card cordoned",
+    Reason.CARD_TYPE_MISMATCH: "type or mode not admitted",
+    Reason.CARD_UUID_MISMATCH: "UUID not admitted",
+    Reason.CARD_APP_CLASS_MISMATCH: "other application class",
+    Reason.CARD_QOS_POLICY_MISMATCH: "other QoS policy",
+    Reason.CARD_TIME_SLICING_EXHAUSTED: "no slot left",
+    Reason.CARD_INSUFFICIENT_EXTRA: "vendor resource exhausted",
+    Reason.CARD_COMPUTE_UNITS_EXHAUSTED: "no cores left",
+    Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT: "card in use, asked for alone",
+    Reason.CARD_NOT_FOUND_CUSTOM_FILTER_RULE: "not the pod's card",
+    Reason.CARD_MIG_TOPOLOGY_INFEASIBLE: "no MIG instance free",
+    Reason.NUMA_NOT_FIT: "cards on several NUMA nodes",
+}

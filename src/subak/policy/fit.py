@@ -1,0 +1,214 @@
+"""Does a card fit a claim?  The rules in the order in which HAMi's users know them; the first that fails is the reason.
+
+`fit` walks cards in order of preference and returns those to take, or how many cards failed by which rule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from subak.model.device import FULL_CORES
+from subak.model.reason import Reason
+from subak.model.request import BINPACK, Claim, Pick
+from subak.policy import metax, mig
+from subak.policy.pick import pick
+from subak.snapshot.card import CardState
+
+Refused = Counter[Reason]
+Bound = frozenset[str] | None
+"""Cards to which a pod that stays together is bound by its earlier containers; None if it is free."""
+
+Rule = Callable[[CardState, Claim], Reason | None]
+
+ONLINE = "online"
+
+
+def healthy(card: CardState, claim: Claim) -> Reason | None:
+    """The card works."""
+    return None if card.device.healthy else Reason.CARD_NOT_HEALTH
+
+
+def works(card: CardState, claim: Claim) -> Reason | None:
+    """The same, in the word that MetaX's users know."""
+    return None if card.device.healthy else Reason.CARD_UNHEALTHY
+
+
+def open_for_new(card: CardState, claim: Claim) -> Reason | None:
+    """No administrator has closed the card."""
+    return Reason.CARD_CORDONED if card.device.cordoned else None
+
+
+def type_admitted(card: CardState, claim: Claim) -> Reason | None:
+    """The card is of the vendor asked for, and the user admits its model and mode."""
+    selection, device = claim.selection, card.device
+    if device.family in claim.families and selection.admits_type(device.model) and selection.admits_mode(device.mode):
+        return None
+    return Reason.CARD_TYPE_MISMATCH
+
+
+def id_admitted(card: CardState, claim: Claim) -> Reason | None:
+    """The user admits this very card."""
+    return None if claim.selection.admits_id(card.device.id) else Reason.CARD_UUID_MISMATCH
+
+
+def class_compatible(card: CardState, claim: Claim) -> Reason | None:
+    """Online and offline pods do not share a card with ordinary ones, nor offline ones join online ones."""
+    fits = metax.class_fits(claim.app_class, [charge.tag[1] for charge in card.tenants.values()])
+    return None if fits else Reason.CARD_APP_CLASS_MISMATCH
+
+
+def qos_compatible(card: CardState, claim: Claim) -> Reason | None:
+    """All who share a MetaX card share its QoS policy."""
+    if claim.app_class == ONLINE or not card.tenants:
+        return None
+    fits = metax.qos_fits(claim.qos, metax.card_qos(card), card.used, claim.cores)
+    return None if fits else Reason.CARD_QOS_POLICY_MISMATCH
+
+
+def slot_left(card: CardState, claim: Claim) -> Reason | None:
+    """Another container may join."""
+    return None if card.used < card.device.slots else Reason.CARD_TIME_SLICING_EXHAUSTED
+
+
+def unshared(card: CardState, claim: Claim) -> Reason | None:
+    """Who wants a card alone gets one that nobody uses."""
+    alone = claim.policy.mutex or claim.idle
+    return Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT if alone and card.used else None
+
+
+def memory_left(card: CardState, claim: Claim) -> Reason | None:
+    """The share's memory is free."""
+    return None if card.memory_free >= claim.memory_on(card.device) else Reason.CARD_INSUFFICIENT_MEMORY
+
+
+def cores_left(card: CardState, claim: Claim) -> Reason | None:
+    """The share's cores are free."""
+    return None if card.cores_free >= claim.cores else Reason.CARD_INSUFFICIENT_CORE
+
+
+def compute_unshared(card: CardState, claim: Claim) -> Reason | None:
+    """Who wants all cores of a card is alone on it."""
+    alone = card.device.cores == claim.cores == FULL_CORES
+    return Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT if alone and card.used else None
+
+
+def compute_left(card: CardState, claim: Claim) -> Reason | None:
+    """A card whose cores are all promised takes nobody else, not even one who asks for none."""
+    return Reason.CARD_COMPUTE_UNITS_EXHAUSTED if claim.cores == 0 and card.cores_free <= 0 else None
+
+
+def extras_left(card: CardState, claim: Claim) -> Reason | None:
+    """Amounts that only this vendor counts are free."""
+    if not claim.extras:
+        return None
+    total = dict(card.device.extras)
+    for name, amount in claim.extras:
+        taken = sum(charge.extras.get(name, 0) for charge in card.tenants.values())
+        if total.get(name, 0) - taken < amount:
+            return Reason.CARD_INSUFFICIENT_EXTRA
+    return None
+
+
+def sliceable(card: CardState, claim: Claim) -> Reason | None:
+    """A card in MIG mode has a free instance that is large enough."""
+    if card.device.mode != mig.MODE or mig.instance_for(card, claim) is not None:
+        return None
+    return Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
+
+
+BEFORE_NUMA: tuple[Rule, ...] = (healthy, open_for_new, type_admitted)
+COMMON: tuple[Rule, ...] = (
+    id_admitted,
+    slot_left,
+    unshared,
+    memory_left,
+    cores_left,
+    compute_unshared,
+    compute_left,
+    extras_left,
+    sliceable,
+)
+ALL: tuple[Rule, ...] = BEFORE_NUMA + COMMON
+
+SGPU_ONLINE: tuple[Rule, ...] = (
+    type_admitted,
+    works,
+    class_compatible,
+    qos_compatible,
+    id_admitted,
+    slot_left,
+    unshared,
+    memory_left,
+)
+SGPU: tuple[Rule, ...] = (*SGPU_ONLINE, cores_left, compute_unshared, compute_left)
+
+
+def rules_for(claim: Claim) -> tuple[Rule, ...]:
+    """The rules of a claim: MetaX sGPU (a claim with a QoS policy or class) has its own; online pods take no cores."""
+    if claim.qos is None and not claim.app_class:
+        return ALL
+    return SGPU_ONLINE if claim.app_class == ONLINE else SGPU
+
+
+def refuse(card: CardState, claim: Claim, rules: Sequence[Rule], bound: Bound = None) -> Reason | None:
+    """The first rule that the card fails; the pod's own other containers have the last word."""
+    for rule in rules:
+        reason = rule(card, claim)
+        if reason is not None:
+            return reason
+    return None if bound is None or card.device.id in bound else Reason.CARD_NOT_FOUND_CUSTOM_FILTER_RULE
+
+
+def candidates(
+    cards: Sequence[CardState], claim: Claim, enough: int, bound: Bound = None
+) -> tuple[list[CardState], Refused]:
+    """The cards that pass, in the given order, until there are `enough`, and why the others do not."""
+    rules = rules_for(claim)
+    passed: list[CardState] = []
+    refused: Refused = Counter()
+    for card in cards:
+        reason = refuse(card, claim, rules, bound)
+        if reason is not None:
+            refused[reason] += 1
+            continue
+        passed.append(card)
+        if len(passed) == enough:
+            break
+    return passed, refused
+
+
+def candidates_of_one_numa(cards: Sequence[CardState], claim: Claim) -> tuple[list[CardState], Refused]:
+    """The first cards in order that pass and sit together; a change of NUMA node drops what was collected."""
+    passed: list[CardState] = []
+    refused: Refused = Counter()
+    numa: int | None = None
+    for card in cards:
+        if (reason := refuse(card, claim, BEFORE_NUMA)) is None and card.device.numa != numa:
+            if passed:
+                refused[Reason.NUMA_NOT_FIT] += len(passed)
+            numa, passed = card.device.numa, []
+        reason = reason or refuse(card, claim, COMMON)
+        if reason is not None:
+            refused[reason] += 1
+            continue
+        passed.append(card)
+        if len(passed) == claim.count:
+            break
+    return passed, refused
+
+
+def fit(
+    cards: Sequence[CardState], claim: Claim, node_policy: str = BINPACK, bound: Bound = None
+) -> list[CardState] | Refused:
+    """The cards to take, best first in `cards`; or how many cards failed each rule."""
+    if claim.policy.numa_bind:
+        passed, refused = candidates_of_one_numa(cards, claim)
+    else:
+        enough = claim.count if claim.policy.pick == Pick.IN_ORDER else len(cards) + 1
+        passed, refused = candidates(cards, claim, enough, bound)
+    if len(passed) >= claim.count:
+        return pick(passed, claim, cards, node_policy)
+    if passed:
+        refused[Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST] += len(passed)
+    return refused

@@ -1,0 +1,277 @@
+"""MetaX's rules: who may share a card, and which cards are wired best.
+
+Shared cards (sGPU)
+
+    QoS     an idle card takes any policy, a pod with 100 cores too (it needs an idle card anyway); else the card's
+            policy must be empty or the pod's
+    class   an idle card takes any; one with online or offline pods only such, and no offline ones beside online ones
+    zones   cards taken whole come from the smallest link zone that has enough, else from the smallest zones together
+            s(X)  = 10 for each pair of X in the same zone
+            score = 10 s(A) - (s(F) - s(A) - s(F without A))        F: idle cards, A: those taken whole
+    online  cards with fewest online pods first, then fewest offline ones; those with offline pods only come last
+            score = -100 offline on such a card, else -20 online - 2 offline
+    Both scores count +10000 under binpack and -10000 under spread, whose best node is the one with the lowest score.
+
+Whole cards, as MetaX's plugin computes it
+
+    pair      = 110 connected by MetaXLink, 50 behind the same PCIe switch, 10 else
+    score(S)  = sum over the pairs of S
+    loss(S)   = score(F) - score(S) - score(F without S)            F: idle cards
+    scores[n] = the highest score(S), losses[n] = the least loss(S), S being n cards of F
+    node      = 2000 - losses[n] under binpack (the highest wins), 2000 - scores[n] under spread (the lowest wins)
+    cards     = the S with the least loss under binpack, with the highest score under spread
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subak.dialects.metax_gpu import LOSSES, SCORES
+from subak.dialects.metax_sgpu import OFFLINE, ONLINE
+from subak.model.device import FULL_CORES, Device
+from subak.model.placement import Charge
+from subak.model.request import SPREAD
+from subak.snapshot.card import CardState
+
+LINKED, SWITCHED, APART = 110, 50, 10
+"""Scores of a pair of cards."""
+
+ZONE_PAIR = 10
+DECISIVE = 10_000
+"""Makes a score of links outweigh how full the nodes are."""
+
+NODE_OFFSET = 2_000
+UNKNOWN = 1_000_000
+"""A node whose wiring nobody tells: worse than any other."""
+
+MOST_CARDS = 16
+"""Up to so many free cards all 65,536 ways to divide them are compared; more are divided by zones."""
+
+Tables = Mapping[str, Mapping[int, int]]
+T = TypeVar("T")
+
+
+def qos_fits(policy: str | None, card_policy: str, used: int, cores: int) -> bool:
+    """Whether a pod of this QoS policy (None: online) may join a card that `used` others hold."""
+    return policy is None or used == 0 or cores == FULL_CORES or card_policy in ("", policy)
+
+
+def card_qos(card: CardState) -> str:
+    """The QoS policy in force on a card.
+
+    The register lags behind: it shows a new policy only after MetaX's plugin has made the sub-device.  What the
+    card's tenants were placed with is true at once and stays true, so that it beats the register.
+    """
+    brought = [policy for charge in card.tenants.values() if (policy := _brought(charge)) is not None]
+    return max(brought, default=card.device.qos)
+
+
+def _brought(charge: Charge) -> str | None:
+    """The policy that a tenant gives a card; None if it has none, as online pods and those of other dialects."""
+    if charge.slots == 1 and charge.cores == FULL_CORES:  # the whole card, not two halves of it
+        return ""
+    return charge.tag[0] or None
+
+
+def class_fits(app_class: str, tenants: Iterable[str]) -> bool:
+    """Whether a pod of this application class may join pods of those classes."""
+    classes = set(tenants)
+    if not classes:
+        return True
+    if classes == {""}:
+        return not app_class
+    return bool(app_class) and not (app_class == OFFLINE and ONLINE in classes)
+
+
+def by_zones(cards: Sequence[T], count: int, zone: Callable[[T], int]) -> list[T]:
+    """The `count` cards whose taking harms the link zones least; zones of equal size come by number."""
+    zones: dict[int, list[T]] = {}
+    for card in cards:
+        zones.setdefault(max(zone(card), 0), []).append(card)
+    unlinked = zones.pop(0, [])
+    smallest_first = [zones[number] for number in sorted(zones, key=lambda number: (len(zones[number]), number))]
+    for members in smallest_first:
+        if len(members) >= count:
+            return members[:count]
+    return [card for members in (*smallest_first, unlinked) for card in members][:count]
+
+
+def zone_score(free: Sequence[int], chosen: Sequence[int]) -> int:
+    """How well a node suits cards taken whole, by the zones of its idle cards and of the chosen among them."""
+    taken, rest = _zone_pairs(Counter(chosen)), _zone_pairs(Counter(free) - Counter(chosen))
+    return 10 * taken - (_zone_pairs(Counter(free)) - taken - rest)
+
+
+def _zone_pairs(zones: Mapping[int, int]) -> int:
+    return sum(ZONE_PAIR * size * (size - 1) // 2 for zone, size in zones.items() if zone > 0)
+
+
+def weighted(raw: int, node_policy: str) -> int:
+    """A zone or online score as it enters a node's total: the better node wins under either policy."""
+    return -DECISIVE * raw if node_policy == SPREAD else DECISIVE * raw
+
+
+def online_rank(classes: Iterable[str]) -> tuple[bool, int, int]:
+    """Sort key of a card, by the classes of its tenants, for an online pod: the lowest is best."""
+    found = Counter(classes)
+    return found[OFFLINE] > 0 and found[ONLINE] == 0, found[ONLINE], found[OFFLINE]
+
+
+def online_order(cards: Iterable[CardState]) -> list[CardState]:
+    """The cards in the order in which an online pod takes them; equal ones keep theirs."""
+    return sorted(cards, key=lambda card: online_rank(tenant_classes(card)))
+
+
+def online_score(classes: Iterable[str]) -> int:
+    """How well a card suits an online pod, by the classes of its tenants."""
+    only_offline, online, offline = online_rank(classes)
+    return -100 * offline if only_offline else -20 * online - 2 * offline
+
+
+def tenant_classes(card: CardState) -> list[str]:
+    """The application classes of a card's tenants."""
+    return [charge.tag[1] for charge in card.tenants.values()]
+
+
+def pair_score(a: Device, b: Device) -> int:
+    """How well two cards are connected.  MetaXLink beats a common PCIe switch where they have both."""
+    told = a.links.get(b.id, b.links.get(a.id))
+    if told is not None:
+        return told
+    if a.zone > 0 and a.zone == b.zone:
+        return LINKED
+    return SWITCHED if a.pcie and a.pcie == b.pcie else APART
+
+
+def topology_tables(devices: Sequence[Device]) -> tuple[dict[int, int], dict[int, int]]:
+    """`scores` and `losses` of a set of free cards."""
+    choices = _choices(*_layout(devices))
+    return {n: best.score for n, (best, _) in choices.items()}, {n: least.loss for n, (_, least) in choices.items()}
+
+
+def node_tables(vendor: Tables, free: Sequence[Device]) -> Tables:
+    """The tables to judge a node by: MetaX's own, or ours.
+
+    MetaX's speak of the cards that were free when its plugin last looked.  Where the ledger knows of another number,
+    they are out of date (several pods may come within a second), and ours are better if the wiring is known.
+    """
+    known = any(device.zone > 0 or device.pcie or device.links for device in free)
+    ours: Tables = dict(zip((SCORES, LOSSES), topology_tables(free), strict=True)) if known else {}
+    tables = {}
+    for name in (SCORES, LOSSES):
+        theirs = vendor.get(name, {})
+        tables[name] = theirs if max(theirs, default=0) == len(free) else ours.get(name, theirs)
+    return tables
+
+
+def metax_gpu_node_score(node_policy: str, count: int, tables: Tables) -> int:
+    """How well a node suits `count` whole cards: the highest wins under binpack, the lowest under spread.
+
+    A node without figures must not win; in HAMi it does, under spread.
+    """
+    spread = node_policy == SPREAD
+    figure = tables.get(SCORES if spread else LOSSES, {}).get(count)
+    if figure is None:
+        return UNKNOWN if spread else -UNKNOWN
+    return NODE_OFFSET - figure
+
+
+def node_points(node_policy: str, count: int, free: Sequence[Device], vendor: Tables) -> int:
+    """The score of a node with these free cards and tables of the vendor."""
+    return metax_gpu_node_score(node_policy, count, node_tables(vendor, free))
+
+
+def best_cards(free: Sequence[CardState], count: int, node_policy: str) -> list[CardState]:
+    """The `count` (at most all) of the free cards that the policy prefers, by index.
+
+    Spread wants the best connected, binpack leaves the best connected.  Where that leaves a choice, the other decides,
+    and then the lowest indices.
+    """
+    ordered = sorted(free, key=lambda card: (card.device.index, card.device.id))
+    best, least = _choices(*_layout([card.device for card in ordered]))[count]
+    return [ordered[position] for position in (best if node_policy == SPREAD else least).cards]
+
+
+class _Choice(NamedTuple):
+    """A way to take some of the free cards, by their positions."""
+
+    score: int
+    loss: int
+    cards: tuple[int, ...]
+
+
+_Pairs = tuple[tuple[int, ...], ...]
+_Choices = dict[int, tuple[_Choice, _Choice]]
+"""By number of cards: the choice with the best score, and the one with the least loss."""
+
+
+def _layout(devices: Sequence[Device]) -> tuple[_Pairs, tuple[int, ...]]:
+    """All that a choice depends on: pair scores of each card with those before it, and zones.
+
+    Nodes of a kind have few layouts, so that nearly every choice has been made before.
+    """
+    pairs = tuple(tuple(pair_score(a, b) for b in devices[:i]) for i, a in enumerate(devices))
+    return pairs, tuple(device.zone for device in devices)
+
+
+@lru_cache(maxsize=1024)
+def _choices(pairs: _Pairs, zones: tuple[int, ...]) -> _Choices:
+    return _compared(pairs) if len(pairs) <= MOST_CARDS else _zoned(pairs, zones)
+
+
+def _compared(pairs: _Pairs) -> _Choices:
+    """The best choices among all subsets of the cards."""
+    size = len(pairs)
+    scores = _subset_scores(pairs)
+    losses = scores[-1] - scores - scores[::-1]  # the complement of a subset is its mirror image
+    masks = np.arange(len(scores))
+    counts = np.bitwise_count(masks)
+
+    def best(count: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> _Choice:
+        among = masks[counts == count]
+        for figure in (first, second):
+            among = among[figure[among] == figure[among].max()]
+        mask = int(among[-1])  # the highest: the first card is the highest bit
+        cards = tuple(card for card in range(size) if mask >> (size - 1 - card) & 1)
+        return _Choice(int(scores[mask]), int(losses[mask]), cards)
+
+    return {n: (best(n, scores, -losses), best(n, -losses, scores)) for n in range(1, size + 1)}
+
+
+def _subset_scores(pairs: _Pairs) -> NDArray[np.int64]:
+    """score(S) for every subset, by its bit mask; the first card is the highest bit.
+
+    Each bit doubles what is known: a subset with it scores as the one without, plus its pairs with the others.
+    """
+    size = len(pairs)
+    scores = np.zeros(1, np.int64)
+    for card in reversed(range(size)):
+        links = np.zeros(1, np.int64)
+        for other in reversed(range(card + 1, size)):
+            links = np.concatenate((links, links + pairs[other][card]))
+        scores = np.concatenate((scores, scores + links))
+    return scores
+
+
+def _zoned(pairs: _Pairs, zones: tuple[int, ...]) -> _Choices:
+    """Choices by zones, for sets too large to compare all subsets."""
+    size = len(pairs)
+    matrix = np.zeros((size, size), np.int64)
+    for i, row in enumerate(pairs):
+        matrix[i, :i] = row
+    choices: _Choices = {}
+    for count in range(1, size + 1):
+        cards = tuple(sorted(by_zones(range(size), count, zones.__getitem__)))
+        taken = np.zeros(size, np.int64)
+        taken[list(cards)] = 1
+        rest = 1 - taken
+        score = int(taken @ matrix @ taken)
+        choice = _Choice(score, int(matrix.sum() - rest @ matrix @ rest) - score, cards)
+        choices[count] = (choice, choice)
+    return choices

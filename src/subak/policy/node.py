@@ -1,0 +1,110 @@
+"""May a pod go to a node at all, cards aside?  Readiness, taints, selectors, plain resources, and the dialect spoken.
+
+Each rule is a reason with its number or name; what a pod demands and we do not honour yet refuses every node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from subak.model.manifest import Expression, Taint, Toleration
+from subak.model.node import Node
+from subak.model.reason import Reason
+from subak.model.request import Claim, Needs
+
+ISOLATION = "koordinator.sh/gpu-isolation-provider"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRefusal:
+    """Why a node is out: the reason, and the detail that a person wants to read."""
+
+    reason: Reason
+    detail: str
+
+
+def refuse_node(node: Node, needs: Needs) -> NodeRefusal | None:
+    """What keeps the pod off the node, whatever is free there."""
+    if needs.unsupported:
+        return NodeRefusal(Reason.NOT_SUPPORTED_YET, f"{', '.join(needs.unsupported)} not supported yet")
+    if not node.ready:
+        return NodeRefusal(Reason.NODE_NOT_READY, "not ready")
+    if node.unschedulable:
+        return NodeRefusal(Reason.NODE_UNSCHEDULABLE, "cordoned (unschedulable)")
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(
+            _tolerates(each, taint) for each in needs.tolerations
+        ):
+            return NodeRefusal(Reason.NODE_TAINT_NOT_TOLERATED, f"taint {_text(taint)} not tolerated")
+    for key, value in needs.selector:
+        if node.labels.get(key) != value:
+            return NodeRefusal(Reason.NODE_SELECTOR_MISMATCH, f"label {key}={value} missing")
+    if needs.terms is not None and not any(_holds(term, node) for term in needs.terms):
+        return NodeRefusal(Reason.NODE_SELECTOR_MISMATCH, "required node affinity does not match")
+    return None
+
+
+def refuse_dialect(node: Node, claim: Claim) -> NodeRefusal | None:
+    """Whether the node speaks the claim's dialect and does not name another isolation provider."""
+    if claim.dialect not in node.offers:
+        return NodeRefusal(Reason.NODE_UNREGISTERED, f"{claim.dialect} not offered")
+    provider = node.labels.get(ISOLATION)
+    if claim.isolation and provider and provider.lower() != claim.isolation:
+        detail = (
+            f"isolation by {provider}, {claim.isolation} asked (GPUIsolationProviderHAMICore not found on the node)"
+        )
+        return NodeRefusal(Reason.NODE_ISOLATION_MISSING, detail)
+    return None
+
+
+def unrestricted(needs: Needs) -> bool:
+    """Whether an ordinary node (see `ordinary`) takes the pod without a closer look."""
+    return not needs.selector and needs.terms is None and not needs.unsupported
+
+
+def ordinary(node: Node) -> bool:
+    """A node that turns nobody away."""
+    return refuse_node(node, Needs()) is None
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)
+
+
+def _text(taint: Taint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def _holds(term: tuple[tuple[Expression, ...], tuple[Expression, ...]], node: Node) -> bool:
+    labels, fields = term
+    if not labels and not fields:
+        return False  # an empty term selects nothing, as the API documents
+    return all(_matches(line, node.labels) for line in labels) and all(
+        _matches(line, {"metadata.name": node.name}) for line in fields
+    )
+
+
+def _matches(line: Expression, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(line.key), line.values or ()
+    match line.operator:
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" if value is not None and len(values) == 1:
+            try:
+                return int(value) > int(values[0]) if line.operator == "Gt" else int(value) < int(values[0])
+            except ValueError:
+                return False
+        case _:
+            return False

@@ -1,0 +1,148 @@
+"""A whole pod on one node: every claim gets its cards, or the node is refused.
+
+Claims are served in the order in which their containers start.  Init containers run before the others and give their
+shares back; sidecars and app containers keep theirs.  If a later claim finds no room, earlier ones try other cards:
+a pod fits if its containers fit together, not only if the first pick of each does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from subak.model.manifest import Role
+from subak.model.node import Node
+from subak.model.placement import Charge, Grant, Share
+from subak.model.reason import Reason
+from subak.model.request import Claim, Request
+from subak.policy import mig
+from subak.policy.fit import Bound, Refused, candidates, fit
+from subak.policy.order import in_order
+from subak.policy.pick import others
+from subak.snapshot.card import CardState
+
+MOST_TRIALS = 2_000
+"""Bound on the search for a pod of several containers; one container never searches."""
+
+Grants = tuple[Grant, ...]
+
+
+def on_node(node: Node, cards: Sequence[CardState], request: Request) -> Grants | Refused:
+    """The grants of the whole pod, in the order of the request's claims; or why there are none."""
+    short = _too_few(cards, request.claims)
+    if short is not None:
+        return short
+    if len(request.claims) == 1:
+        claim = request.claims[0]
+        taken = fit(in_order(_of(cards, claim), claim), claim, request.node_policy)
+        return taken if isinstance(taken, Counter) else (grant(claim, taken),)
+    return _Trial(cards, request).run()
+
+
+def _of(cards: Sequence[CardState], claim: Claim) -> list[CardState]:
+    return [card for card in cards if card.device.family in claim.families]
+
+
+def _too_few(cards: Sequence[CardState], claims: Iterable[Claim]) -> Refused | None:
+    for claim in claims:
+        if claim.count > len(_of(cards, claim)):
+            return Counter({Reason.NODE_INSUFFICIENT_DEVICE: 1})
+    return None
+
+
+def grant(claim: Claim, cards: Iterable[CardState]) -> Grant:
+    """The claim's share of each of these cards."""
+    tag = (claim.qos or "", claim.app_class)
+    return Grant(claim.dialect, claim.containers, claim.role, tuple(_share(claim, card) for card in cards), tag)
+
+
+def _share(claim: Claim, card: CardState) -> Share:
+    device = card.device
+    if device.mode == mig.MODE:
+        instance = mig.instance_for(card, claim)
+        profile = next(each for each in device.mig if instance is not None and each.name == instance.profile)
+        return Share(device.id, device.index, profile.memory_bytes, profile.cores, (), instance)
+    return Share(device.id, device.index, claim.memory_on(device), claim.cores, claim.extras)
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One attempt to place several claims; `cards` are copies that it books on as it goes."""
+
+    cards: Sequence[CardState]
+    request: Request
+    steps: int = 0
+    refused: Refused = field(default_factory=Counter)
+
+    def run(self) -> Grants | Refused:
+        """The grants in the order of the request's claims."""
+        starting = _starting(self.request.claims)
+        found = self._serve(starting, ())
+        if found is None:
+            return self.refused
+        by_claim = {id(claim): given for claim, given in zip(starting, found, strict=True)}
+        return tuple(by_claim[id(claim)] for claim in self.request.claims)
+
+    def _serve(self, claims: Sequence[Claim], given: Grants) -> Grants | None:
+        """Grants for `claims`, all others being `given`; None if they do not fit."""
+        if not claims:
+            return given
+        claim, rest = claims[0], claims[1:]
+        for chosen in self._choices(claim, given):
+            self.steps += 1
+            mine = grant(claim, chosen)
+            stays = claim.role is not Role.INIT
+            if stays:
+                _book(chosen, mine, 1)
+            found = self._serve(rest, (*given, mine))
+            if stays:
+                _book(chosen, mine, -1)
+            if found is not None:
+                return found
+            if self.steps >= MOST_TRIALS:
+                return None
+        return None
+
+    def _choices(self, claim: Claim, given: Grants) -> Iterator[Sequence[CardState]]:
+        """The policy's pick first, then every other set of cards that passes."""
+        ordered = in_order(_of(self.cards, claim), claim)
+        bound = bound_to(claim, given)
+        best = fit(ordered, claim, self.request.node_policy, bound)
+        if isinstance(best, Counter):
+            self.refused = self.refused or best  # of the first claim that found no room on the preferred way
+            return
+        yield best
+        if claim.policy.numa_bind:
+            return
+        passed, _ = candidates(ordered, claim, len(ordered) + 1, bound)
+        picked = {card.device.id for card in best}
+        for chosen in others(passed, claim.count):
+            if {card.device.id for card in chosen} != picked:
+                yield chosen
+
+
+def bound_to(claim: Claim, given: Grants) -> Bound:
+    """The card that a pod that stays together has taken; none at all if an earlier container took several."""
+    if not claim.together:
+        return None
+    earlier = [each for each in given if each.dialect == claim.dialect]
+    return (
+        frozenset.intersection(*(frozenset(share.id for share in each.shares) for each in earlier)) if earlier else None
+    )
+
+
+def _starting(claims: Sequence[Claim]) -> list[Claim]:
+    """Claims in the order in which their containers start."""
+    return sorted(claims, key=lambda claim: (claim.role is Role.APP, claim.containers))
+
+
+def _book(cards: Iterable[CardState], given: Grant, sign: int) -> None:
+    """Let the pod's other containers see (or no longer see) what this one takes."""
+    owner = f"container {given.containers[0]}"
+    for card, share in zip(cards, given.shares, strict=True):
+        charge = Charge(tag=given.tag, mig=[share.mig] if share.mig else [])
+        charge.add(share)
+        card.add(charge, sign)
+        rest = {key: held for key, held in card.tenants.items() if key != owner}
+        card.tenants = {**rest, owner: charge} if sign > 0 else rest

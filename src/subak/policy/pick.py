@@ -1,0 +1,82 @@
+"""Which of the cards that fit: the first ones, or those that are wired together best.
+
+Each function takes the cards that passed (best first) and returns as many as the claim asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+
+from subak.model.request import Claim, Pick
+from subak.policy import metax, tree
+from subak.snapshot.card import CardState
+
+Picker = Callable[[Sequence[CardState], Claim, Sequence[CardState], str], list[CardState]]
+
+
+def first(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
+    """The first ones."""
+    return list(passed[: claim.count])
+
+
+def best_linked(
+    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
+) -> list[CardState]:
+    """Several cards: the set with the highest sum of pair scores.  One card: the one that others miss least."""
+    if claim.count == 1:
+        return [min(passed, key=lambda card: sum(_link(card, other) for other in passed))]
+    sets = combinations(passed, claim.count)
+    return list(max(sets, key=lambda cards: sum(_link(a, b) for a, b in combinations(cards, 2))))
+
+
+def _link(one: CardState, other: CardState) -> int:
+    return one.device.links.get(other.device.id, 0)
+
+
+def by_zones(
+    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
+) -> list[CardState]:
+    """Whole MetaX sGPU cards: from the smallest link zone that has enough."""
+    return metax.by_zones(passed, claim.count, lambda card: card.device.zone)
+
+
+def least_online(
+    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
+) -> list[CardState]:
+    """MetaX online pods: where the fewest of them are."""
+    return metax.online_order(passed)[: claim.count]
+
+
+def by_metaxlink(
+    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
+) -> list[CardState]:
+    """Whole MetaX cards: best links under spread, least damage to the links that remain under binpack."""
+    return metax.best_cards(passed, claim.count, node_policy)
+
+
+def by_tree(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
+    """Koordinator: under the deepest of node, NUMA node and PCIe root that has enough."""
+    return tree.by_tree(passed, cards, claim.count, shared=not claim.idle)
+
+
+_PICKERS: dict[str, Picker] = {
+    Pick.IN_ORDER: first,
+    Pick.LINKS: best_linked,
+    Pick.ZONES: by_zones,
+    Pick.ONLINE: least_online,
+    Pick.METAXLINK: by_metaxlink,
+    Pick.TREE: by_tree,
+}
+
+
+def pick(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
+    """As many of the passing cards as the claim asks for."""
+    if len(passed) == claim.count:
+        return list(passed)
+    return _PICKERS[claim.policy.pick](passed, claim, cards, node_policy)
+
+
+def others(passed: Sequence[CardState], count: int) -> Iterator[tuple[CardState, ...]]:
+    """Every choice of `count` of the passing cards, the first ones first: where to turn when the best pick blocks."""
+    return combinations(passed, count)

@@ -1,0 +1,102 @@
+"""Namespace quotas on shares of cards: `limits.<memory resource>` and `limits.<core resource>` of a ResourceQuota.
+
+    used + asked <= limit x unit
+
+A quota is written in the unit of its resource (HAMi's users count Iluvatar memory in 256 MiB) and compared in MiB.
+Kubernetes itself can only count the resource per container, not per card, which is why this is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from subak.dialects import QuotaUnit
+from subak.model import manifest
+from subak.model.device import MIB
+from subak.model.manifest import Role
+from subak.model.placement import Placement, charges
+from subak.model.quantity import Quantity, QuantityError
+from subak.model.request import Claim
+
+PREFIX = "limits."
+
+
+def fits(used: int, asked: int, limit: int | None, factor: int = 1) -> bool:
+    """Whether the quota has room; no limit means all the room there is, a limit of 0 none."""
+    return limit is None or used + asked <= limit * factor
+
+
+def peak_memory_mib(claims: Iterable[Claim]) -> int:
+    """What the claims take at their peak, as far as they name amounts: app containers together or one init container."""
+    together = largest = 0
+    for claim in claims:
+        amount = claim.count * claim.memory_bytes // MIB
+        if claim.role is Role.INIT:
+            largest = max(largest, amount)
+        else:
+            together += amount
+    return max(together, largest)
+
+
+@dataclass(slots=True)
+class Quotas:
+    """The quotas of all namespaces and what is used of them."""
+
+    units: Mapping[str, QuotaUnit] = field(default_factory=dict)
+    limits: dict[tuple[str, str], int] = field(default_factory=dict)
+    used: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def put(self, quota: manifest.ResourceQuota) -> list[str]:
+        """Take in a quota; of several in a namespace the tightest counts.  Returns what could not be read."""
+        warnings: list[str] = []
+        namespace = quota.metadata.namespace or "default"
+        for key, amount in (quota.spec.hard or {}).items():
+            name = key.removeprefix(PREFIX)
+            if name == key or name not in self.units:
+                continue
+            try:
+                limit = Quantity.parse(amount).integer()
+            except QuantityError as error:
+                warnings.append(f"ResourceQuota {namespace}/{quota.metadata.name}: {key}: {error}; ignored")
+                continue
+            self.limits[namespace, name] = min(limit, self.limits.get((namespace, name), limit))
+        return warnings
+
+    def charge(self, namespace: str, placement: Placement, sign: int = 1) -> None:
+        """Count (or no longer count) what a pod holds."""
+        for name in self.units:
+            amount = self._amount(name, placement)
+            if amount:
+                self.used[namespace, name] = self.used.get((namespace, name), 0) + sign * amount
+
+    def refuse_claims(self, namespace: str, claims: Sequence[Claim]) -> str | None:
+        """What the namespace's quota says before a node is sought: percentages have no amount yet."""
+        for name, unit in self.units.items():
+            asked = peak_memory_mib(claim for claim in claims if claim.dialect == unit.dialect) if unit.memory else 0
+            if (refusal := self._refuse(namespace, name, asked)) is not None:
+                return refusal
+        return None
+
+    def refuse(self, namespace: str, placement: Placement) -> str | None:
+        """What the namespace's quota says to a placement, None if there is room."""
+        for name in self.units:
+            if (refusal := self._refuse(namespace, name, self._amount(name, placement))) is not None:
+                return refusal
+        return None
+
+    def _refuse(self, namespace: str, name: str, asked: int) -> str | None:
+        unit, limit = self.units[name], self.limits.get((namespace, name))
+        used = self.used.get((namespace, name), 0)
+        if not asked or fits(used, asked, limit, unit.factor):
+            return None
+        what = "MiB" if unit.memory else "cores"
+        most = (limit or 0) * unit.factor
+        return f"namespace {namespace}: quota {PREFIX}{name} allows {most:,} {what}, {used:,} used, {asked:,} asked"
+
+    def _amount(self, name: str, placement: Placement) -> int:
+        unit = self.units[name]
+        held = charges(grant for grant in placement.grants if grant.dialect == unit.dialect).values()
+        if unit.memory:
+            return sum(charge.memory_bytes for charge in held) // MIB
+        return sum(charge.cores for charge in held)

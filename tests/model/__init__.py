@@ -1,0 +1,1 @@
+"""Tests of the values that everything else rests on."""
