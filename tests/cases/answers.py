@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cases import hami
+from tests.cases import hami, koordinator, volcano
 from tests.cases.runner import Answer
 
-ANSWERS: dict[str, Answer] = {**hami.ANSWERS}
+ANSWERS: dict[str, Answer] = {**hami.ANSWERS, **volcano.ANSWERS, **koordinator.ANSWERS}

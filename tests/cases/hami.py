@@ -218,7 +218,7 @@ def card(
         links=pairs.get(id, {}),
     )
     tenants = {f"pod-{i}": Charge(slots=1, tag=("", each)) for i, each in enumerate(pods)}
-    return CardState(device, used, given.get("usedmem", 0) * MIB, given.get("usedcores", 0), tenants)
+    return CardState.of(device, used, given.get("usedmem", 0) * MIB, given.get("usedcores", 0), tenants)
 
 
 def claim_for(vendor: str, request: Given, annotations: Mapping[str, str]) -> Claim:
@@ -298,7 +298,7 @@ def sgpu_qos_ok(given: Given) -> bool:
 
 def _qos_card(id: str, reported: str, tenant: Charge | None) -> CardState:
     device = Device(id=id, index=0, family="metax", qos=reported)
-    return CardState(device, tenants={} if tenant is None else {"pod": tenant})
+    return CardState.of(device, tenants={} if tenant is None else {"pod": tenant})
 
 
 def sgpu_qos_expect(given: Given) -> dict[str, str]:
@@ -335,7 +335,9 @@ def zone_score(given: Given) -> int:
 
 def online_choice(given: Given) -> str:
     cards = [
-        CardState(Device(id, i, "metax"), tenants={f"pod-{k}": Charge(tag=("", each)) for k, each in enumerate(pods)})
+        CardState.of(
+            Device(id, i, "metax"), tenants={f"pod-{k}": Charge(tag=("", each)) for k, each in enumerate(pods)}
+        )
         for i, (id, pods) in enumerate(given["cards"].items())
     ]
     return metax.online_order(cards)[0].device.id
@@ -392,7 +394,8 @@ def card_score_case(given: Given) -> float:
                 "", frozenset(), (), memory_bytes=each["mib"] * MIB, memory_percent=percent if percent <= 100 else 0
             )
             asks.append((claim.memory_on(state.device), each["cores"]))
-    return card_score(state, asks, Weights(**given.get("weights") or {})) / score.POINT
+    memory, cores = sum(memory for memory, _ in asks), sum(cores for _, cores in asks)
+    return card_score(state, len(asks), memory, cores, Weights(**given.get("weights") or {})) / score.POINT
 
 
 def node_score(given: Given) -> float:

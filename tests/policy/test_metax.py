@@ -39,7 +39,7 @@ def devices(zones: list[int], free: list[int] | None = None) -> list[Device]:
 
 
 def states(zones: list[int], free: list[int] | None = None) -> list[CardState]:
-    return [CardState(device) for device in devices(zones, free)]
+    return [CardState.of(device) for device in devices(zones, free)]
 
 
 def tenants(*charges: Charge) -> dict[str, Charge]:
@@ -90,7 +90,7 @@ def test_pods_on_one_card_have_one_qos_policy(
 def test_what_tenants_were_placed_with_beats_what_the_node_reports(
     reported: str, charges: list[Charge], policy: str
 ) -> None:
-    card = CardState(Device("G", 0, "metax", qos=reported), tenants=tenants(*charges))
+    card = CardState.of(Device("G", 0, "metax", qos=reported), tenants=tenants(*charges))
     assert card_qos(card) == policy
 
 
@@ -180,7 +180,7 @@ def test_an_online_pod_takes_the_card_with_fewest_online_pods_and_suspends_offli
         "G7": [],
     }
     ordered = online_order(
-        CardState(Device(id, index, "metax"), tenants=shared(*classes))
+        CardState.of(Device(id, index, "metax"), tenants=shared(*classes))
         for index, (id, classes) in enumerate(cards.items())
     )
     assert [card.device.id for card in ordered] == ["G7", "G6", "G2", "G3", "G1", "G5", "G4"]
@@ -318,7 +318,7 @@ def test_the_tables_and_choices_are_those_of_trying_all_subsets(
     assert scores.keys() == losses.keys() == set(range(1, len(cards) + 1))
 
     # combinations come in the order of their indices, and min takes the first of equal ones.
-    free = [CardState(card) for card in cards]
+    free = [CardState.of(card) for card in cards]
     for policy, best in (
         (SPREAD, min(subsets, key=lambda each: (-score(each), loss(each)))),
         (BINPACK, min(subsets, key=lambda each: (loss(each), -score(each)))),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import sys
 from typing import Any
 
 import click
@@ -44,4 +46,6 @@ def cli() -> None:
 
 def main(**options: Any) -> None:
     """Entry point of `subak` and `kubectl-subak`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 must not end in a traceback
     cli(**options)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from subak.cli.files import KINDS, FileError, decode, documents, named
+from subak.cli.files import KINDS, Document, FileError, decode, documents, named
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
+from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
+from subak.model.request import Request
 from subak.policy.on_node import on_node
 from subak.policy.quota import Quotas
 from subak.snapshot.cluster import Snapshot
@@ -34,37 +36,47 @@ class Cluster:
 
     def read(self, paths: Iterable[str]) -> None:
         """Take in everything that the files hold; a malformed object never stops the others."""
-        objects: dict[str, list[manifest.Lean]] = {kind: [] for kind in KINDS}
+        objects: dict[str, dict[tuple[str, str], manifest.Lean]] = {kind: {} for kind in KINDS}
         for path in paths:
             for document in documents(path):
                 if isinstance(document, FileError):
                     self.errors.append(str(document))
                 elif document.kind in KINDS:
-                    try:
-                        objects[document.kind].append(decode(document, KINDS[document.kind]))
-                    except Refusal as refusal:
-                        _, name = named(document)
-                        self.warnings.append(f"{document.place}: {document.kind} {name}: {refusal.message}; ignored")
-        devices = {each.name: each for each in objects["Device"] if isinstance(each, manifest.Device)}
-        self._add_nodes([each for each in objects["Node"] if isinstance(each, manifest.Node)], devices)
-        for quota in objects["ResourceQuota"]:
+                    self._take(document, objects[document.kind])
+        devices = {each.name: each for each in objects["Device"].values() if isinstance(each, manifest.Device)}
+        self._add_nodes([each for each in objects["Node"].values() if isinstance(each, manifest.Node)], devices)
+        for quota in objects["ResourceQuota"].values():
             if isinstance(quota, manifest.ResourceQuota):
                 self.warnings += self.quotas.put(quota)
-        for pod in objects["Pod"]:
-            if isinstance(pod, manifest.Pod):
-                self._add_pod(pod)
+        pods = [each for each in objects["Pod"].values() if isinstance(each, manifest.Pod)]
+        # Those that say which cards they hold come first: for the others we can only assume some of the rest.
+        for pod in sorted(pods, key=lambda pod: not self.interpreter.owned & pod.annotations.keys()):
+            self._add_pod(pod)
+
+    def _take(self, document: Document, known: dict[tuple[str, str], manifest.Lean]) -> None:
+        """Keep the object under its name; two of one name in a cluster are the same object, told twice."""
+        key = named(document)
+        where = f"{document.place}: {document.kind} {key[1]}"
+        if not key[1]:
+            self.warnings.append(f"{document.place}: a {document.kind} without metadata.name is ignored")
+            return
+        try:
+            fresh = decode(document, KINDS[document.kind])
+        except Refusal as refusal:
+            self.warnings.append(f"{where}: {refusal.message}; ignored")
+            return
+        if known.get(key, fresh) != fresh:
+            self.warnings.append(f"{where} was given before and differs; the last one counts")
+        known[key] = fresh
 
     def _add_nodes(self, nodes: list[manifest.Node], devices: dict[str, manifest.Device]) -> None:
-        digests = {}
+        digests = []
         for node in nodes:
-            if not node.name:
-                self.warnings.append("a node without metadata.name is ignored")
-                continue
             digest, warnings = self.interpreter.node(node, devices.pop(node.name, None))
-            digests[node.name] = digest
+            digests.append(digest)
             self.warnings += warnings
         self.warnings += [f"Device {name} belongs to no node of the cluster; ignored" for name in devices]
-        self.snapshot.put(digests.values())
+        self.snapshot.put(digests)
 
     def _add_pod(self, pod: manifest.Pod) -> None:
         """Book what a running pod holds."""
@@ -76,19 +88,36 @@ class Cluster:
                 f"pod {pod.key} runs on {pod.spec.node_name}, which is not in the cluster; not counted"
             )
             return
-        try:
-            placement = self.interpreter.placement(pod, node)
-            request = self.interpreter.request(pod)
-        except (Refusal, ValueError) as error:
-            self.warnings.append(f"pod {pod.key}: {error}; its cards are not counted")
-            return
+        request, placement = self._request(pod), self._placement(pod, node)
         if request.claims and not placement.grants:
-            # Whoever placed it did not say where.  Its amounts are taken from the cards that we would have chosen.
-            grants = on_node(node, self.snapshot.cards(node.name), request)
-            self.warnings.append(f"pod {pod.key} does not say which cards of {node.name} it holds; assumed")
-            placement = Placement(node.name, grants if isinstance(grants, tuple) else ())
+            placement = self._assumed(pod, node, request)
         unknown = {share.id for grant in placement.grants for share in grant.shares if node.device(share.id) is None}
         for id in sorted(unknown):
             self.warnings.append(f"pod {pod.key} holds card {id}, which node {node.name} does not have; not counted")
         self.snapshot.restore(pod.key, placement, request.needs.resources)
         self.quotas.charge(pod.namespace, placement)
+
+    def _request(self, pod: manifest.Pod) -> Request:
+        try:
+            return self.interpreter.request(pod)
+        except (Refusal, ValueError) as error:
+            self.warnings.append(f"pod {pod.key}: {error}; what it asks for is unknown")
+            return Request()
+
+    def _placement(self, pod: manifest.Pod, node: Node) -> Placement:
+        try:
+            return self.interpreter.placement(pod, node)
+        except (Refusal, ValueError) as error:
+            self.warnings.append(f"pod {pod.key}: {error}; which cards it holds is unknown")
+            return Placement(node.name)
+
+    def _assumed(self, pod: manifest.Pod, node: Node, request: Request) -> Placement:
+        """Where nobody said what a pod holds, its amounts are taken from the cards that we would have chosen."""
+        grants = on_node(node, self.snapshot.cards(node.name), request)
+        if not isinstance(grants, tuple):
+            self.warnings.append(
+                f"pod {pod.key} does not say which cards of {node.name} it holds, and fits on none; not counted"
+            )
+            return Placement(node.name)
+        self.warnings.append(f"pod {pod.key} does not say which cards of {node.name} it holds; assumed")
+        return Placement(node.name, grants)

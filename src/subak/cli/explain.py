@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from subak.cli.cluster import Cluster
-from subak.cli.options import cluster_option, config_option, files_option, interpreter, output_option
+from subak.cli.options import check_stdin, cluster_option, config_option, files_option, interpreter, output_option
 from subak.cli.queue import Outcome, admitted, pods
 from subak.cli.report import as_data, complain, emit
 from subak.model import manifest
@@ -35,6 +35,7 @@ def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str
       1  some pod fits nowhere
       2  bad input
     """
+    check_stdin(files, cluster)
     world = Cluster.from_files(interpreter(device_config), cluster)
     outcome = Outcome()
     answers = [

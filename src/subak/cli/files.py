@@ -6,12 +6,12 @@ Each document of a file stands for itself: one that cannot be read is reported, 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+import click
 import msgspec
 import yaml
 
@@ -20,7 +20,9 @@ from subak.model.reason import Refusal
 
 T = TypeVar("T")
 
-_SEPARATOR = re.compile(r"^---(?=\s|$).*$", re.MULTILINE)
+CONFIG_KEY = "device-config.yaml"
+
+_BOUNDARY = re.compile(r"^(---(?=\s|$)|\.\.\.\s*$)", re.MULTILINE)
 
 
 class FileError(ValueError):
@@ -28,7 +30,12 @@ class FileError(ValueError):
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Safe YAML that refuses a key given twice (plain YAML would silently keep the last one)."""
+    """Safe YAML as Kubernetes reads it: a time is a text, and a key given twice is refused (YAML keeps the last)."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        letter: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
+        for letter, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -60,42 +67,81 @@ class Document:
 def documents(path: str) -> Iterator[Document | FileError]:
     """The objects in a file (`-` for standard input), lists taken apart; what cannot be read comes as an error."""
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        yield FileError(f"{path}: cannot be read: {reason}")
+        text = _text(path)
+    except FileError as error:
+        yield error
         return
+    empty = True
     for line, part in _parts(text):
         try:
-            content = yaml.load(part, Loader=_Loader)
-        except yaml.YAMLError as error:
-            yield FileError(_explained(path, line, error))
-            continue
-        if content is not None:
-            yield from _objects(f"{path}:{line + 1}", content)
+            content = _loaded(path, line, part)
+        except FileError as error:
+            content = error
+            yield error
+        else:
+            if content is not None:
+                yield from _objects(f"{path}:{line + 1}", content)
+        empty = empty and content is None
+    if empty:
+        yield FileError(f"{path}: it is empty: expected Kubernetes objects")
 
 
-def documents_of_config(path: str) -> Any:
-    """The content of a configuration file: the file itself, or the ConfigMap that holds it."""
-    for document in documents(path):
-        if isinstance(document, Document) and document.kind == "ConfigMap":
-            return yaml.load(document.content.get("data", {}).get("device-config.yaml", ""), Loader=_Loader)
+def config(path: str) -> Any:
+    """The content of a configuration file: the file itself, or the ConfigMap that holds it.  Raises FileError."""
+    contents = [_loaded(path, line, part) for line, part in _parts(_text(path))]
+    maps = [each for each in contents if isinstance(each, dict) and each.get("kind") == "ConfigMap"]
+    for each in maps:
+        data = each.get("data")
+        text = data.get(CONFIG_KEY) if isinstance(data, dict) else None
+        if isinstance(text, str):
+            return _loaded(f"{path}: {CONFIG_KEY}", 0, text)
+    if maps:
+        raise FileError(f"{path}: the ConfigMap holds no data[{CONFIG_KEY}]")
+    return next((each for each in contents if each is not None), None)
+
+
+def _text(path: str) -> str:
     try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, yaml.YAMLError) as error:
-        raise FileError(f"{path}: {error}") from None
+        content = click.get_binary_stream("stdin").read() if path == "-" else Path(path).read_bytes()
+        return content.decode().replace("\r\n", "\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise FileError(f"{path}: cannot be read: {reason}") from None
+
+
+def _loaded(path: str, line: int, part: str) -> Any:
+    try:
+        return yaml.load(part, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise FileError(_explained(path, line, part, error)) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets of thousands of levels
+        raise FileError(f"{path}:{line + 1}: not usable: {error}") from None
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
     """The documents of a stream, with the number of lines before each."""
-    start = 0
-    for match in _SEPARATOR.finditer(text):
-        yield text.count("\n", 0, start), text[start : match.start()]
-        start = match.end()
-    yield text.count("\n", 0, start), text[start:]
+    start = line = 0
+    for match in _BOUNDARY.finditer(text):
+        part, ends = text[start : match.start()], match[0] != "---"
+        if not ends and _is_preface(part):
+            continue
+        yield line, part
+        end = match.end() if ends else match.start()
+        line += text.count("\n", start, end)
+        start = end
+    yield line, text[start:]
 
 
-def _explained(path: str, before: int, error: yaml.YAMLError) -> str:
+def _is_preface(part: str) -> bool:
+    """Directives and comments belong to the document that follows."""
+    return all(not line.strip() or line.lstrip().startswith(("#", "%")) for line in part.splitlines())
+
+
+def _explained(path: str, before: int, part: str, error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.reader.ReaderError):
+        ahead = part[: part.find(chr(error.character))].split("\n")
+        where = f"{path}:{before + len(ahead)}:{len(ahead[-1]) + 1}"
+        return f"{where}: not valid YAML: character #x{error.character:04x} is not allowed; remove it"
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)
     where = path if mark is None else f"{path}:{before + mark.line + 1}:{mark.column + 1}"
@@ -110,10 +156,11 @@ def _explained(path: str, before: int, error: yaml.YAMLError) -> str:
 def _objects(place: str, content: Any) -> Iterator[Document | FileError]:
     if not isinstance(content, dict):
         yield FileError(f"{place}: not a Kubernetes object: expected kind, metadata and so on, got {content!r:.60}")
-    elif str(content.get("kind", "")).endswith("List") and isinstance(content.get("items"), list):
-        for item in content["items"]:
-            kind = str(content["kind"]).removesuffix("List")
-            yield from _objects(place, {"kind": kind, **item} if isinstance(item, dict) else item)
+    elif str(content.get("kind", "")).endswith("List") and isinstance(content.get("items") or [], list):
+        kind = str(content["kind"]).removesuffix("List")
+        for position, item in enumerate(content.get("items") or ()):
+            where = f"{place}: items[{position}]"
+            yield from _objects(where, {"kind": kind, **item} if isinstance(item, dict) else item)
     elif not content.get("kind"):
         yield FileError(f"{place}: not a Kubernetes object: it has no kind")
     else:
@@ -122,18 +169,45 @@ def _objects(place: str, content: Any) -> Iterator[Document | FileError]:
 
 def decode(document: Document, type: type[T]) -> T:
     """The object as `type`.  Raises Refusal that names the field and its value."""
+    metadata = document.content.get("metadata")
     for group in ("annotations", "labels"):
-        entries = (document.content.get("metadata") or {}).get(group)
+        entries = metadata.get(group) if isinstance(metadata, dict) else None
         for key, value in entries.items() if isinstance(entries, dict) else ():
             if not isinstance(value, str):
                 path = f"metadata.{group}[{key}]"
-                raise Refusal(path, value, f"{path} must be a text: put {value!r} in quotes")
+                remedy = "give one, or remove it" if value is None else f"put {_as_written(value)} in quotes"
+                raise Refusal(path, value, f"{path} must be a text: {remedy}")
     try:
         return msgspec.convert(document.content, type)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$.")
-        path = path.rstrip("`")
-        raise Refusal(path, _lookup(document.content, path), f"{path}: {problem.lower()}") from None
+        raise _refusal(document.content, str(error)) from None
+
+
+def _as_written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_PROBLEM = re.compile(r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.?(?P<path>.*)`", re.DOTALL)
+_TYPES = {bool: "bool", int: "int", float: "float", str: "str", list: "array", dict: "object", type(None): "null"}
+
+
+def _refusal(content: Any, text: str) -> Refusal:
+    """What msgspec says, with the key that it leaves out as `[...]`."""
+    match = _PROBLEM.fullmatch(text)
+    if match is None:
+        return Refusal("", "", text)
+    path, problem = match["path"], match["problem"]
+    problem = problem[:1].lower() + problem[1:]
+    if match["key"]:
+        return Refusal(path, _lookup(content, path), f"{path}: a key must be a text: {problem}")
+    if path.endswith("[...]"):
+        path = path.removesuffix("[...]")
+        entries = _lookup(content, path)
+        got = problem.rpartition("got `")[2].rstrip("`")
+        for key, value in entries.items() if isinstance(entries, dict) else ():
+            if _TYPES.get(type(value)) == got:
+                return Refusal(f"{path}[{key}]", value, f"{path}[{key}]: {problem}")
+    return Refusal(path, _lookup(content, path), f"{path}: {problem}")
 
 
 def _lookup(content: Any, path: str) -> Any:

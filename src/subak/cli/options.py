@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from subak.cli.files import FileError, documents_of_config
+from subak.cli.files import FileError, config
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
 
@@ -41,12 +41,18 @@ output_option = click.option(
 )
 
 
+def check_stdin(*paths: tuple[str, ...]) -> None:
+    """Standard input can be read once only."""
+    if sum(path == "-" for group in paths for path in group) > 1:
+        raise click.UsageError("'-' (standard input) can be given only once, for -f or for --cluster")
+
+
 def interpreter(device_config: str | None) -> Interpreter:
     """All dialects, under the given configuration.  Ends the program if it cannot be read."""
     if device_config is None:
         return Interpreter()
     try:
-        return Interpreter(Config.of(documents_of_config(device_config)))
+        return Interpreter(Config.of(config(device_config)))
     except (FileError, ValueError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)

@@ -8,7 +8,7 @@ import time
 import click
 
 from subak.cli.cluster import Cluster
-from subak.cli.options import cluster_option, config_option, files_option, interpreter, output_option
+from subak.cli.options import check_stdin, cluster_option, config_option, files_option, interpreter, output_option
 from subak.cli.queue import place_all
 from subak.cli.report import as_data, complain, emit, show
 
@@ -36,6 +36,7 @@ def place(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str |
       1  some pods wait; the reasons are printed
       2  bad input; what could be read is placed all the same
     """
+    check_stdin(files, cluster)
     world = Cluster.from_files(interpreter(device_config), cluster)
     outcome = place_all(world, files, time.time_ns())
     errors = world.errors + outcome.errors

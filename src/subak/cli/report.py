@@ -99,50 +99,58 @@ def show(outcome: Outcome, snapshot: Snapshot, wide: bool) -> None:
     """The outcome for people: where each pod went, what it got, and the cards with their tenants."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=True)
+    # No emoji: a device string may hold what looks like the code of one.
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     for placed in outcome.placed:
         _show_placed(console, placed, wide)
     for pending in outcome.pending:
-        console.print(f"[yellow]{pending.pod.key}[/] waits: {pending.message}", markup=True)
+        _line(console, (pending.pod.key, "yellow"), f" waits: {pending.message}")
     for rejected in outcome.rejected:
-        console.print(f"[red]{rejected.namespace}/{rejected.name}[/] rejected: ", end="")
-        console.print(rejected.message, markup=False)
-        console.print(f"    {rejected.field} = {rejected.value!r}", markup=False)
+        _line(console, (f"{rejected.namespace}/{rejected.name}", "red"), f" rejected: {rejected.message}")
+        _line(console, f"    {rejected.field} = {rejected.value!r}")
     show_cards(console, snapshot, {placed.placement.node for placed in outcome.placed})
 
 
+def _line(console: Console, *parts: str | tuple[str, str]) -> None:
+    """One line of texts and texts with a style; as they are, since names and values may look like markup."""
+    from rich.text import Text
+
+    console.print(Text.assemble(*parts))
+
+
 def _show_placed(console: Console, placed: Placed, wide: bool) -> None:
-    console.print(f"[green]{placed.pod.key}[/] -> [bold]{placed.placement.node}[/]")
+    _line(console, (placed.pod.key, "green"), " -> ", (placed.placement.node, "bold"))
     for entry in _placed(placed)["containers"]:
         cards = ", ".join(
             f"card {card['index']} {card['memory_mib']:,} MiB {card['cores']} cores" for card in entry["cards"]
         )
-        console.print(f"    {entry['name']}: {cards or 'no card'}", markup=False)
+        _line(console, f"    {entry['name']}: {cards or 'no card'}")
         for name, value in entry["env"].items():
-            console.print(f"        {name}={value}", markup=False, style="dim")
+            _line(console, (f"        {name}={value}", "dim"))
         if wide:
             for mount in entry["mounts"]:
                 access = "ro" if mount["read_only"] else "rw"
-                console.print(
-                    f"        {mount['source']} on {mount['destination']} ({access})", markup=False, style="dim"
-                )
+                _line(console, (f"        {mount['source']} on {mount['destination']} ({access})", "dim"))
     for name, value in placed.annotations.items():
-        console.print(f"    {name}: {value}", markup=False, style="dim")
+        _line(console, (f"    {name}: {value}", "dim"))
 
 
 def show_cards(console: Console, snapshot: Snapshot, nodes: Iterable[str]) -> None:
     """Every card of these nodes as a bar of its memory, with those who hold a part of it."""
+    full, free = ("█", "·") if console.encoding.startswith("utf") else ("#", ".")
     for name in sorted(nodes):
-        console.print(f"\n[bold]{name}[/]")
+        _line(console, "")
+        _line(console, (name, "bold"))
         for card in snapshot.cards(name):
-            console.print("  " + card_line(card), markup=False)
+            _line(console, "  " + card_line(card, full, free))
 
 
-def card_line(card: CardState) -> str:
+def card_line(card: CardState, full: str, free: str) -> str:
     """One card: index, model, how much of its memory is taken, and by whom."""
     device = card.device
     share = card.memory_used / device.memory_bytes if device.memory_bytes else 0
-    filled = min(BAR, round(share * BAR)) if not card.memory_used else max(1, min(BAR, round(share * BAR)))
+    filled = max(min(BAR, round(share * BAR)), 1 if card.memory_used else 0)
     holders = ", ".join(f"{key} {charge.memory_bytes // MIB:,}" for key, charge in card.tenants.items())
     amount = f"{card.memory_used // MIB:>7,} of {device.memory_bytes // MIB:>7,} MiB"
-    return f"{device.index:>2} {device.model or device.family:<16} {'█' * filled:·<{BAR}} {amount}  {holders}".rstrip()
+    bar = (full * filled).ljust(BAR, free)
+    return f"{device.index:>2} {device.model or device.family:<16} {bar} {amount}  {holders}".rstrip()

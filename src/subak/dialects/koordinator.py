@@ -51,10 +51,13 @@ from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
-from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, CardPolicy, Claim, Pick
+from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, CardPolicy, Claim, Pick, Selection
 
 PROVIDER = "hami-core"
 """The isolation that libsubak gives, under the name that Koordinator's users know."""
+
+PLAIN_CARDS = Selection(modes=PROVIDER)
+"""Koordinator knows neither MIG nor MPS, and its record could not name a MIG instance."""
 
 
 class Koordinator:
@@ -127,6 +130,7 @@ class Koordinator:
             extras=portion.extras,
             idle=kind == GPU and portion.whole,
             isolation=_provider(pod) if kind == GPU and portion.shared else "",
+            selection=PLAIN_CARDS,
             policy=policy,
         )
 

@@ -1,4 +1,4 @@
-"""Annotations by which a Koordinator pod narrows the choice of devices.
+"""Annotations by which a Koordinator pod narrows the choice of devices, or of nodes for their sake.
 
 Of all of them Subak honours one: that the cards lie within one PCIe root or NUMA node.  The others would be broken
 promises if they were ignored, so that a pod which carries them is refused.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from subak.dialects import annotation
-from subak.dialects.koordinator_names import HINT, JOINT, PARTITION
+from subak.dialects.koordinator_names import HINT, JOINT, NUMA, PARTITION, RESERVATION
 from subak.model.device import GPU
 from subak.model.reason import Refusal
 
@@ -19,7 +19,13 @@ T = TypeVar("T")
 SCOPE = "requiredTopologyScope"
 SCOPES = ("PCIe", "NUMANode", "Node", "Device")
 
-_ERRORS = {HINT: "DeviceAllocateHint", JOINT: "DeviceJointAllocate", PARTITION: "GPUPartitionSpec"}
+_ERRORS = {
+    HINT: "DeviceAllocateHint",
+    JOINT: "DeviceJointAllocate",
+    PARTITION: "GPUPartitionSpec",
+    RESERVATION: "ReservationAffinity",
+    NUMA: "NUMATopologySpec",
+}
 
 
 def scope(annotations: Mapping[str, str], cards: int) -> str:
@@ -27,7 +33,7 @@ def scope(annotations: Mapping[str, str], cards: int) -> str:
 
     One card is always within one `Device`, and several never are.  (Upstream nothing is.)
     """
-    for key in (JOINT, PARTITION):
+    for key in (JOINT, PARTITION, RESERVATION, NUMA):
         if key in annotations:
             _decoded(annotations, key, dict[str, Any])
             raise Refusal(_field(key), annotations[key], f"{key} is not supported yet: remove the annotation")

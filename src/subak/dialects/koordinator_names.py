@@ -57,6 +57,8 @@ METAX_ALLOCATED = "metax-tech.com/gpu-devices-allocated"
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 JOINT = "scheduling.koordinator.sh/device-joint-allocate"
 PARTITION = "scheduling.koordinator.sh/gpu-partition-spec"
+RESERVATION = "scheduling.koordinator.sh/reservation-affinity"
+NUMA = "scheduling.koordinator.sh/numa-topology-spec"
 
 
 def canonical(name: str) -> str | None:

@@ -211,7 +211,9 @@ class MetaxSgpu:
             return ()  # whatever it asks for, in whatever dialect: it was not placed in ours
         asking = [position for position, ask in enumerate(asked(pod)) if ask(self.names.resource_v_count_name)]
         tag = (qos(pod.annotations) or "", pod.annotations.get(APP_CLASS, ""))
-        return tuple(replace(grant, tag=tag) for grant in hami.read(pod, node, self.name, ALLOCATED, asking))
+        return tuple(
+            msgspec.structs.replace(grant, tag=tag) for grant in hami.read(pod, node, self.name, ALLOCATED, asking)
+        )
 
     def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
         """Nothing: MetaX's plugin makes the sub-devices and hands them to the container."""

@@ -7,7 +7,6 @@ part of its cores.  Without a memory amount the whole card is meant, and then al
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -340,5 +339,6 @@ def _connected(sightings: tuple[Sighting, ...], text: str | None) -> tuple[Sight
 
 
 def _with_instances(grant: Grant, instances: Mapping[tuple[int, int], MigInstance]) -> Grant:
-    shares = tuple(replace(share, mig=instances.get((grant.containers[0], i))) for i, share in enumerate(grant.shares))
-    return replace(grant, shares=shares)
+    change = msgspec.structs.replace
+    shares = tuple(change(share, mig=instances.get((grant.containers[0], i))) for i, share in enumerate(grant.shares))
+    return change(grant, shares=shares)

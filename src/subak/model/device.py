@@ -32,7 +32,7 @@ class Device:
     """One card of a node.
 
     `id` is the UUID, or `<node>-<vendor>-<index>` where no source names one.  `slots` is how many containers may hold
-    a part of it.  `minor` is the driver's number, where a source tells it.  `links` gives the strength of the connection
+    a part of it.  `minor` is the driver's number, where a source tells it.  `links` gives the strength of connections
     to other cards of the node by their id; `zone` and `pcie` name the group of cards it is wired to.  `extras` are
     amounts that only some dialects count (Ascend's).
     """

@@ -1,4 +1,4 @@
-"""Pure decisions: does a card fit (`fit`), which one first (`order`, `pick`), which node (`score`), why not (`explain`).
+"""Pure decisions: does a card fit (`fit`), which one first (`order`, `pick`), which node (`score`), and why not.
 
 One rule, one function, one file per kind of rule.  A refusal is a `Reason` with numbers, never a bool.
 

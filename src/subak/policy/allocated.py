@@ -18,7 +18,7 @@ import numpy as np
 
 from subak.model.request import MOST_ALLOCATED, Claim
 from subak.snapshot.card import CardState
-from subak.snapshot.pool import Column, Pool
+from subak.snapshot.pool import ALIVE, CORES, MEMORY, Column, Pool
 from subak.snapshot.scores import Positions
 
 
@@ -105,16 +105,15 @@ def _ask(claim: Claim) -> tuple[int, int]:
 
 def node_scores(pool: Pool, at: Positions, claim: Claim, strategy: str) -> Column:
     """`node_score` for many nodes at once."""
-    rows = np.array([row for row, make in enumerate(pool.make) if make[0] in claim.families], np.intp)[:, None]
-
-    def cut(column: Column) -> Column:
-        return np.maximum(column[rows, at], 0) * pool.alive[rows, at]
-
-    memory, free, cores = cut(pool.memory), cut(pool.memory_free), cut(pool.cores)
+    rows = [row for row, (family, _) in enumerate(pool.make) if family in claim.families]
+    state = pool.state.take(at, axis=0)[:, :, rows]
+    alive = state[:, ALIVE]
+    memory, cores = pool.memory.take(at, axis=0)[:, rows] * alive, pool.cores.take(at, axis=0)[:, rows] * alive
+    free, cores_free = np.maximum(state[:, MEMORY], 0) * alive, np.maximum(state[:, CORES], 0) * alive
     used_ratio = -((free - memory) * 100 // np.maximum(memory, 1))
-    ratio = np.where(memory > 0, 100, cores).sum(axis=0)
-    free_ratio = np.where(memory > 0, 100 - used_ratio, cut(pool.cores_free)).sum(axis=0)
-    memory, free = memory.sum(axis=0), free.sum(axis=0)
+    ratio = np.where(memory > 0, 100, cores).sum(axis=1)
+    free_ratio = np.where(memory > 0, 100 - used_ratio, cores_free).sum(axis=1)
+    memory, free = memory.sum(axis=1), free.sum(axis=1)
     ask_ratio, ask_memory = _ask(claim)
     scores = _column_score(ratio, free_ratio, ask_ratio, strategy) + _column_score(memory, free, ask_memory, strategy)
     kinds = (ratio > 0).astype(np.int64) + (memory > 0)

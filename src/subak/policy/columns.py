@@ -6,7 +6,7 @@ The columns know sizes, health and use, not who the neighbours are; so a node th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from subak.model.request import SPREAD, Claim, Request
 from subak.policy import allocated, node, score
 from subak.policy.fit import ONLINE
 from subak.policy.on_node import on_node
-from subak.snapshot.pool import PLAIN, Column, Flags, Pool
+from subak.snapshot.pool import IDLE, MEMORY, PLAIN, UNLIMITED, Column, Flags, Pool
 from subak.snapshot.scores import NEVER, Evaluate, Positions
 
 Part = Callable[[Positions], Flags]
@@ -30,12 +30,11 @@ def prepare(pool: Pool, request: Request) -> Evaluate | None:
     """The evaluator of a request for a pool; None if the make of its nodes rules it out."""
     parts: list[Part] = []
     for claim in _representative(request):
-        rows = _rows(pool, claim)
-        if len(rows) < claim.count:
+        part = _claim_part(pool, claim)
+        if part is None:
             return None
-        parts.append(_claim_part(pool, claim, rows))
-    for name, amount in request.needs.resources:
-        parts.append(_resource_part(pool, name, amount))
+        parts.append(part)
+    parts += _resource_parts(pool, request)
     admitted = _admitted(pool, request)
     scored = _exact_scores(pool, request) if score.depends_on_cards(request) else _plain_scores(pool, request)
 
@@ -45,6 +44,8 @@ def prepare(pool: Pool, request: Request) -> Evaluate | None:
                 admitted[position] = _admits(pool, position, request)
         possible = admitted[at]
         for part in parts:
+            if not possible.any():  # as in pools where nobody speaks the dialect
+                return np.full(len(at), NEVER, np.int64)
             possible &= part(at)
         return scored(at, possible)
 
@@ -66,65 +67,69 @@ def _representative(request: Request) -> Sequence[Claim]:
     return claims
 
 
-def _rows(pool: Pool, claim: Claim) -> list[int]:
-    """The rows whose cards are of a kind that the claim takes."""
-    return [
-        row
-        for row, (family, model, mode, _) in enumerate(pool.make)
-        if family in claim.families and claim.selection.admits_type(model) and claim.selection.admits_mode(mode)
-    ]
-
-
-def _claim_part(pool: Pool, claim: Claim, rows: Sequence[int]) -> Part:
-    """Whether enough cards of a node pass the rules that columns can tell."""
-    whole_pool = len(rows) == len(pool.make)
-    grid = np.array(rows, np.intp)[:, None]
-    chosen = claim.selection.use_ids or claim.selection.nouse_ids
-    compute = claim.app_class != ONLINE
+def _claim_part(pool: Pool, claim: Claim) -> Part | None:
+    """Whether enough cards of a node pass the rules that columns can tell: of each row of the state, so much."""
+    rows = [row for row, (family, _) in enumerate(pool.make) if family in claim.families]
+    wanted = np.array(
+        [claim.selection.admits_type(model) and claim.selection.admits_mode(mode) for model, mode in pool.kinds]
+    )
+    if len(rows) < claim.count or not wanted.any():
+        return None
+    chosen = slice(None) if len(rows) == len(pool.make) else np.array(rows, np.intp)
+    least = np.array([1, 1, claim.memory_bytes, _cores(claim), -UNLIMITED], np.int64)[:, None]
+    if claim.idle or claim.policy.mutex or (claim.cores == FULL_CORES and (pool.cores[:, chosen] == FULL_CORES).all()):
+        least[IDLE] = 0
+    percent = bool(claim.memory_percent and not claim.memory_bytes)
+    named = claim.selection.use_ids or claim.selection.nouse_ids
 
     def part(at: Positions) -> Flags:
-        def cut(column: Column) -> Column:
-            return column[:, at] if whole_pool else column[grid, at]
-
-        fits: Flags = pool.alive[:, at] if whole_pool else pool.alive[grid, at]
-        fits &= cut(pool.slots_free) > 0
-        memory = claim.memory_bytes or _percentage(claim, cut(pool.memory))
-        fits &= cut(pool.memory_free) >= memory
-        if claim.idle or claim.policy.mutex:
-            fits &= cut(pool.used) == 0
-        if compute:
-            free = cut(pool.cores_free)
-            if claim.cores == 0:
-                fits &= free > 0
-            else:
-                fits &= free >= claim.cores
-                if claim.cores == FULL_CORES:
-                    fits &= (cut(pool.used) == 0) | (cut(pool.cores) != FULL_CORES)
-        if chosen:
+        state = pool.state.take(at, axis=0)[:, :, chosen]
+        fits: Flags = np.logical_and.reduce(state >= least, axis=1)
+        if percent:
+            fits &= state[:, MEMORY] >= _percentage(claim, pool.memory.take(at, axis=0)[:, chosen])
+        if not wanted.all():
+            fits &= wanted[pool.types.take(at, axis=0)[:, chosen]]
+        if named:
             fits &= _ids_admitted(pool, claim, rows, at)
-        enough: Flags = fits.sum(axis=0) >= claim.count
+        if claim.count == 1:
+            any_card: Flags = np.logical_or.reduce(fits, axis=1)
+            return any_card
+        enough: Flags = np.add.reduce(fits, axis=1, dtype=np.intp) >= claim.count
         return enough
 
     return part
 
 
-def _percentage(claim: Claim, memory: Column) -> Column | int:
-    if not claim.memory_percent:
-        return 0
+def _cores(claim: Claim) -> int:
+    """The least free cores: one even for who asks for none, unless cores do not count."""
+    return -UNLIMITED if claim.app_class == ONLINE else max(claim.cores, 1)
+
+
+def _percentage(claim: Claim, memory: Column) -> Column:
     return memory // claim.granule * claim.memory_percent // 100 * claim.granule
 
 
 def _ids_admitted(pool: Pool, claim: Claim, rows: Sequence[int], at: Positions) -> Flags:
-    return np.array(
-        [[claim.selection.admits_id(pool.nodes[each].devices[row].id) for each in at.tolist()] for row in rows],
-        np.bool_,
-    ).reshape(len(rows), len(at))
+    admitted = [[claim.selection.admits_id(pool.nodes[each].devices[row].id) for row in rows] for each in at.tolist()]
+    return np.array(admitted, np.bool_).reshape(len(at), len(rows))
 
 
-def _resource_part(pool: Pool, name: str, amount: int) -> Part:
-    if name in PLAIN:
-        return lambda at: pool.plain[name][at] >= amount
-    return lambda at: np.fromiter((pool.free(each, name) >= amount for each in at.tolist()), np.bool_, len(at))
+def _resource_parts(pool: Pool, request: Request) -> Iterator[Part]:
+    """Whether a node has the plain resources: those with a column all at once, others one by one."""
+    needs = dict(request.needs.resources)
+    least = np.array([needs.get(name, 0) for name in PLAIN], np.int64)
+
+    def plain(at: Positions) -> Flags:
+        enough: Flags = np.logical_and.reduce(pool.plain.take(at, axis=0) >= least, axis=1)
+        return enough
+
+    yield plain
+    for name in needs.keys() - set(PLAIN):
+        yield partial(_has, pool, name, needs[name])
+
+
+def _has(pool: Pool, name: str, amount: int, at: Positions) -> Flags:
+    return np.fromiter((pool.free(each, name) >= amount for each in at.tolist()), np.bool_, len(at))
 
 
 def _admitted(pool: Pool, request: Request) -> Flags:

@@ -134,6 +134,7 @@ ALL: tuple[Rule, ...] = BEFORE_NUMA + COMMON
 SGPU_ONLINE: tuple[Rule, ...] = (
     type_admitted,
     works,
+    open_for_new,
     class_compatible,
     qos_compatible,
     id_admitted,
@@ -208,7 +209,10 @@ def fit(
         enough = claim.count if claim.policy.pick == Pick.IN_ORDER else len(cards) + 1
         passed, refused = candidates(cards, claim, enough, bound)
     if len(passed) >= claim.count:
-        return pick(passed, claim, cards, node_policy)
+        picked = pick(passed, claim, cards, node_policy)
+        if not picked:
+            refused[Reason.NUMA_NOT_FIT] += len(passed)
+        return picked or refused
     if passed:
         refused[Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST] += len(passed)
     return refused

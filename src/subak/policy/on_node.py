@@ -113,7 +113,7 @@ class _Trial:
             self.refused = self.refused or best  # of the first claim that found no room on the preferred way
             return
         yield best
-        if claim.policy.numa_bind:
+        if claim.policy.numa_bind or claim.policy.scope:
             return
         passed, _ = candidates(ordered, claim, len(ordered) + 1, bound)
         picked = {card.device.id for card in best}
@@ -141,8 +141,8 @@ def _book(cards: Iterable[CardState], given: Grant, sign: int) -> None:
     """Let the pod's other containers see (or no longer see) what this one takes."""
     owner = f"container {given.containers[0]}"
     for card, share in zip(cards, given.shares, strict=True):
-        charge = Charge(tag=given.tag, mig=[share.mig] if share.mig else [])
+        charge = Charge(tag=given.tag, mig=(share.mig,) if share.mig else ())
         charge.add(share)
-        card.add(charge, sign)
+        card.take(charge, sign)
         rest = {key: held for key, held in card.tenants.items() if key != owner}
         card.tenants = {**rest, owner: charge} if sign > 0 else rest

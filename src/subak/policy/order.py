@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 from subak.model.request import (
     BINPACK,
@@ -31,8 +32,8 @@ from subak.snapshot.card import CardState
 from subak.snapshot.pool import SCALE
 
 
-def card_score(card: CardState, asks: Sequence[tuple[int, int]], weights: Weights) -> int:
-    """How full the card would be with one share for each of `asks` (bytes, cores), in millionths.
+def card_score(card: CardState, shares: int, memory_bytes: int, cores: int, weights: Weights) -> int:
+    """How full the card would be with so many more shares that take so much together, in millionths.
 
     A card that has nothing to give scores 0.
     """
@@ -40,17 +41,17 @@ def card_score(card: CardState, asks: Sequence[tuple[int, int]], weights: Weight
     if device.slots <= 0 or device.cores <= 0 or device.memory_bytes <= 0:
         return 0
     return (
-        weights.slot * (len(asks) + card.used) * SCALE // device.slots
-        + weights.core * (sum(cores for _, cores in asks) + card.cores_used) * SCALE // device.cores
-        + weights.memory * (sum(memory for memory, _ in asks) + card.memory_used) * SCALE // device.memory_bytes
+        weights.slot * (shares + card.used) * SCALE // device.slots
+        + weights.core * (cores + card.cores_used) * SCALE // device.cores
+        + weights.memory * (memory_bytes + card.memory_used) * SCALE // device.memory_bytes
     )
 
 
 def _full(card: CardState, claim: Claim) -> int:
-    return card_score(card, [(claim.memory_on(card.device), claim.cores)], claim.policy.weights)
+    return card_score(card, 1, claim.memory_on(card.device), claim.cores, claim.policy.weights)
 
 
-Key = Callable[[CardState, Claim], int]
+Key = Callable[[CardState, Claim], int | tuple[Any, ...]]
 
 _KEYS: dict[str, Key] = {
     BINPACK: lambda card, claim: -_full(card, claim),
@@ -67,19 +68,23 @@ _KEYS: dict[str, Key] = {
 
 
 @lru_cache(maxsize=256)
-def _sort_keys(policy: CardPolicy) -> tuple[Key, ...]:
+def _sort_keys(policy: CardPolicy) -> tuple[Key, Key, Key]:
     words = policy.order
     if len(words) > 1 or NUMA in words:
         # A chain sorts by its words as written and, as HAMi has it, by descending index in the end.
         forced = (NUMA, *words) if policy.numa_bind and words[0] != NUMA else words
-        return tuple(_key(word) for word in (*forced, HIGHEST_INDEX))
+        keys = [_key(word) for word in forced]
+        return (lambda card, claim: tuple(key(card, claim) for key in keys)), _KEYS[HIGHEST_INDEX], _same
     word = words[0]
     if word not in (BINPACK, SPREAD, MUTEX):
-        return (_key(word), _KEYS[LOWEST_INDEX])
+        return _key(word), _KEYS[LOWEST_INDEX], _same
     if not policy.numa_bind:
-        return (_key(word), _KEYS[NUMA], _KEYS[LOWEST_INDEX])
-    together = _low_numa if word == BINPACK else _KEYS[NUMA]
-    return (together, _key(word), _KEYS[LOWEST_INDEX])
+        return _key(word), _KEYS[NUMA], _KEYS[LOWEST_INDEX]
+    return (_low_numa if word == BINPACK else _KEYS[NUMA]), _key(word), _KEYS[LOWEST_INDEX]
+
+
+def _same(card: CardState, claim: Claim) -> int:
+    return 0
 
 
 def _key(word: str) -> Key:
@@ -92,5 +97,5 @@ def _low_numa(card: CardState, claim: Claim) -> int:
 
 def in_order(cards: Sequence[CardState], claim: Claim) -> list[CardState]:
     """The cards, best first."""
-    keys = _sort_keys(claim.policy)
-    return sorted(cards, key=lambda card: [key(card, claim) for key in keys])
+    first, second, third = _sort_keys(claim.policy)
+    return sorted(cards, key=lambda card: (first(card, claim), second(card, claim), third(card, claim)))

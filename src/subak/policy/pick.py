@@ -57,7 +57,7 @@ def by_metaxlink(
 
 def by_tree(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
     """Koordinator: under the deepest of node, NUMA node and PCIe root that has enough."""
-    return tree.by_tree(passed, cards, claim.count, shared=not claim.idle)
+    return tree.by_tree(passed, cards, claim.count, claim.memory_percent < 100, claim.policy.scope)
 
 
 _PICKERS: dict[str, Picker] = {
@@ -71,8 +71,8 @@ _PICKERS: dict[str, Picker] = {
 
 
 def pick(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
-    """As many of the passing cards as the claim asks for."""
-    if len(passed) == claim.count:
+    """As many of the passing cards as the claim asks for; none if they do not lie within the scope it demands."""
+    if len(passed) == claim.count and claim.policy.pick != Pick.TREE:
         return list(passed)
     return _PICKERS[claim.policy.pick](passed, claim, cards, node_policy)
 

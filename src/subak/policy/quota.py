@@ -28,7 +28,7 @@ def fits(used: int, asked: int, limit: int | None, factor: int = 1) -> bool:
 
 
 def peak_memory_mib(claims: Iterable[Claim]) -> int:
-    """What the claims take at their peak, as far as they name amounts: app containers together or one init container."""
+    """What claims take at their peak, as far as they name amounts: app containers together, or one init container."""
     together = largest = 0
     for claim in claims:
         amount = claim.count * claim.memory_bytes // MIB

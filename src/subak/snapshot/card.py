@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from subak.model.device import Device
 from subak.model.placement import Charge
 
 
-@dataclass(slots=True)
-class CardState:
-    """What policies look at.  It is a copy: changing it, as a trial placement does, changes no ledger.
+class CardState(msgspec.Struct, gc=False):
+    """What policies look at.  It is a copy: to change it, as a trial placement does, changes no ledger.
 
-    `tenants` holds what each pod takes, by the pod's key.
+    `used` is the number of shares given out; `tenants` holds what each pod takes, by the pod's key.
     """
 
     device: Device
-    used: int = 0
-    memory_used: int = 0
-    cores_used: int = 0
-    tenants: Mapping[str, Charge] = field(default_factory=dict)
+    used: int
+    memory_free: int
+    cores_free: int
+    tenants: Mapping[str, Charge]
+
+    @classmethod
+    def of(
+        cls,
+        device: Device,
+        used: int = 0,
+        memory_used: int = 0,
+        cores_used: int = 0,
+        tenants: Mapping[str, Charge] | None = None,
+    ) -> CardState:
+        """A card of which so much is taken."""
+        return cls(device, used, device.memory_bytes - memory_used, device.cores - cores_used, tenants or {})
 
     @property
-    def memory_free(self) -> int:
-        """Bytes not yet taken."""
-        return self.device.memory_bytes - self.memory_used
+    def memory_used(self) -> int:
+        """Bytes taken."""
+        return self.device.memory_bytes - self.memory_free
 
     @property
-    def cores_free(self) -> int:
-        """Cores not yet taken."""
-        return self.device.cores - self.cores_used
+    def cores_used(self) -> int:
+        """Cores taken."""
+        return self.device.cores - self.cores_free
 
-    def add(self, charge: Charge, sign: int = 1) -> None:
+    def take(self, charge: Charge, sign: int = 1) -> None:
         """Take (or give back) an amount."""
         self.used += sign * charge.slots
-        self.memory_used += sign * charge.memory_bytes
-        self.cores_used += sign * charge.cores
+        self.memory_free -= sign * charge.memory_bytes
+        self.cores_free -= sign * charge.cores

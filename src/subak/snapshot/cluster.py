@@ -7,7 +7,8 @@ holds, whatever that is; `forget` gives back exactly what was booked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from subak.model.node import Node
 from subak.model.placement import Charge, Placement, charges
@@ -22,8 +23,7 @@ class Overcommitted(ValueError):
     """A placement that would take more of a card than it has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Booking:
+class Booking(msgspec.Struct, frozen=True, gc=False):
     """What one pod holds."""
 
     placement: Placement
@@ -142,29 +142,32 @@ class Snapshot:
         if booking.placement.node in self._homes:
             self._book(key, booking, 1)
 
+    def _rows(self, home: Pool, at: int, booking: Booking) -> list[tuple[int, Charge]]:
+        """The charges by the row of their card; cards that the node does not have are left out."""
+        taken = booking.charges
+        return [(row, taken[each.id]) for row, each in enumerate(home.nodes[at].devices) if each.id in taken]
+
     def _book(self, key: str, booking: Booking, sign: int) -> None:
         home = self._homes[booking.placement.node]
         at = self._at(home, booking.placement.node)
-        if booking.charges:
-            for row, device in enumerate(home.nodes[at].devices):
-                charge = booking.charges.get(device.id)
-                if charge is not None:
-                    home.charge(at, row, key, charge, sign)
+        for row, charge in self._rows(home, at, booking):
+            home.charge(at, row, key, charge, sign)
         home.charge_node(at, booking.resources, sign)
 
     def _check(self, key: str, booking: Booking) -> None:
+        """Raise Overcommitted unless the placement's node has all that it takes."""
+        name = booking.placement.node
         if key in self._bookings:
             raise Overcommitted(f"pod {key} already holds cards on node {self._bookings[key].placement.node}")
-        states = {card.device.id: card for card in self.cards(booking.placement.node)}
-        for id, charge in booking.charges.items():
-            card = states.get(id)
-            if card is None:
-                raise Overcommitted(f"node {booking.placement.node} has no card {id}")
-            for what, asked, free in (
-                ("slots", charge.slots, card.device.slots - card.used),
-                ("bytes", charge.memory_bytes, card.memory_free),
-                ("cores", charge.cores, card.cores_free),
-            ):
-                if asked > free:
-                    where = f"card {id} of node {booking.placement.node}"
-                    raise Overcommitted(f"{where} has {free:,} {what} left, pod {key} takes {asked:,}")
+        home = self._homes[name]
+        at = self._at(home, name)
+        rows = self._rows(home, at, booking)
+        if len(rows) != len(booking.charges):
+            raise Overcommitted(f"node {name} has not all of the cards {', '.join(booking.charges)}")
+        for row, charge in rows:
+            _, slots, memory, cores, _ = home.state[at, :, row].tolist()
+            if charge.slots > slots or charge.memory_bytes > memory or charge.cores > cores:
+                raise Overcommitted(
+                    f"card {home.nodes[at].devices[row].id} of node {name} has {slots} slots, {memory:,} bytes and "
+                    f"{cores} cores left; pod {key} takes {charge.slots}, {charge.memory_bytes:,} and {charge.cores}"
+                )

@@ -1,17 +1,17 @@
 """Nodes of one make, their cards in columns.
 
-A pool holds nodes whose cards are alike row by row (vendor, model, mode, kind), so that everything a request says about
-models is decided once per row, not once per card.  What differs between nodes (sizes, health, use) stands in `(card,
-node)` arrays, nodes in the order of their names: the first of several equal scores is the first by name.
+A pool holds nodes with equally many cards of the same vendor, row by row.  What differs between nodes (sizes, models,
+health, use) stands in arrays whose first axis is the node, in the order of names: so one node's cards lie together in
+memory, many nodes are tested at once, and the first of several equal scores is the first by name.
 
-The columns are the ledger; a `CardState` is a copy of one entry.  Two logs tell readers what changed since they last
+The arrays are the ledger; a `CardState` is a copy of one entry.  Two logs tell readers what changed since they last
 looked: `log` names nodes whose use changed, `changes` nodes whose own description did.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from subak.snapshot.card import CardState
 
 Column = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-Make = tuple[tuple[str, str, str, str], ...]
+Make = tuple[tuple[str, str], ...]
 
 PLAIN = ("cpu", "memory", "pods")
 """Node resources that have a column; others are looked up per node."""
@@ -32,13 +32,16 @@ UNLIMITED = 1 << 62
 LONGEST_LOG = 1 << 20
 """Then the logs start anew and readers score everything once more."""
 
+ALIVE, SLOTS, MEMORY, CORES, IDLE = range(5)
+"""Rows of `Pool.state`.  All are of the kind "the more the better": a claim fits where each is at least so much."""
+
 SCALE = 10**6
 """Use of a node is the sum of three fractions, each in millionths."""
 
 
 def make_of(node: Node) -> Make:
     """What nodes of one pool have in common."""
-    return tuple((each.family, each.model, each.mode, each.kind) for each in node.devices)
+    return tuple((each.family, each.kind) for each in node.devices)
 
 
 def usage(parts: Iterable[tuple[int, int]]) -> int:
@@ -52,28 +55,35 @@ def usage(parts: Iterable[tuple[int, int]]) -> int:
 
 
 class Pool:
-    """The nodes of one make."""
+    """The nodes of one make.
+
+    `state[node]` is what a claim looks at, for each card: ALIVE (0 if it takes nobody new), free SLOTS, MEMORY, CORES,
+    and IDLE (minus the number of shares, so that 0 is idle).  `memory` and `cores` are the sizes of the cards, `types`
+    numbers their model and mode by `kinds`.  `totals` and `taken` are sums over a node's GPUs of slots, cores and
+    memory; `usage` follows from them.  `plain` is what is free of `PLAIN`.
+    """
 
     def __init__(self, make: Make) -> None:
         self.make = make
-        self.gpu_rows = [row for row, (*_, kind) in enumerate(make) if kind == GPU]
+        self.is_gpu = [kind == GPU for _, kind in make]
+        self.kinds: list[tuple[str, str]] = []
         self.nodes: list[Node] = []
         self.names: list[str] = []
         self.tenants: list[list[dict[str, Charge]]] = []
         self.resources: list[dict[str, int]] = []
-        rows = len(make)
-        self.alive: Flags = np.zeros((rows, 0), np.bool_)
-        self.cores: Column = np.zeros((rows, 0), np.int64)
-        self.memory: Column = np.zeros((rows, 0), np.int64)
-        self.used: Column = np.zeros((rows, 0), np.int64)
-        self.slots_free: Column = np.zeros((rows, 0), np.int64)
-        self.memory_free: Column = np.zeros((rows, 0), np.int64)
-        self.cores_free: Column = np.zeros((rows, 0), np.int64)
+        cards = len(make)
+        self.state: Column = np.zeros((0, 5, cards), np.int64)
+        self.memory: Column = np.zeros((0, cards), np.int64)
+        self.cores: Column = np.zeros((0, cards), np.int64)
+        self.types: Column = np.zeros((0, cards), np.int64)
+        self.totals: Column = np.zeros((0, 3), np.int64)
+        self.taken: Column = np.zeros((0, 3), np.int64)
         self.usage: Column = np.zeros(0, np.int64)
-        self.plain: dict[str, Column] = {name: np.zeros(0, np.int64) for name in PLAIN}
+        self.plain: Column = np.zeros((0, len(PLAIN)), np.int64)
         self.log: list[int] = []
         self.changes: list[int] = []
         self.generation = 0
+        self._positions: dict[str, int] = {}
         self._flags: dict[object, tuple[Callable[[Node], bool], Flags]] = {}
 
     def __len__(self) -> int:
@@ -81,47 +91,24 @@ class Pool:
 
     def position(self, name: str) -> int | None:
         """Where the node stands, None if it is not here."""
-        at = bisect_left(self.names, name)
-        return at if at < len(self.names) and self.names[at] == name else None
+        return self._positions.get(name)
 
     def insert(self, nodes: Sequence[Node]) -> None:
         """Add nodes that are not here yet, unused."""
         fresh = sorted(nodes, key=lambda node: node.name)
         at = [bisect_left(self.names, node.name) for node in fresh]
-        rows = range(len(self.make))
-
-        def grid(value: Callable[[Device], int]) -> Column:
-            cells = [[value(node.devices[row]) for node in fresh] for row in rows]
-            return np.array(cells, np.int64).reshape(len(self.make), len(fresh))
-
-        memory, cores, slots = grid(lambda d: d.memory_bytes), grid(lambda d: d.cores), grid(lambda d: d.slots)
-        alive = grid(lambda d: d.healthy and not d.cordoned).astype(np.bool_)
-        self.alive = np.insert(self.alive, at, alive, axis=1)
-        self.memory = np.insert(self.memory, at, memory, axis=1)
-        self.memory_free = np.insert(self.memory_free, at, memory, axis=1)
-        self.cores = np.insert(self.cores, at, cores, axis=1)
-        self.cores_free = np.insert(self.cores_free, at, cores, axis=1)
-        self.slots_free = np.insert(self.slots_free, at, slots, axis=1)
-        self.used = np.insert(self.used, at, np.zeros_like(memory), axis=1)
-        self.usage = np.insert(self.usage, at, np.zeros(len(fresh), np.int64))
-        for name, column in self.plain.items():
-            room = [node.allocatable.get(name, UNLIMITED) for node in fresh]
-            self.plain[name] = np.insert(column, at, np.array(room, np.int64))
-        merged = sorted(
-            [
-                *zip(self.names, self.nodes, self.tenants, self.resources, strict=True),
-                *((node.name, node, [dict[str, Charge]() for _ in rows], dict[str, int]()) for node in fresh),
-            ],
-            key=lambda entry: entry[0],
-        )
-        self._restart(merged)
+        for name, values in self._columns_of(fresh).items():
+            setattr(self, name, np.insert(getattr(self, name), at, values, axis=0))
+        entries = [
+            *zip(self.names, self.nodes, self.tenants, self.resources, strict=True),
+            *((node.name, node, [dict[str, Charge]() for _ in self.make], dict[str, int]()) for node in fresh),
+        ]
+        self._restart(sorted(entries, key=lambda entry: entry[0]))
 
     def remove(self, at: int) -> None:
         """Take a node out."""
-        for name in ("alive", "memory", "memory_free", "cores", "cores_free", "slots_free", "used"):
-            setattr(self, name, np.delete(getattr(self, name), at, axis=1))
-        self.usage = np.delete(self.usage, at)
-        self.plain = {name: np.delete(column, at) for name, column in self.plain.items()}
+        for name in self._columns_of(()):
+            setattr(self, name, np.delete(getattr(self, name), at, axis=0))
         kept = list(zip(self.names, self.nodes, self.tenants, self.resources, strict=True))
         del kept[at]
         self._restart(kept)
@@ -132,34 +119,39 @@ class Pool:
         self.nodes = [entry[1] for entry in entries]
         self.tenants = [entry[2] for entry in entries]
         self.resources = [entry[3] for entry in entries]
+        self._positions = {name: at for at, name in enumerate(self.names)}
+        self._flags = {}
+        self._void()
+
+    def _void(self) -> None:
         self.log, self.changes = [], []
         self.generation += 1
-        self._flags = {}
 
     def replace(self, at: int, node: Node) -> None:
-        """A node of the same make whose description changed; what is held there stays held."""
-        old = self.nodes[at]
-        for row, (before, after) in enumerate(zip(old.devices, node.devices, strict=True)):
-            self.alive[row, at] = after.healthy and not after.cordoned
-            self.memory[row, at] = after.memory_bytes
-            self.memory_free[row, at] += after.memory_bytes - before.memory_bytes
-            self.cores[row, at] = after.cores
-            self.cores_free[row, at] += after.cores - before.cores
-            self.slots_free[row, at] += after.slots - before.slots
+        """A node with the same cards whose description changed; what is held there stays held."""
+        new, old = self._columns_of((node,)), self._columns_of((self.nodes[at],))
+        reshaped = any((new[name] != old[name]).any() for name in ("memory", "cores", "types"))
+        for name, values in new.items():
+            getattr(self, name)[at] += values[0] - old[name][0]
         self.nodes[at] = node
-        for name, column in self.plain.items():
-            column[at] = node.allocatable.get(name, UNLIMITED) - self.resources[at].get(name, 0)
+        self.plain[at] = [self.free(at, name) for name in PLAIN]
         for holds, flags in self._flags.values():
             flags[at] = holds(node)
         self._touch(at)
         self.changes.append(at)
+        if reshaped:
+            self._void()  # readers may rely on sizes and types
 
     def charge(self, at: int, row: int, key: str, charge: Charge, sign: int) -> None:
         """Book (or give back) what a pod takes from one card."""
-        self.used[row, at] += sign * charge.slots
-        self.slots_free[row, at] -= sign * charge.slots
-        self.memory_free[row, at] -= sign * charge.memory_bytes
-        self.cores_free[row, at] -= sign * charge.cores
+        slots, cores, memory = sign * charge.slots, sign * charge.cores, sign * charge.memory_bytes
+        state = self.state[at]
+        state[IDLE, row] -= slots
+        state[SLOTS, row] -= slots
+        state[MEMORY, row] -= memory
+        state[CORES, row] -= cores
+        if self.is_gpu[row]:
+            self.taken[at] += (slots, cores, memory)
         if sign > 0:
             self.tenants[at][row][key] = charge
         else:
@@ -172,48 +164,30 @@ class Pool:
             held[name] = held.get(name, 0) + sign * amount
             if not held[name]:
                 del held[name]
-            if name in self.plain:
-                self.plain[name][at] -= sign * amount
+            if name in PLAIN:
+                self.plain[at, PLAIN.index(name)] -= sign * amount
         self._touch(at)
 
     def _touch(self, at: int) -> None:
-        self.usage[at] = usage(self._parts(at))
+        self.usage[at] = usage(zip(self.taken[at].tolist(), self.totals[at].tolist(), strict=True))
         self.log.append(at)
         if len(self.log) > LONGEST_LOG:
-            self.log, self.changes = [], []
-            self.generation += 1
-
-    def _parts(self, at: int) -> list[tuple[int, int]]:
-        """Used and total slots, cores and memory of the node's GPUs."""
-        used = cores_free = memory_free = slots_free = cores = memory = 0
-        for row in self.gpu_rows:
-            used += self.used.item(row, at)
-            slots_free += self.slots_free.item(row, at)
-            cores_free += self.cores_free.item(row, at)
-            memory_free += self.memory_free.item(row, at)
-            cores += self.cores.item(row, at)
-            memory += self.memory.item(row, at)
-        return [(used, used + slots_free), (cores - cores_free, cores), (memory - memory_free, memory)]
+            self._void()
 
     def cards(self, at: int) -> list[CardState]:
         """The node's cards as they are now."""
-        return [
-            CardState(device, used, device.memory_bytes - memory_free, device.cores - cores_free, tenants)
-            for device, used, memory_free, cores_free, tenants in zip(
-                self.nodes[at].devices,
-                self.used[:, at].tolist(),
-                self.memory_free[:, at].tolist(),
-                self.cores_free[:, at].tolist(),
-                self.tenants[at],
-                strict=True,
-            )
-        ]
+        _, _, memory_free, cores_free, idle = self.state[at].tolist()
+        cards = zip(self.nodes[at].devices, idle, memory_free, cores_free, self.tenants[at], strict=True)
+        return [CardState(device, -idle, memory, cores, held) for device, idle, memory, cores, held in cards]
 
     def free(self, at: int, name: str) -> int:
-        """How much of a plain resource the node still has."""
-        allocatable: Mapping[str, int] = self.nodes[at].allocatable
+        """How much of a plain resource the node still has; what a node does not mention is not limited.
+
+        An extended resource (one with a domain) that a node does not mention is not there.
+        """
+        allocatable = self.nodes[at].allocatable
         if name not in allocatable:
-            return UNLIMITED if name in PLAIN else 0
+            return 0 if "/" in name else UNLIMITED
         return allocatable[name] - self.resources[at].get(name, 0)
 
     def flags(self, key: object, holds: Callable[[Node], bool]) -> Flags:
@@ -223,3 +197,31 @@ class Pool:
             known = (holds, np.fromiter((holds(node) for node in self.nodes), np.bool_, len(self.nodes)))
             self._flags[key] = known
         return known[1]
+
+    def _columns_of(self, nodes: Sequence[Node]) -> dict[str, Column]:
+        """The arrays of nodes that nobody uses, by name."""
+        shape = (len(nodes), len(self.make))
+
+        def grid(value: Callable[[Device], int]) -> Column:
+            return np.array([[value(each) for each in node.devices] for node in nodes], np.int64).reshape(shape)
+
+        memory, cores = grid(lambda each: each.memory_bytes), grid(lambda each: each.cores)
+        slots, alive = grid(lambda each: each.slots), grid(lambda each: each.healthy and not each.cordoned)
+        gpus = np.array(self.is_gpu, np.bool_)
+        room = [[node.allocatable.get(name, UNLIMITED) for name in PLAIN] for node in nodes]
+        return {
+            "state": np.stack([alive, slots, memory, cores, np.zeros(shape, np.int64)], axis=1),
+            "memory": memory,
+            "cores": cores,
+            "types": grid(self._type),
+            "totals": np.stack([each[:, gpus].sum(axis=1) for each in (slots, cores, memory)], axis=1),
+            "taken": np.zeros((len(nodes), 3), np.int64),
+            "usage": np.zeros(len(nodes), np.int64),
+            "plain": np.array(room, np.int64).reshape(len(nodes), len(PLAIN)),
+        }
+
+    def _type(self, device: Device) -> int:
+        kind = (device.model, device.mode)
+        if kind not in self.kinds:
+            self.kinds.append(kind)
+        return self.kinds.index(kind)
