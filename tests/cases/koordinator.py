@@ -263,7 +263,7 @@ def place_one(given: Given) -> Given:
     }
 
 
-def annotations(given: Given) -> dict[str, str]:
+def written(given: Given) -> dict[str, str]:
     """All that is written for the pod."""
     speaks = interpreter(given)
     snapshot = cluster(speaks, given)
@@ -364,7 +364,7 @@ def publish(given: Given) -> Given:
         "resources": text({name: Quantity.parse(amount).integer() for name, amount in published.items()}),
         "labels": {
             key.removeprefix("node.koordinator.sh/"): value
-            for key, value in koordinator_device.node_labels(node, device and device.labels).items()
+            for key, value in koordinator_device.node_labels(node, None if device is None else device.labels).items()
         },
     }
 
@@ -408,7 +408,7 @@ ANSWERS: dict[str, Answer] = {
     "koord_mutate": mutate,
     "koord_verify": verify,
     "koord_place": place_one,
-    "koord_annotations": annotations,
+    "koord_annotations": written,
     "koord_record": record,
     "koord_ledger": ledger,
     "koord_lock": lock,

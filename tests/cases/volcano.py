@@ -33,11 +33,14 @@ def interpreter(given: Given) -> Interpreter:
     return Interpreter(Config.of({"volcano": {"gpuMemoryFactor": given.get("factor", 1)}}))
 
 
-def pod(name: str, containers: Sequence[Given], init: Sequence[Given] = (), **metadata: Any) -> manifest.Pod:
+def pod(
+    name: str, containers: Sequence[Given], init: Sequence[Given] = (), reason: str = "", **metadata: Any
+) -> manifest.Pod:
     """A pod whose containers have these limits, by their short names."""
     return msgspec.convert(
         {
             "metadata": {"name": name, **metadata},
+            "status": {"reason": reason},
             "spec": {
                 "initContainers": [_container(f"init-{i}", limits) for i, limits in enumerate(init)],
                 "containers": [_container(f"app-{i}", limits) for i, limits in enumerate(containers)],
@@ -53,8 +56,8 @@ def _container(name: str, limits: Given) -> Given:
 
 def sharing(name: str, given: Given, resource: str = "gpu-memory", **metadata: Any) -> manifest.Pod:
     """A pod whose containers ask for so much of one resource each."""
-    amounts = [[{resource: amount} for amount in given.get(key) or ()] for key in ("app", "init")]
-    return pod(name, *amounts, **metadata)
+    containers, init = ([{resource: amount} for amount in given.get(key) or ()] for key in ("app", "init"))
+    return pod(name, containers, init, **metadata)
 
 
 def node(speaks: Interpreter, given: Given, unhealthy: str = "") -> tuple[Node, list[str]]:
@@ -174,7 +177,12 @@ def _env(speaks: Interpreter, home: Node, name: str, given: Given) -> list[dict[
     keys = {"index": INDEX, "time": PREDICATE_TIME, "assigned": ASSIGNED}
     annotations = {key: given[short] for short, key in keys.items() if short in given}
     bound: manifest.Pod | None = sharing(
-        name, given, annotations=annotations, deletionTimestamp=given.get("deleted"), uid=name
+        name,
+        given,
+        annotations=annotations,
+        uid=name,
+        deletionTimestamp=given.get("deleted"),
+        reason=given.get("reason", ""),
     )
     assert bound is not None
     if "index" not in given:

@@ -6,12 +6,12 @@ Each document of a file stands for itself: one that cannot be read is reported, 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import click
 import msgspec
 import yaml
 
@@ -102,7 +102,7 @@ def config(path: str) -> Any:
 
 def _text(path: str) -> str:
     try:
-        content = click.get_binary_stream("stdin").read() if path == "-" else Path(path).read_bytes()
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         return content.decode().replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"

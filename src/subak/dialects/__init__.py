@@ -51,6 +51,8 @@ class Sight:
 
     `offered` says whether the node speaks the dialect at all.  `warnings` are sentences about what could not be read.
     `only` names the model if the dialect speaks of no other: its cards stand beside those of other models.
+    `hidden` is the family whose register could not be read: cards that others merely count have other ids, so that what
+    running pods hold of them would look free.
     """
 
     offered: bool = False
@@ -59,6 +61,12 @@ class Sight:
     warnings: tuple[str, ...] = ()
     tables: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     only: str = ""
+    hidden: str = ""
+
+    @classmethod
+    def unreadable(cls, node: manifest.Node, register: str, error: ValueError, family: str, offered: bool) -> Sight:
+        """What is seen of a node whose register annotation is malformed."""
+        return cls(offered, warnings=(f"node {node.name}: annotation {register}: {error}; ignored",), hidden=family)
 
 
 @dataclass(slots=True)

@@ -224,8 +224,7 @@ class IluvatarChip(_Generation):
                 True, Source.REGISTER, tuple(map(self._registered, hami.decode_register(text))), only=self.word
             )
         except ValueError as error:
-            # Not the capacity instead: its cards have other ids, and what running pods hold would be free again.
-            return Sight(True, warnings=(f"node {node.name}: annotation {self.register}: {error}; it is ignored",))
+            return Sight.unreadable(node, self.register, error, FAMILY, True)
 
     def _registered(self, card: hami.Registered) -> Sighting:
         facts = {

@@ -52,11 +52,17 @@ class Interpreter:
         self.by_name = {dialect.name: dialect for dialect in self.dialects}
         self.resources = frozenset().union(*(dialect.resources for dialect in self.dialects))
         self.quota_units = {name: unit for dialect in self.dialects for name, unit in dialect.quota_units.items()}
+        self._domains = {each.name: {_domain(name) for name in each.resources} for each in self.dialects}
         self.owned = frozenset().union(*(dialect.owned for dialect in self.dialects))
 
     def speaking(self, pod: manifest.Pod) -> list[Dialect]:
         """The dialects in which the pod asks."""
-        names = {dialect.name: dialect for dialect in self.dialects if dialect.speaks(pod)}
+        mentioned = {_domain(name) for name in pod.resource_names()}
+        names = {
+            dialect.name: dialect
+            for dialect in self.dialects
+            if not mentioned.isdisjoint(self._domains[dialect.name]) and dialect.speaks(pod)
+        }
         if Koordinator.name in names:
             # Koordinator's users name the vendor's own resource beside Koordinator's, for the kubelet's sake only.
             names.pop(MetaxSgpu.name, None)
@@ -164,6 +170,10 @@ class Interpreter:
         return result
 
 
+def _domain(resource: str) -> str:
+    return resource.partition("/")[0]
+
+
 def apply(pod: manifest.Pod, patch: Patch) -> manifest.Pod:
     """The pod with the patch filled in."""
     containers = [_patched(each, patch, position) for position, each in enumerate(pod.containers)]
@@ -178,13 +188,12 @@ def _patched(container: manifest.Container, patch: Patch, position: int) -> mani
     removed = patch.remove.get(position, ())
     if limits or removed:
         old = container.resources or manifest.Resources()
-        kept = [
+        limited, requested = (
             {name: amount for name, amount in (amounts or {}).items() if name not in removed}
             for amounts in (old.limits, old.requests)
-        ]
-        resources = manifest.Resources(
-            limits={**kept[0], **limits}, requests={**kept[1], **limits} if kept[1] else None
         )
+        requests = {**requested, **limits} if old.requests else None
+        resources = manifest.Resources(limits={**limited, **limits}, requests=requests)
         container = msgspec.structs.replace(container, resources=resources)
     if env:
         added = [manifest.EnvVar(name=name, value=value) for name, value in env.items()]

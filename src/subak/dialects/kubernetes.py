@@ -14,9 +14,7 @@ from subak.model.request import Needs
 def units(name: str, amount: Amount) -> int:
     """An amount as the ledger counts it: cpu in thousandths, all else in whole units, rounded up."""
     quantity = Quantity.parse(amount)
-    if name == "cpu":
-        return -(-(quantity.value * 1000).numerator // (quantity.value * 1000).denominator)
-    return quantity.ceil()
+    return -(-quantity.nanos // 10**6) if name == "cpu" else quantity.ceil()
 
 
 def peak(pod: manifest.Pod, amounts: Callable[[Container, str], Mapping[str, int]]) -> dict[str, int]:

@@ -185,7 +185,7 @@ class MetaxSgpu:
         try:
             sightings = registered(text)
         except ValueError as error:
-            return Sight(offered, warnings=(f"node {node.name}: annotation {REGISTER}: {error}; it is ignored",))
+            return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
         return Sight(offered or bool(sightings), Source.REGISTER, sightings)
 
     def capacity(self, node: Node) -> dict[str, str]:

@@ -229,7 +229,7 @@ class Nvidia:
             sightings = self._registered(text, frozenset(hami.words(node.annotations.get(hami.CORDON))))
             sightings = _connected(sightings, node.annotations.get(PAIR_SCORES))
         except ValueError as error:
-            return Sight(offered, warnings=(f"node {node.name}: annotation {REGISTER}: {error}; it is ignored",))
+            return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
         return Sight(True, Source.REGISTER, sightings)
 
     def _registered(self, text: str, cordoned: frozenset[str]) -> tuple[Sighting, ...]:

@@ -7,7 +7,7 @@ matched by id, or by index where one side has no id.  A contradiction keeps the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from subak.dialects import Sight, Sighting, Source
 from subak.model.device import MIB, Device
 
 
-def one_stock(node: str, sights: Iterable[Sight]) -> tuple[tuple[Device, ...], list[str]]:
+def one_stock(node: str, sights: Collection[Sight]) -> tuple[tuple[Device, ...], list[str]]:
     """The cards of a node, ordered by family and index, and what the sources disagree about."""
     warnings: list[str] = []
     families: dict[str, list[tuple[Source, list[Sighting]]]] = {}
@@ -26,7 +26,11 @@ def one_stock(node: str, sights: Iterable[Sight]) -> tuple[tuple[Device, ...], l
         for family, seen in by_family.items():
             families.setdefault(family, []).append((sight.source, seen))
     devices: list[Device] = []
+    hidden = {sight.hidden for sight in sights}
     for family, accounts in sorted(families.items()):
+        if family in hidden and accounts[0][0] is Source.CAPACITY:
+            warnings.append(f"node {node}: its {family} cards are not used until the register can be read")
+            continue
         devices += _merge(node, family, accounts, warnings)
     return tuple(devices), warnings
 

@@ -142,7 +142,7 @@ class VolcanoVgpu:
         try:
             sightings = tuple(self._sighting(piece, cordoned) for piece in text.split(":") if piece.strip())
         except ValueError as error:
-            return Sight(offered, warnings=(f"node {node.name}: annotation {REGISTER}: {error}; it is ignored",))
+            return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
         return Sight(True, Source.REGISTER, sightings)
 
     def _sighting(self, piece: str, cordoned: frozenset[str]) -> Sighting:

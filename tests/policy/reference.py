@@ -1,0 +1,330 @@
+"""The slow, obvious way: no columns, no caches, nothing incremental.
+
+Every question is answered from the placements of all pods, by going through all nodes by name and all choices of cards
+in order of preference.  MetaX's link arithmetic is shared with the product (it has a brute-force test of its own), and
+so are the rules about nodes as such, which are plain there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from subak.model.device import Device
+from subak.model.manifest import Role
+from subak.model.node import Node
+from subak.model.placement import Charge, Grant, MigInstance, Placement, Share
+from subak.model.request import (
+    BINPACK,
+    FEWEST_TENANTS,
+    HIGHEST_INDEX,
+    LOWEST_INDEX,
+    MOST_ALLOCATED,
+    MOST_MEMORY_USED,
+    MUTEX,
+    NUMA,
+    SPREAD,
+    Claim,
+    Pick,
+    Request,
+)
+from subak.policy import metax
+from subak.policy.node import refuse_dialect, refuse_node
+from subak.policy.tree import by_tree
+from subak.snapshot.card import CardState
+
+MILLION = 10**6
+
+
+@dataclass
+class Used:
+    """A card and the shares that are taken of it at this moment of a trial."""
+
+    device: Device
+    slots: int = 0
+    memory: int = 0
+    cores: int = 0
+    neighbours: list[tuple[str, str]] = field(default_factory=list)
+    tenants: dict[str, Charge] = field(default_factory=dict)
+    instances: list[MigInstance] = field(default_factory=list)
+
+    def state(self) -> CardState:
+        return CardState.of(self.device, self.slots, self.memory, self.cores, self.tenants)
+
+
+@dataclass
+class Reference:
+    """All nodes, and the placements of all pods."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pods: dict[str, tuple[Placement, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
+
+    def cards(self, name: str) -> list[Used]:
+        """The cards of a node with what all pods take at their peak."""
+        cards = [Used(device) for device in self.nodes[name].devices]
+        for key, (placement, _) in self.pods.items():
+            if placement.node != name:
+                continue
+            for card in cards:
+                slots, memory, cores, mine = peak(placement.grants, card.device.id)
+                if slots:
+                    card.slots += slots
+                    card.memory += memory
+                    card.cores += cores
+                    card.neighbours.append(mine[0].tag)
+                    instances = [s.mig for g in mine for s in g.shares if s.id == card.device.id and s.mig]
+                    card.instances += instances
+                    card.tenants[key] = Charge(slots, memory, cores, {}, mine[0].tag)
+        return cards
+
+    def place(self, request: Request) -> Placement | None:
+        """The best node that takes the pod."""
+        best: tuple[int, Placement] | None = None
+        for name in sorted(self.nodes):
+            grants = self._try(self.nodes[name], request)
+            if grants is not None:
+                score = self._score(self.nodes[name], request, grants)
+                if best is None or score > best[0]:
+                    best = (score, Placement(name, grants))
+        return best and best[1]
+
+    def _try(self, node: Node, request: Request) -> tuple[Grant, ...] | None:
+        if refuse_node(node, request.needs) or any(refuse_dialect(node, claim) for claim in request.claims):
+            return None
+        for resource, amount in request.needs.resources:
+            taken = sum(
+                dict(resources).get(resource, 0) for place, resources in self.pods.values() if place.node == node.name
+            )
+            if resource in node.allocatable and node.allocatable[resource] - taken < amount:
+                return None
+        starting = sorted(request.claims, key=lambda claim: (claim.role is Role.APP, claim.containers))
+        found = next(search(starting, self.cards(node.name), [], request.node_policy), None)
+        if found is None:
+            return None
+        return tuple(found[starting.index(claim)] for claim in request.claims)
+
+    def _score(self, node: Node, request: Request, grants: Sequence[Grant]) -> int:
+        cards = self.cards(node.name)
+        if request.node_policy not in (BINPACK, SPREAD) and request.claims:
+            return allocated(cards, request.claims[0], request.node_policy)
+        gpus = [card for card in cards if card.device.kind == "gpu"]
+        totals = [
+            (sum(card.slots for card in gpus), sum(card.device.slots for card in gpus)),
+            (sum(card.cores for card in gpus), sum(card.device.cores for card in gpus)),
+            (sum(card.memory for card in gpus), sum(card.device.memory_bytes for card in gpus)),
+        ]
+        use = 0 if any(total == 0 for _, total in totals) else sum(part * MILLION // total for part, total in totals)
+        points = 0
+        for claim, given in zip(request.claims, grants, strict=True):
+            chosen = {share.id for share in given.shares}
+            free = [card.device for card in cards if card.device.family in claim.families and not card.slots]
+            if claim.policy.pick == Pick.ONLINE:
+                on = [[tag[1] for tag in card.neighbours] for card in cards if card.device.id in chosen]
+                points += metax.weighted(sum(metax.online_score(classes) for classes in on), request.node_policy)
+            if claim.policy.pick == Pick.ZONES and request.topology_aware and claim.cores == 100:
+                zones = [device.zone for device in free], [device.zone for device in free if device.id in chosen]
+                points += metax.weighted(metax.zone_score(*zones), request.node_policy)
+        linked = [claim for claim in request.claims if claim.policy.pick == Pick.METAXLINK]
+        if linked:
+            free = [card.device for card in cards if card.device.family in linked[0].families and not card.slots]
+            count = sum(claim.count for claim in linked)
+            points += metax.node_points(request.node_policy, count, free, node.tables)
+        return (-1 if request.node_policy == SPREAD else 1) * (use + points * MILLION // 10)
+
+
+def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, list[Grant]]:
+    """What a pod takes of a card at most, by going through the moments of its life."""
+    mine = [grant for grant in grants if any(share.id == card for share in grant.shares)]
+    order = sorted(mine, key=lambda grant: (grant.role is Role.APP, grant.containers))
+    moments = []
+    for i, grant in enumerate(order):
+        if grant.role is Role.INIT:
+            moments.append([each for each in order[:i] if each.role is Role.SIDECAR] + [grant])
+    moments.append([grant for grant in order if grant.role is not Role.INIT])
+    sums = []
+    for moment in moments:
+        shares = [share for grant in moment for share in grant.shares if share.id == card]
+        sums.append((len(shares), sum(s.memory_bytes for s in shares), sum(s.cores for s in shares)))
+    return max(s[0] for s in sums), max(s[1] for s in sums), max(s[2] for s in sums), mine
+
+
+def search(claims: Sequence[Claim], cards: list[Used], given: list[Grant], node_policy: str) -> Iterator[list[Grant]]:
+    """All ways to serve the claims one after the other, the preferred ones first."""
+    if not claims:
+        yield given
+        return
+    claim, rest = claims[0], claims[1:]
+    mine = [card for card in cards if card.device.family in claim.families]
+    if claim.together and (earlier := [grant for grant in given if grant.dialect == claim.dialect]):
+        mine = [card for card in mine if all([s.id for s in grant.shares] == [card.device.id] for grant in earlier)]
+    ordered = sorted(mine, key=lambda card: preference(card, claim))
+    for chosen in choices(claim, ordered, node_policy):
+        shares = tuple(share_of(card, claim) for card in chosen)
+        tag = (claim.qos or "", claim.app_class)
+        grant = Grant(claim.dialect, claim.containers, claim.role, shares, tag)
+        before = [(card, Used(**vars(card))) for card in chosen]
+        if claim.role is not Role.INIT:
+            for card, share in zip(chosen, shares, strict=True):
+                card.slots += 1
+                card.memory += share.memory_bytes
+                card.cores += share.cores
+                card.neighbours = [*card.neighbours, tag]
+                card.tenants = {**card.tenants, "this pod": Charge(1, share.memory_bytes, share.cores, {}, tag)}
+                card.instances = [*card.instances, *([share.mig] if share.mig else [])]
+        yield from search(rest, cards, [*given, grant], node_policy)
+        for card, old in before:
+            vars(card).update(vars(old))
+
+
+def choices(claim: Claim, ordered: list[Used], node_policy: str) -> Iterator[Sequence[Used]]:
+    """The pick of the policy, then every other set of fitting cards."""
+    fitting = [card for card in ordered if fits(card, claim)]
+    if claim.policy.numa_bind:
+        for numa in dict.fromkeys(card.device.numa for card in ordered if card.device.healthy):
+            together = [card for card in fitting if card.device.numa == numa]
+            if len(together) >= claim.count:
+                yield together[: claim.count]
+                return
+        return
+    if len(fitting) < claim.count:
+        return
+    best = picked(claim, fitting, ordered, node_policy)
+    yield best
+    ids = {card.device.id for card in best}
+    for chosen in combinations(fitting, claim.count):
+        if {card.device.id for card in chosen} != ids:
+            yield chosen
+
+
+def picked(claim: Claim, fitting: list[Used], ordered: list[Used], node_policy: str) -> list[Used]:
+    """What the policy takes of the fitting cards."""
+    by_id = {card.device.id: card for card in fitting}
+    states = [card.state() for card in fitting]
+    match claim.policy.pick:
+        case Pick.LINKS if len(fitting) > claim.count:
+            if claim.count == 1:
+                lone = [sum(card.device.links.get(other.device.id, 0) for other in fitting) for card in fitting]
+                return [fitting[lone.index(min(lone))]]
+            sets = list(combinations(fitting, claim.count))
+            sums = [sum(a.device.links.get(b.device.id, 0) for a, b in combinations(each, 2)) for each in sets]
+            return list(sets[sums.index(max(sums))])
+        case Pick.ZONES:
+            return metax.by_zones(fitting, claim.count, lambda card: card.device.zone)
+        case Pick.ONLINE:
+            return [by_id[state.device.id] for state in metax.online_order(states)[: claim.count]]
+        case Pick.METAXLINK if len(fitting) > claim.count:
+            return [by_id[state.device.id] for state in metax.best_cards(states, claim.count, node_policy)]
+        case Pick.TREE:
+            everything = [card.state() for card in ordered]
+            chosen = by_tree(states, everything, claim.count, claim.memory_percent < 100)
+            return [by_id[state.device.id] for state in chosen]
+        case _:
+            return fitting[: claim.count]
+
+
+def share_of(card: Used, claim: Claim) -> Share:
+    """The claim's share of a card."""
+    device = card.device
+    instance = mig_instance(card, claim)
+    if device.mode == "mig" and instance is not None:
+        profile = next(each for each in device.mig if each.name == instance.profile)
+        return Share(device.id, device.index, profile.memory_bytes, profile.cores, (), instance)
+    return Share(device.id, device.index, wanted(device, claim), claim.cores, claim.extras)
+
+
+def wanted(device: Device, claim: Claim) -> int:
+    """Bytes of memory that the claim wants of a card."""
+    if claim.memory_bytes:
+        return claim.memory_bytes
+    return device.memory_bytes // claim.granule * claim.memory_percent // 100 * claim.granule
+
+
+def mig_instance(card: Used, claim: Claim) -> MigInstance | None:
+    """The smallest instance that is large enough and has a free place."""
+    for profile in sorted(card.device.mig, key=lambda each: (each.memory_bytes, each.cores, each.name)):
+        if profile.memory_bytes < wanted(card.device, claim):
+            continue
+        starts = sorted(profile.placements, reverse=profile.name[:3] in ("1g.", "3g."))
+        for start, size in starts:
+            taken = {place for each in card.instances for place in range(each.start, each.start + each.size)}
+            if not taken & set(range(start, start + size)):
+                return MigInstance(profile.name, start, size)
+    return None
+
+
+def fits(card: Used, claim: Claim) -> bool:
+    """All rules at once."""
+    device, selection = card.device, claim.selection
+    if not device.healthy or device.cordoned or not selection.admits_id(device.id):
+        return False
+    if not selection.admits_type(device.model) or not selection.admits_mode(device.mode):
+        return False
+    if card.slots >= device.slots or device.memory_bytes - card.memory < wanted(device, claim):
+        return False
+    if (claim.idle or claim.policy.mutex) and card.slots:
+        return False
+    if claim.app_class != "online":
+        free = device.cores - card.cores
+        if free < claim.cores or free <= 0:
+            return False
+        if device.cores == 100 and claim.cores == 100 and card.slots:
+            return False
+    if claim.qos is not None or claim.app_class:
+        classes = {tag[1] for tag in card.neighbours}
+        if classes and not (claim.app_class == "" if classes == {""} else claim.app_class != ""):
+            return False
+        if "online" in classes and claim.app_class == "offline":
+            return False
+        policy = metax.card_qos(card.state())
+        if claim.app_class != "online" and card.slots and claim.cores != 100 and policy not in ("", claim.qos):
+            return False
+    return device.mode != "mig" or mig_instance(card, claim) is not None
+
+
+def preference(card: Used, claim: Claim) -> tuple[int, ...]:
+    """Sort key of a card: the lowest is preferred."""
+    device, (word, *more) = card.device, claim.policy.order
+    assert not more, "chains of policies are tested in test_order"
+    weights = claim.policy.weights
+    full = 0
+    if device.slots and device.cores and device.memory_bytes:
+        full = (
+            weights.slot * (1 + card.slots) * MILLION // device.slots
+            + weights.core * (claim.cores + card.cores) * MILLION // device.cores
+            + weights.memory * (wanted(device, claim) + card.memory) * MILLION // device.memory_bytes
+        )
+    bind, numa, index = claim.policy.numa_bind, device.numa, device.index
+    match word:
+        case "binpack":
+            return (numa, -full, index) if bind else (-full, -numa, index)
+        case "spread":
+            return (-numa, full, index) if bind else (full, -numa, index)
+        case "mutex":
+            return (-numa, card.slots, index) if bind else (card.slots, -numa, index)
+        case _:
+            key = {
+                NUMA: -numa,
+                LOWEST_INDEX: index,
+                HIGHEST_INDEX: -index,
+                MOST_MEMORY_USED: -card.memory,
+                FEWEST_TENANTS: card.slots,
+                MUTEX: card.slots,
+            }
+            first = key[word] if word in key else -allocated([card], claim, word)
+            return first, -index if word == NUMA else index
+
+
+def allocated(cards: Sequence[Used], claim: Claim, strategy: str) -> int:
+    """Koordinator's score by the sums over healthy cards."""
+    mine = [c for c in cards if c.device.family in claim.families and c.device.healthy and not c.device.cordoned]
+    if not mine:
+        return 0
+    parts = []
+    ratio = sum(100 for _ in mine), sum(100 - -(-c.memory * 100 // c.device.memory_bytes) for c in mine)
+    memory = sum(c.device.memory_bytes for c in mine), sum(c.device.memory_bytes - c.memory for c in mine)
+    for (total, free), ask in ((ratio, claim.memory_percent), (memory, claim.memory_bytes)):
+        requested = total - free + ask
+        most = min(requested, total) * 100 // total
+        parts.append(most if strategy == MOST_ALLOCATED else max(total - requested, 0) * 100 // total)
+    return sum(parts) // 2

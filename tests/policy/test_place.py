@@ -1,0 +1,221 @@
+"""The two sacred properties, and that the fast way decides as the slow one does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from subak.model import manifest
+from subak.model.node import Node
+from subak.model.placement import Placement, Share
+from subak.model.reason import Refusal
+from subak.model.request import Request
+from subak.policy.explain import explain
+from subak.policy.on_node import on_node
+from subak.policy.place import place
+from subak.snapshot.cluster import Overcommitted, Snapshot
+from tests.policy.reference import Reference
+from tests.policy.world import INTERPRETER, KINDS, make, pods
+
+THOROUGH = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+clusters = st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=5)
+
+
+def admitted(pod: manifest.Pod, name: str) -> tuple[manifest.Pod, Request] | None:
+    """The pod under another name and what it asks for; None if it is refused at admission."""
+    named = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=name))
+    try:
+        complete = INTERPRETER.admit(named)
+        return complete, INTERPRETER.request(complete)
+    except Refusal:
+        return None
+
+
+def bound(pod: manifest.Pod, placement: Placement, node: Node) -> manifest.Pod:
+    """The pod as the API server shows it after binding."""
+    written = INTERPRETER.annotations(pod, placement, node, 1_700_000_000_000_000_000)
+    metadata = msgspec.structs.replace(pod.metadata, annotations={**pod.annotations, **written})
+    return msgspec.structs.replace(
+        pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=placement.node)
+    )
+
+
+def ledger(snapshot: Snapshot) -> dict[str, object]:
+    """Everything that the ledger holds, comparable."""
+    return {
+        name: (
+            pool.state[at].tolist(),
+            pool.taken[at].tolist(),
+            pool.usage[at].item(),
+            pool.plain[at].tolist(),
+            pool.resources[at],
+            [{key: (c.slots, c.memory_bytes, c.cores, c.tag, c.mig) for key, c in held.items()} for held in tenants],
+        )
+        for pool in snapshot.pools
+        for at, (name, tenants) in enumerate(zip(pool.names, pool.tenants, strict=True))
+    }
+
+
+def assert_sound(reference: Reference) -> None:
+    """No card carries more than it has, by the reference's own count."""
+    for name in reference.nodes:
+        for card in reference.cards(name):
+            assert card.slots <= card.device.slots
+            assert card.memory <= card.device.memory_bytes
+            assert card.cores <= card.device.cores
+            places = [place for each in card.instances for place in range(each.start, each.start + each.size)]
+            assert len(places) == len(set(places))
+
+
+@THOROUGH
+@given(kinds=clusters, stream=st.lists(st.tuples(pods(), st.integers(0, 9)), max_size=14))
+def test_fast_decides_as_slow_does_and_no_card_is_overcommitted(
+    kinds: list[int], stream: list[tuple[manifest.Pod, int]]
+) -> None:
+    nodes = {f"node-{i}": make(kind, f"node-{i}") for i, kind in enumerate(kinds)}
+    snapshot, reference = Snapshot(nodes.values()), Reference(nodes)
+    untouched = ledger(snapshot)
+    running: dict[str, manifest.Pod] = {}
+    for number, (pod, leaving) in enumerate(stream):
+        if leaving < 2 and running:  # now and then a pod ends
+            gone = sorted(running)[leaving % len(running)]
+            snapshot.forget(gone)
+            del reference.pods[gone], running[gone]
+        ready = admitted(pod, f"pod-{number}")
+        if ready is None:
+            continue
+        complete, request = ready
+        fast, slow = place(snapshot, request), reference.place(request)
+        assert fast == slow
+        if fast is None:
+            assert not explain(snapshot, request).fitting
+            continue
+        snapshot.assume(complete.key, fast, request.needs.resources)
+        reference.pods[complete.key] = (fast, request.needs.resources)
+        running[complete.key] = bound(complete, fast, nodes[fast.node])
+        assert INTERPRETER.placement(running[complete.key], nodes[fast.node]) == fast
+        assert_sound(reference)
+    restarted = Snapshot(nodes.values())
+    for key, pod in running.items():
+        held = INTERPRETER.placement(pod, nodes[pod.spec.node_name])
+        restarted.restore(key, held, INTERPRETER.request(pod).needs.resources)
+    assert ledger(restarted) == ledger(snapshot)
+    for key in running:
+        snapshot.forget(key)
+    assert ledger(snapshot) == untouched
+
+
+@THOROUGH
+@given(kinds=clusters, stream=st.lists(st.tuples(pods(), st.integers(0, 5)), max_size=10), data=st.data())
+def test_changes_of_nodes_are_seen_at_once(
+    kinds: list[int], stream: list[tuple[manifest.Pod, int]], data: st.DataObject
+) -> None:
+    nodes = {f"node-{i}": make(kind, f"node-{i}") for i, kind in enumerate(kinds)}
+    snapshot, reference = Snapshot(nodes.values()), Reference(dict(nodes))
+    for number, (pod, event) in enumerate(stream):
+        name = data.draw(st.sampled_from(sorted(nodes)))
+        if event == 0:
+            snapshot.remove(name)
+            reference.nodes.pop(name, None)
+        elif event == 1:
+            broken = data.draw(st.integers(0, len(nodes[name].devices) - 1))
+            devices = tuple(replace(each, healthy=i != broken) for i, each in enumerate(nodes[name].devices))
+            changed = replace(nodes[name], devices=devices, unschedulable=data.draw(st.booleans()))
+            snapshot.put([changed])
+            reference.nodes[name] = changed
+        elif event == 2:
+            snapshot.put([nodes[name]])
+            reference.nodes[name] = nodes[name]
+        ready = admitted(pod, f"pod-{number}")
+        if ready is None:
+            continue
+        complete, request = ready
+        fast = place(snapshot, request)
+        assert fast == reference.place(request)
+        if fast is not None:
+            snapshot.assume(complete.key, fast, request.needs.resources)
+            reference.pods[complete.key] = (fast, request.needs.resources)
+
+
+def test_what_a_card_does_not_have_cannot_be_assumed() -> None:
+    snapshot = Snapshot([make(0, "node-0")])
+    _, request = admitted_pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 9000})
+    first = place(snapshot, request)
+    assert first is not None
+    snapshot.assume("default/a", first)
+    before = ledger(snapshot)
+    with pytest.raises(Overcommitted, match="default/b takes"):
+        snapshot.assume("default/b", first)
+    with pytest.raises(Overcommitted, match="already holds"):
+        snapshot.assume("default/a", first)
+    nowhere = msgspec.structs.replace(first.grants[0], shares=(Share("GPU-x", 0, 1, 1),))
+    with pytest.raises(Overcommitted, match="GPU-x"):
+        snapshot.assume("default/c", Placement("node-0", (nowhere,)))
+    assert ledger(snapshot) == before
+
+
+def test_a_pod_told_twice_is_one_pod() -> None:
+    snapshot = Snapshot([make(0, "node-0")])
+    _, request = admitted_pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 9000})
+    placement = place(snapshot, request)
+    assert placement is not None
+    snapshot.restore("default/a", placement)
+    once = ledger(snapshot)
+    snapshot.restore("default/a", placement)
+    assert ledger(snapshot) == once
+
+
+def test_a_node_that_comes_back_still_carries_its_pods() -> None:
+    snapshot = Snapshot([make(0, "node-0"), make(0, "node-1")])
+    _, request = admitted_pod({"nvidia.com/gpu": 4})
+    placement = place(snapshot, request)
+    assert placement is not None
+    snapshot.assume("default/a", placement)
+    full = ledger(snapshot)
+    snapshot.remove(placement.node)
+    assert placement.node not in ledger(snapshot)
+    snapshot.put([make(0, placement.node)])
+    assert ledger(snapshot) == full
+
+
+def test_equal_nodes_are_taken_by_name() -> None:
+    snapshot = Snapshot([make(2, f"node-{i}") for i in (3, 1, 2)])
+    _, request = admitted_pod({"volcano.sh/gpu-memory": 100})
+    found = place(snapshot, request)
+    assert found is not None
+    assert found.node == "node-1"
+    snapshot.put([make(2, "node-0")])
+    again = place(snapshot, request)
+    assert again is not None
+    assert again.node == "node-0"
+
+
+def test_containers_that_fit_only_together_are_placed_together() -> None:
+    """The small container would take the only card that the large one fits on, were the pod placed greedily."""
+    content = {
+        "metadata": {"name": "pod", "annotations": {"hami.io/gpu-scheduler-policy": "spread"}},
+        "spec": {
+            "containers": [
+                {"name": "small", "resources": {"limits": {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 8000}}},
+                {"name": "large", "resources": {"limits": {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 20000}}},
+            ]
+        },
+    }
+    complete = INTERPRETER.admit(msgspec.convert(content, manifest.Pod))
+    node = make(1, "node-0")  # two cards of 8,000 and two of 24,000 MiB
+    snapshot = Snapshot([node])
+    found = on_node(node, snapshot.cards("node-0"), INTERPRETER.request(complete))
+    assert isinstance(found, tuple)
+    assert [sorted(share.index for share in grant.shares) for grant in found] == [[0, 1], [2, 3]]
+
+
+def admitted_pod(limits: dict[str, object]) -> tuple[manifest.Pod, Request]:
+    content = {"metadata": {"name": "pod"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    ready = admitted(msgspec.convert(content, manifest.Pod), "pod")
+    assert ready is not None
+    return ready
