@@ -17,8 +17,8 @@ setup: | $(OWN_UV) ## install everything into .venv, exactly as uv.lock says
 	$(UV) sync --locked
 	@echo "Ready. Try: $(or $(OWN_UV),uv) run subak --help"
 
-demo: | $(OWN_UV) ## show Subak at work on a small made-up cluster
-	$(RUN) subak demo
+demo: | $(OWN_UV) ## place the pods of examples/ and show who shares which card
+	$(RUN) bash examples/demo.sh
 
 test: | $(OWN_UV) ## run the tests
 	$(RUN) pytest

@@ -139,14 +139,19 @@ def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, list[Grant]
     order = sorted(mine, key=lambda grant: (grant.role is Role.APP, grant.containers))
     moments = []
     for i, grant in enumerate(order):
-        if grant.role is Role.INIT:
-            moments.append([each for each in order[:i] if each.role is Role.SIDECAR] + [grant])
-    moments.append([grant for grant in order if grant.role is not Role.INIT])
+        if passes(grant):
+            moments.append([each for each in order[:i] if not passes(each)] + [grant])
+    moments.append([grant for grant in order if not passes(grant)])
     sums = []
     for moment in moments:
         shares = [share for grant in moment for share in grant.shares if share.id == card]
         sums.append((len(shares), sum(s.memory_bytes for s in shares), sum(s.cores for s in shares)))
     return max(s[0] for s in sums), max(s[1] for s in sums), max(s[2] for s in sums), mine
+
+
+def passes(grant: Grant) -> bool:
+    """An init container's shares are free again before the others start; MIG instances are not."""
+    return grant.role is Role.INIT and not any(share.mig for share in grant.shares)
 
 
 def search(claims: Sequence[Claim], cards: list[Used], given: list[Grant], node_policy: str) -> Iterator[list[Grant]]:
@@ -164,7 +169,7 @@ def search(claims: Sequence[Claim], cards: list[Used], given: list[Grant], node_
         tag = (claim.qos or "", claim.app_class)
         grant = Grant(claim.dialect, claim.containers, claim.role, shares, tag)
         before = [(card, Used(**vars(card))) for card in chosen]
-        if claim.role is not Role.INIT:
+        if not passes(grant):
             for card, share in zip(chosen, shares, strict=True):
                 card.slots += 1
                 card.memory += share.memory_bytes

@@ -26,6 +26,8 @@ from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK, Request
 
+MOST_SHAPES = 4_096
+
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -52,6 +54,7 @@ class Interpreter:
         self.by_name = {dialect.name: dialect for dialect in self.dialects}
         self.resources = frozenset().union(*(dialect.resources for dialect in self.dialects))
         self.quota_units = {name: unit for dialect in self.dialects for name, unit in dialect.quota_units.items()}
+        self._shapes: dict[Request, Request] = {}
         self._domains = {each.name: {_domain(name) for name in each.resources} for each in self.dialects}
         self.owned = frozenset().union(*(dialect.owned for dialect in self.dialects))
 
@@ -121,12 +124,16 @@ class Interpreter:
     def request(self, pod: manifest.Pod) -> Request:
         """What an admitted pod asks for; a pod without cards asks for a node only."""
         asks = [dialect.ask(pod) for dialect in self.speaking(pod)]
-        return Request(
+        request = Request(
             claims=tuple(claim for ask in asks for claim in ask.claims),
             needs=kubernetes.needs(pod, self.resources),
             node_policy=asks[0].node_policy if asks else BINPACK,
             topology_aware=any(ask.topology_aware for ask in asks),
         )
+        # Pods come in few shapes: equal requests become one object, so that later look-ups by shape are by identity.
+        if len(self._shapes) >= MOST_SHAPES:
+            self._shapes.clear()
+        return self._shapes.setdefault(request, request)
 
     def node(self, node: manifest.Node, device: manifest.Device | None = None) -> tuple[Node, list[str]]:
         """The node with its one stock of cards, and what could not be read or is contradictory.  Never raises."""

@@ -47,6 +47,11 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     shares: tuple[Share, ...]
     tag: tuple[str, str] = ("", "")
 
+    @property
+    def given_back(self) -> bool:
+        """Whether later containers may use the same parts: an init container's, but for MIG instances, which stay."""
+        return self.role is Role.INIT and all(share.mig is None for share in self.shares)
+
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
     """A pod's place: the node and what it holds there."""
@@ -103,7 +108,7 @@ def charges(grants: Iterable[Grant]) -> dict[str, Charge]:
             most.raise_to(now)
             if share.mig is not None:
                 most.mig += (share.mig,)
-        if grant.role is Role.INIT:
+        if grant.given_back:
             for share in grant.shares:
                 running[share.id].add(share, -1)
     return peak

@@ -36,16 +36,19 @@ def prepare(pool: Pool, request: Request) -> Evaluate | None:
         parts.append(part)
     parts += _resource_parts(pool, request)
     admitted = _admitted(pool, request)
+    nobody = not admitted.any()  # as in a pool where no node speaks the dialect
     scored = _exact_scores(pool, request) if score.depends_on_cards(request) else _plain_scores(pool, request)
 
     def evaluate(at: Positions, changed: bool) -> Column:
+        nonlocal nobody
         if changed:
             for position in at.tolist():
                 admitted[position] = _admits(pool, position, request)
+            nobody = not admitted.any()
+        if nobody:
+            return np.full(len(at), NEVER, np.int64)
         possible = admitted[at]
         for part in parts:
-            if not possible.any():  # as in pools where nobody speaks the dialect
-                return np.full(len(at), NEVER, np.int64)
             possible &= part(at)
         return scored(at, possible)
 

@@ -30,25 +30,18 @@ Grants = tuple[Grant, ...]
 
 def on_node(node: Node, cards: Sequence[CardState], request: Request) -> Grants | Refused:
     """The grants of the whole pod, in the order of the request's claims; or why there are none."""
-    short = _too_few(cards, request.claims)
-    if short is not None:
-        return short
-    if len(request.claims) == 1:
-        claim = request.claims[0]
-        taken = fit(in_order(_of(cards, claim), claim), claim, request.node_policy)
-        return taken if isinstance(taken, Counter) else (grant(claim, taken),)
-    return _Trial(cards, request).run()
+    for claim in request.claims:
+        mine = _of(cards, claim)
+        if len(mine) < claim.count:
+            return Counter({Reason.NODE_INSUFFICIENT_DEVICE: 1})
+    if len(request.claims) != 1:
+        return _Trial(cards, request).run()
+    taken = fit(in_order(mine, claim), claim, request.node_policy)
+    return taken if isinstance(taken, Counter) else (grant(claim, taken),)
 
 
 def _of(cards: Sequence[CardState], claim: Claim) -> list[CardState]:
     return [card for card in cards if card.device.family in claim.families]
-
-
-def _too_few(cards: Sequence[CardState], claims: Iterable[Claim]) -> Refused | None:
-    for claim in claims:
-        if claim.count > len(_of(cards, claim)):
-            return Counter({Reason.NODE_INSUFFICIENT_DEVICE: 1})
-    return None
 
 
 def grant(claim: Claim, cards: Iterable[CardState]) -> Grant:
@@ -92,11 +85,10 @@ class _Trial:
         for chosen in self._choices(claim, given):
             self.steps += 1
             mine = grant(claim, chosen)
-            stays = claim.role is not Role.INIT
-            if stays:
+            if not mine.given_back:
                 _book(chosen, mine, 1)
             found = self._serve(rest, (*given, mine))
-            if stays:
+            if not mine.given_back:
                 _book(chosen, mine, -1)
             if found is not None:
                 return found

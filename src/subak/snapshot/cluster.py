@@ -32,20 +32,16 @@ class Booking(msgspec.Struct, frozen=True, gc=False):
 
 
 class Snapshot:
-    """All nodes and all bookings."""
+    """All nodes, in `pools`, and all bookings."""
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self.scores = Scores()
         self._pools: dict[Make, Pool] = {}
+        self.pools: list[Pool] = []
         self._homes: dict[str, Pool] = {}
         self._bookings: dict[str, Booking] = {}
         self._on_node: dict[str, set[str]] = {}
         self.put(nodes)
-
-    @property
-    def pools(self) -> list[Pool]:
-        """All pools that hold nodes."""
-        return list(self._pools.values())
 
     @property
     def bookings(self) -> dict[str, Booking]:
@@ -83,7 +79,7 @@ class Snapshot:
         for make, members in fresh.items():
             if make not in self._pools:
                 self._pools[make] = Pool(make)
-                self.scores.forget()
+                self._pools_changed()
             pool = self._pools[make]
             pool.insert(members)
             for node in members:
@@ -101,7 +97,11 @@ class Snapshot:
         home.remove(self._at(home, name))
         if not len(home):
             del self._pools[home.make]
-            self.scores.forget()
+            self._pools_changed()
+
+    def _pools_changed(self) -> None:
+        self.pools = list(self._pools.values())
+        self.scores.forget()
 
     def _same_cards(self, home: Pool, node: Node) -> bool:
         known = home.nodes[self._at(home, node.name)]

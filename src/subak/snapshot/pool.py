@@ -28,6 +28,8 @@ Make = tuple[tuple[str, str], ...]
 PLAIN = ("cpu", "memory", "pods")
 """Node resources that have a column; others are looked up per node."""
 
+_PLAIN_COLUMN = {name: column for column, name in enumerate(PLAIN)}
+
 UNLIMITED = 1 << 62
 LONGEST_LOG = 1 << 20
 """Then the logs start anew and readers score everything once more."""
@@ -151,7 +153,10 @@ class Pool:
         state[MEMORY, row] -= memory
         state[CORES, row] -= cores
         if self.is_gpu[row]:
-            self.taken[at] += (slots, cores, memory)
+            taken = self.taken[at]
+            taken[0] += slots
+            taken[1] += cores
+            taken[2] += memory
         if sign > 0:
             self.tenants[at][row][key] = charge
         else:
@@ -164,8 +169,9 @@ class Pool:
             held[name] = held.get(name, 0) + sign * amount
             if not held[name]:
                 del held[name]
-            if name in PLAIN:
-                self.plain[at, PLAIN.index(name)] -= sign * amount
+            column = _PLAIN_COLUMN.get(name)
+            if column is not None:
+                self.plain[at, column] -= sign * amount
         self._touch(at)
 
     def _touch(self, at: int) -> None:
