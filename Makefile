@@ -33,7 +33,7 @@ bench: | $(OWN_UV) ## measure decisions per second
 	$(RUN) python -m bench
 
 clean: ## remove everything that the other targets made
-	rm -rf .venv .tools build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .tools build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis bench/out
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # In a venv of its own, because pip refuses to install into a Python that the distribution manages.

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from subak.dialects import hami
+from subak.dialects import annotation, hami
 from subak.dialects.amounts import asked
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import vendor_annotations
@@ -344,11 +344,13 @@ def online_choice(given: Given) -> str:
 
 
 def metax_gpu_node_score(given: Given) -> int:
-    tables = {
-        key: {int(count): figure for count, figure in json.loads(given[name]).items()}
-        for name, key in (("scores", SCORES), ("losses", LOSSES))
-        if given.get(name)
-    }
+    tables: dict[str, dict[int, int]] = {}
+    for name, key in (("scores", SCORES), ("losses", LOSSES)):
+        if given.get(name) is not None:
+            try:
+                tables[key] = annotation.decode(given[name], dict[int, int])
+            except ValueError:
+                tables[key] = {}
     return metax.metax_gpu_node_score(given["node_policy"], given["n"], tables)
 
 

@@ -17,7 +17,7 @@ Object = dict[str, Any]
 Content = Object | Sequence[Object] | str | bytes
 """Objects, or a file as it stands."""
 
-Limits = Mapping[str, Any]
+Limits = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,13 @@ def test_bad_pods_are_told_beside_the_good_ones(tmp_path: Path) -> None:
     assert "error: pod default/wrong: '16gb' is not a quantity" in answer.err
 
 
+def test_a_used_up_quota_comes_before_all_nodes(tmp_path: Path) -> None:
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"limits.volcano.sh/gpu-memory": 50}}}
+    answer = explain(tmp_path, asking(100), [offering("n", 512), quota])
+    assert answer.code == 1
+    assert "1 node: namespace default: quota limits.volcano.sh/gpu-memory allows 50 MiB, 0 used, 100" in answer.out
+
+
 def test_what_is_not_supported_yet_is_said(tmp_path: Path) -> None:
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     answer = explain(tmp_path, asking(100, volumes=[claim]), offering("n", 512))

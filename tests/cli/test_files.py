@@ -100,6 +100,6 @@ def test_documents_know_where_they_stand(tmp_path: Path) -> None:
 
 
 def test_an_empty_list_is_no_error(tmp_path: Path) -> None:
-    for items in ([], None):
-        answer = place(tmp_path, {"kind": "List", "items": items}, GOOD)
+    for items in ("[]", "null"):
+        answer = place(tmp_path, f"{{kind: List, items: {items}}}", GOOD)
         assert (answer.code, answer.err) == (0, "")

@@ -246,10 +246,10 @@ def test_a_single_card_comes_from_the_broken_group_under_either_policy() -> None
         assert card.device.index == 3
 
 
-def test_cards_without_known_wiring_are_taken_by_index() -> None:
+def test_cards_without_known_wiring_are_taken_as_they_come() -> None:
     for policy in (BINPACK, SPREAD):
         chosen = best_cards(states([0] * 8)[::-1], 3, policy)
-        assert [card.device.index for card in chosen] == [1, 2, 3]
+        assert [card.device.index for card in chosen] == [8, 7, 6]
 
 
 def test_nodes_are_scored_by_the_vendors_tables() -> None:
@@ -258,9 +258,10 @@ def test_nodes_are_scored_by_the_vendors_tables() -> None:
 
 
 def test_a_node_without_figures_never_wins() -> None:
-    assert metax_gpu_node_score(BINPACK, 2, {SCORES: {2: 110}}) == -UNKNOWN
-    assert metax_gpu_node_score(SPREAD, 2, {LOSSES: {2: 80}}) == UNKNOWN
-    assert metax_gpu_node_score(SPREAD, 3, {SCORES: {2: 110}}) == UNKNOWN
+    free = [Device(f"card-{i}", i, "metax") for i in range(2)]
+    assert node_points(BINPACK, 2, free, {SCORES: {2: 110}}) == -UNKNOWN
+    assert node_points(SPREAD, 2, free, {LOSSES: {2: 80}}) == UNKNOWN
+    assert node_points(SPREAD, 3, free, {SCORES: {2: 110}}) == UNKNOWN
 
 
 def test_missing_tables_are_computed_where_the_wiring_is_known() -> None:

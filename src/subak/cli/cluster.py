@@ -69,6 +69,13 @@ class Cluster:
             self.warnings.append(f"{where} was given before and differs; the last one counts")
         known[key] = fresh
 
+    def over_quota(self, namespace: str, request: Request, placement: Placement | None) -> str | None:
+        """What the namespace's quota says to a request and where it would go; None if there is room."""
+        refusal = self.quotas.refuse_claims(namespace, request.claims)
+        if refusal is None and placement is not None:
+            refusal = self.quotas.refuse(namespace, placement)
+        return refusal
+
     def _add_nodes(self, nodes: list[manifest.Node], devices: dict[str, manifest.Device]) -> None:
         digests = []
         for node in nodes:

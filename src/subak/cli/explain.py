@@ -12,7 +12,9 @@ from subak.cli.options import check_stdin, cluster_option, config_option, files_
 from subak.cli.queue import Outcome, admitted, pods
 from subak.cli.report import as_data, complain, emit
 from subak.model import manifest
+from subak.model.reason import Reason
 from subak.policy import explain as policy
+from subak.policy.place import place
 
 
 @click.command()
@@ -39,7 +41,7 @@ def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str
     world = Cluster.from_files(interpreter(device_config), cluster)
     outcome = Outcome()
     answers = [
-        (pod, policy.explain(world.snapshot, world.interpreter.request(complete)))
+        (pod, _explanation(world, complete))
         for pod in pods(files, outcome)
         if (complete := admitted(world, pod, outcome)) is not None
     ]
@@ -54,6 +56,16 @@ def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str
     if errors or outcome.rejected:
         sys.exit(2)
     sys.exit(0 if all(answer.fitting for _, answer in answers) else 1)
+
+
+def _explanation(world: Cluster, pod: manifest.Pod) -> policy.Explanation:
+    """What every node says; where the namespace's quota is used up, that comes before all of them."""
+    request = world.interpreter.request(pod)
+    exceeded = world.over_quota(pod.namespace, request, place(world.snapshot, request))
+    if exceeded is None:
+        return policy.explain(world.snapshot, request)
+    nodes, reason = tuple(node.name for node in world.snapshot), Reason.RESOURCE_QUOTA_NOT_FIT
+    return policy.Explanation(len(nodes), (), (policy.Group(reason, nodes, exceeded),), {reason: len(nodes)})
 
 
 def _data(pod: manifest.Pod, answer: policy.Explanation) -> dict[str, Any]:

@@ -105,17 +105,15 @@ def _place(
     cluster: Cluster, pod: manifest.Pod, complete: manifest.Pod, key: str, now_ns: int, outcome: Outcome
 ) -> None:
     request = cluster.interpreter.request(complete)
-    exceeded = cluster.quotas.refuse_claims(pod.namespace, request.claims)
-    placement = None if exceeded else place(cluster.snapshot, request)
-    if placement is None and not exceeded:
+    placement = place(cluster.snapshot, request)
+    exceeded = cluster.over_quota(pod.namespace, request, placement)
+    if exceeded is not None:
+        reasons = {str(Reason.RESOURCE_QUOTA_NOT_FIT): len(cluster.snapshot)}
+        outcome.pending.append(Pending(pod, exceeded, reasons))
+        return
+    if placement is None:
         why = explain(cluster.snapshot, request)
         outcome.pending.append(Pending(pod, str(why), {str(reason): count for reason, count in why.reasons.items()}))
-        return
-    if placement is not None:
-        exceeded = cluster.quotas.refuse(pod.namespace, placement)
-    if exceeded or placement is None:
-        reasons = {str(Reason.RESOURCE_QUOTA_NOT_FIT): len(cluster.snapshot)}
-        outcome.pending.append(Pending(pod, str(exceeded), reasons))
         return
     cluster.snapshot.assume(key, placement, request.needs.resources)
     cluster.quotas.charge(pod.namespace, placement)

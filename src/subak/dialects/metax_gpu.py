@@ -86,7 +86,7 @@ class MetaxGpu:
 
     def admit(self, pod: manifest.Pod) -> Patch:
         """Nothing to fill in; a part of a card is refused."""
-        hami.check_policies(pod.annotations)
+        hami.check(pod)
         for ask in asked(pod):
             self.count(ask)
         return Patch()

@@ -95,7 +95,7 @@ class MetaxSgpu:
     def admit(self, pod: manifest.Pod) -> Patch:
         """The default QoS policy; online pods have none."""
         patch = Patch()
-        hami.check_policies(pod.annotations)
+        hami.check(pod)
         if self._check(pod) and QOS not in pod.annotations and (policy := qos(pod.annotations)) is not None:
             patch.annotations[QOS] = policy
         return patch

@@ -171,31 +171,37 @@ def node_tables(vendor: Tables, free: Sequence[Device]) -> Tables:
 
 
 def metax_gpu_node_score(node_policy: str, count: int, tables: Tables) -> int:
-    """How well a node suits `count` whole cards: the highest wins under binpack, the lowest under spread.
+    """HAMi's score of a node for `count` whole cards: the highest wins under binpack, the lowest under spread.
 
-    A node without figures must not win; in HAMi it does, under spread.
+    No table scores 0, a table without the number as if nothing were gained or lost: see `node_points`.
     """
-    spread = node_policy == SPREAD
-    figure = tables.get(SCORES if spread else LOSSES, {}).get(count)
-    if figure is None:
-        return UNKNOWN if spread else -UNKNOWN
-    return NODE_OFFSET - figure
+    table = tables.get(_decisive(node_policy))
+    return 0 if table is None else NODE_OFFSET - table.get(count, 0)
+
+
+def _decisive(node_policy: str) -> str:
+    return SCORES if node_policy == SPREAD else LOSSES
 
 
 def node_points(node_policy: str, count: int, free: Sequence[Device], vendor: Tables) -> int:
-    """The score of a node with these free cards and tables of the vendor."""
-    return metax_gpu_node_score(node_policy, count, node_tables(vendor, free))
+    """The score of a node with these free cards and tables of the vendor.
+
+    A node without figures must not win; with HAMi's score alone it would, under spread.
+    """
+    tables = node_tables(vendor, free)
+    if count not in tables.get(_decisive(node_policy), {}):
+        return UNKNOWN if node_policy == SPREAD else -UNKNOWN
+    return metax_gpu_node_score(node_policy, count, tables)
 
 
 def best_cards(free: Sequence[CardState], count: int, node_policy: str) -> list[CardState]:
-    """The `count` (at most all) of the free cards that the policy prefers, by index.
+    """The `count` (at most all) of the free cards that the policy prefers.
 
     Spread wants the best connected, binpack leaves the best connected.  Where that leaves a choice, the other decides,
-    and then the lowest indices.
+    and then the order in which the cards come.
     """
-    ordered = sorted(free, key=lambda card: (card.device.index, card.device.id))
-    best, least = _choices(*_layout([card.device for card in ordered]))[count]
-    return [ordered[position] for position in (best if node_policy == SPREAD else least).cards]
+    best, least = _choices(*_layout([card.device for card in free]))[count]
+    return [free[position] for position in (best if node_policy == SPREAD else least).cards]
 
 
 class _Choice(NamedTuple):
