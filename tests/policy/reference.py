@@ -250,6 +250,11 @@ def mig_instance(card: Used, claim: Claim) -> MigInstance | None:
     for profile in sorted(card.device.mig, key=lambda each: (each.memory_bytes, each.cores, each.name)):
         if profile.memory_bytes < wanted(card.device, claim):
             continue
+        if (
+            profile.memory_bytes > card.device.memory_bytes - card.memory
+            or profile.cores > card.device.cores - card.cores
+        ):
+            continue
         starts = sorted(profile.placements, reverse=profile.name[:3] in ("1g.", "3g."))
         for start, size in starts:
             taken = {place for each in card.instances for place in range(each.start, each.start + each.size)}

@@ -183,6 +183,21 @@ def test_a_node_that_comes_back_still_carries_its_pods() -> None:
     assert ledger(snapshot) == full
 
 
+def test_a_pod_finds_the_first_node_that_has_its_card() -> None:
+    """A shape that no node could take is not struck out for good."""
+    content = {
+        "metadata": {"name": "pod", "annotations": {"nvidia.com/use-gputype": "T4"}},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
+    }
+    request = INTERPRETER.request(INTERPRETER.admit(msgspec.convert(content, manifest.Pod)))
+    snapshot = Snapshot([make(0, "node-0")])  # four cards, none of them a T4
+    assert place(snapshot, request) is None
+    snapshot.put([make(1, "node-1")])
+    found = place(snapshot, request)
+    assert found is not None
+    assert found.node == "node-1"
+
+
 def test_equal_nodes_are_taken_by_name() -> None:
     snapshot = Snapshot([make(2, f"node-{i}") for i in (3, 1, 2)])
     _, request = admitted_pod({"volcano.sh/gpu-memory": 100})

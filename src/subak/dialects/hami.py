@@ -205,7 +205,7 @@ def check(pod: manifest.Pod) -> None:
             raise Refusal(
                 f"{field}.securityContext.privileged",
                 "true",
-                f"container {container.name} is privileged, so that no limit would hold: remove securityContext.privileged",
+                f"container {container.name} is privileged, so that no limit would hold: do not make it so",
             )
 
 

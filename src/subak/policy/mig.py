@@ -39,4 +39,7 @@ def choose(profiles: Iterable[MigProfile], memory_bytes: int, taken: Sequence[Mi
 def instance_for(card: CardState, claim: Claim) -> MigInstance | None:
     """The instance that the card would give for one share of the claim."""
     taken = [instance for charge in card.tenants.values() for instance in charge.mig]
-    return choose(card.device.mig, claim.memory_on(card.device), taken)
+    affordable = [
+        each for each in card.device.mig if each.memory_bytes <= card.memory_free and each.cores <= card.cores_free
+    ]
+    return choose(affordable, claim.memory_on(card.device), taken)

@@ -31,7 +31,6 @@ class Row:
 
     pool: Pool
     evaluate: Evaluate
-    generation: int
     scores: Column
     seen: int
     seen_changes: int
@@ -56,30 +55,48 @@ Prepare = Callable[[Pool, Request], Evaluate | None]
 """Makes the evaluator of a shape for a pool, None if no node of the pool's make can ever take it."""
 
 
+MOST_SHAPES = 512
+MOST_CELLS = 1 << 24
+"""Rows are kept for so many shapes, or as many as these cells (128 MiB) hold."""
+
+
 class Scores:
     """The rows of the shapes that were asked for last."""
 
-    def __init__(self, shapes: int = 512) -> None:
-        self._most = shapes
-        self._rows: OrderedDict[Request, list[Row]] = OrderedDict()
+    def __init__(self) -> None:
+        self._rows: OrderedDict[Request, tuple[list[int], list[Row]]] = OrderedDict()
+        self._cells = 0
 
     def rows(self, request: Request, pools: list[Pool], prepare: Prepare) -> list[Row]:
         """One row for every pool that may take the request, not yet refreshed."""
+        generations = [pool.generation for pool in pools]
         known = self._rows.get(request)
-        if known is not None and all(row.generation == row.pool.generation for row in known):
-            self._rows.move_to_end(request)
-            return known
+        if known is not None:
+            if known[0] == generations:
+                self._rows.move_to_end(request)
+                return known[1]
+            self._drop(request)
         made = []
         for pool in pools:
             evaluate = prepare(pool, request)
             if evaluate is not None:
-                scores = evaluate(np.arange(len(pool), dtype=np.intp), True)
-                made.append(Row(pool, evaluate, pool.generation, scores, len(pool.log), len(pool.changes)))
-        self._rows[request] = made
-        while len(self._rows) > self._most:
-            self._rows.popitem(last=False)
+                scores = evaluate(np.arange(len(pool), dtype=np.intp), False)
+                made.append(Row(pool, evaluate, scores, len(pool.log), len(pool.changes)))
+        self._rows[request] = (generations, made)
+        self._cells += _cells(made)
+        while len(self._rows) > 1 and (len(self._rows) > MOST_SHAPES or self._cells > MOST_CELLS):
+            self._drop(next(iter(self._rows)))
         return made
+
+    def _drop(self, request: Request) -> None:
+        _, rows = self._rows.pop(request)
+        self._cells -= _cells(rows)
 
     def forget(self) -> None:
         """Drop everything: the set of pools has changed."""
         self._rows.clear()
+        self._cells = 0
+
+
+def _cells(rows: list[Row]) -> int:
+    return sum(len(row.scores) for row in rows)
