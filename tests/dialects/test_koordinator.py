@@ -452,8 +452,8 @@ def test_a_share_is_enforced_where_the_pod_wants_it(label: str) -> None:
         "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/pod-uid_c0.cache",
     }
     assert mounts == [
-        Mount(f"{isolation.HOST_DIRECTORY}/libsubak.so", "/usr/local/vgpu/libvgpu.so", read_only=True),
         Mount("/usr/local/vgpu/containers/pod-uid_c0", "/usr/local/vgpu", read_only=False),
+        Mount(f"{isolation.HOST_DIRECTORY}/libsubak.so", "/usr/local/vgpu/libvgpu.so", read_only=True),
         Mount("/tmp/vgpulock", "/tmp/vgpulock", read_only=False),
     ]
 

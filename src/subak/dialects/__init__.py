@@ -22,6 +22,9 @@ from subak.model.node import Node
 from subak.model.placement import Grant, Placement
 from subak.model.request import BINPACK, Claim
 
+MOST_CARDS = 1_024
+"""A node that claims more cards than this has a mistake in its numbers."""
+
 
 class Source(IntEnum):
     """Where a description of a card comes from; the lower number is believed when two disagree."""

@@ -18,9 +18,14 @@ def whole(amounts: Mapping[str, Amount], name: str, field: str, unit: str = "") 
     path = f"{field}[{name}]"
     counted = f" of {unit}" if unit else ""
     try:
-        number = Quantity.parse(text).integer()
+        quantity = Quantity.parse(text)
     except QuantityError as error:
         raise Refusal(path, text, f"{error}; {name} takes a whole number{counted}") from None
+    try:
+        number = quantity.integer()
+    except QuantityError:
+        message = f"{str(text)!r} is not a whole number; {name} takes a whole number{counted}"
+        raise Refusal(path, text, message) from None
     if number < 0:
         raise Refusal(path, text, f"{name} must not be negative; give a whole number{counted}, 0 or more")
     return number

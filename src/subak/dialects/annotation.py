@@ -15,6 +15,8 @@ def decode(text: str, type: type[T]) -> T:
         return msgspec.json.decode(text, type=type)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("the JSON has too many levels") from None
 
 
 def encode(value: object) -> str:

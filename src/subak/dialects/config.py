@@ -6,9 +6,12 @@ speak for are skipped.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Section(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -23,11 +26,11 @@ class Nvidia(Section, frozen=True, kw_only=True):
     resource_memory_percentage_name: str = "nvidia.com/gpumem-percentage"
     resource_core_name: str = "nvidia.com/gpucores"
     resource_priority_name: str = "nvidia.com/priority"
-    default_memory: int = 0
-    default_cores: int = 0
-    default_gpu_num: int = msgspec.field(default=1, name="defaultGPUNum")
-    memory_factor: int = 1
-    device_split_count: int = 10
+    default_memory: Natural = 0
+    default_cores: Natural = 0
+    default_gpu_num: Positive = msgspec.field(default=1, name="defaultGPUNum")
+    memory_factor: Positive = 1
+    device_split_count: Positive = 10
     device_memory_scaling: float = 1
     device_core_scaling: float = 1
     gpu_core_policy: str = "default"
@@ -50,7 +53,7 @@ class Mthreads(Section, frozen=True, kw_only=True):
     resource_count_name: str = "mthreads.com/vgpu"
     resource_memory_name: str = "mthreads.com/sgpu-memory"
     resource_core_name: str = "mthreads.com/sgpu-core"
-    memory_per_card: tuple[int, ...] = (96,)
+    memory_per_card: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)] = (96,)
 
 
 class Iluvatar(Section, frozen=True, kw_only=True):
@@ -84,7 +87,7 @@ def _chip(word: str) -> IluvatarChip:
 class Volcano(Section, frozen=True, kw_only=True):
     """`volcano:`, a section of ours: the device plugin's `--gpu-memory-factor`."""
 
-    gpu_memory_factor: int = 1
+    gpu_memory_factor: Positive = 1
 
 
 class Koordinator(Section, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ one `UUID,count,MiB,cores,type,numa,health[,index,mode]:` per card.  Cores are p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -50,6 +51,8 @@ CARD_POLICIES = (BINPACK, SPREAD, MUTEX, TOPOLOGY_AWARE, NUMA)
 MOST_MIB = 2**31 - 1
 """Above this an amount in MiB is a mistake of unit: HAMi itself counts in 32 bits."""
 
+_WEIGHT = re.compile("[0-9]{1,9}")
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -87,7 +90,8 @@ def encode_devices(containers: Sequence[Sequence[Held]]) -> str:
 def decode_devices(text: str) -> list[list[Held]]:
     """The containers of a device string.
 
-    Running pods may carry older forms: `,,0,0:` for no card, or extra semicolons left by an agent.
+    Running pods may carry older forms: `,,0,0:` for no card, `UUID[template-slot]` for a MIG instance, or extra
+    semicolons left by an agent.
     """
     containers = [[_held(piece) for piece in part.split(":") if "," in piece] for part in text.split(";")]
     while containers and not containers[-1]:
@@ -100,9 +104,12 @@ def _held(piece: str) -> Held:
     if len(fields) < 4:
         raise ValueError(f"{piece!r} in a device string has {len(fields)} fields: need UUID,Type,MiB,Cores")
     try:
-        return Held(fields[0], fields[1], int(fields[2]), int(fields[3]))
+        held = Held(fields[0], fields[1], int(fields[2]), int(fields[3]))
     except ValueError:
         raise ValueError(f"{piece!r} in a device string: memory and cores must be whole numbers") from None
+    if held.memory_mib < 0 or held.cores < 0:
+        raise ValueError(f"{piece!r} in a device string: memory and cores must not be negative")
+    return held
 
 
 def decode_register(text: str) -> list[Registered]:
@@ -180,7 +187,7 @@ def weights(text: str | None) -> Weights:
     given: dict[str, int] = {}
     for part in text.split(","):
         key, _, value = part.strip().partition("=")
-        if key not in ("slot", "core", "memory") or key in given or not value.strip().isdecimal():
+        if key not in ("slot", "core", "memory") or key in given or not _WEIGHT.fullmatch(value.strip()):
             raise _bad_weights(text)
         given[key] = int(value)
     if len(given) != 3 or not any(given.values()):
@@ -319,8 +326,9 @@ def read(pod: manifest.Pod, node: Node, dialect: str, key: str, asking: Sequence
 
 
 def _share(held: Held, node: Node) -> Share:
-    device = node.device(held.uuid)
-    return Share(held.uuid, -1 if device is None else device.index, held.memory_mib * MIB, held.cores)
+    id = held.uuid.partition("[")[0]
+    device = node.device(id)
+    return Share(id, -1 if device is None else device.index, held.memory_mib * MIB, held.cores)
 
 
 def handshake_healthy(value: str | None, allocatable: int, now: datetime) -> bool:

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import msgspec
 
-from subak.dialects import Dialect, Injection, Patch, kubernetes
+from subak.dialects import Ask, Dialect, Injection, Patch, kubernetes
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
@@ -20,6 +20,7 @@ from subak.dialects.stock import one_stock
 from subak.dialects.volcano_share import VolcanoShare
 from subak.dialects.volcano_vgpu import VolcanoVgpu
 from subak.model import manifest
+from subak.model.device import MOST_AMOUNT
 from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.quantity import Quantity, QuantityError
@@ -28,7 +29,7 @@ from subak.model.request import BINPACK, Request
 
 MOST_SHAPES = 4_096
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def dialects(config: Config) -> tuple[Dialect, ...]:
@@ -86,10 +87,7 @@ class Interpreter:
     def _check(self, pod: manifest.Pod) -> None:
         if not pod.name:
             raise Refusal("metadata.name", "", "the pod has no name: give metadata.name or metadata.generateName")
-        if not _NAME.fullmatch(pod.name.rstrip("-") if not pod.metadata.name else pod.name):
-            raise Refusal(
-                "metadata.name", pod.name, f"{pod.name!r} is no valid name: use lower-case letters, digits, '-' and '.'"
-            )
+        _check_names(pod)
         if not pod.spec.containers:
             raise Refusal("spec.containers", "", "the pod has no containers")
         if pod.spec.node_name:
@@ -124,6 +122,8 @@ class Interpreter:
     def request(self, pod: manifest.Pod) -> Request:
         """What an admitted pod asks for; a pod without cards asks for a node only."""
         asks = [dialect.ask(pod) for dialect in self.speaking(pod)]
+        for ask in asks:
+            _check_amounts(pod, ask)
         request = Request(
             claims=tuple(claim for ask in asks for claim in ask.claims),
             needs=kubernetes.needs(pod, self.resources),
@@ -164,6 +164,9 @@ class Interpreter:
     def placement(self, pod: manifest.Pod, node: Node) -> Placement:
         """What a bound pod holds, by its annotations.  Raises ValueError if they are malformed."""
         grants = [grant for dialect in self.dialects for grant in dialect.read(pod, node)]
+        for share in (share for grant in grants for share in grant.shares):
+            if not (0 <= share.memory_bytes <= MOST_AMOUNT and 0 <= share.cores <= MOST_AMOUNT):
+                raise ValueError(f"a share of {share.memory_bytes:,} bytes and {share.cores:,} cores cannot be true")
         return Placement(node.name, tuple(grants))
 
     def injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
@@ -206,6 +209,34 @@ def _patched(container: manifest.Container, patch: Patch, position: int) -> mani
         added = [manifest.EnvVar(name=name, value=value) for name, value in env.items()]
         container = msgspec.structs.replace(container, env=[*(container.env or ()), *added])
     return container
+
+
+def _check_names(pod: manifest.Pod) -> None:
+    """Refuse names that the API server refuses; they also become parts of paths on the node."""
+    name = pod.metadata.name or f"{pod.metadata.generate_name}x"
+    if len(name) > 253 or not all(_LABEL.fullmatch(part) for part in name.split(".")):
+        raise _bad_name("metadata.name" if pod.metadata.name else "metadata.generateName", pod.name)
+    if not _LABEL.fullmatch(pod.namespace):
+        raise _bad_name("metadata.namespace", pod.namespace)
+    for container, field in zip(pod.containers, pod.fields, strict=True):
+        if not _LABEL.fullmatch(container.name):
+            raise _bad_name(f"{field}.name", container.name)
+
+
+def _bad_name(field: str, name: str) -> Refusal:
+    return Refusal(field, name, f"{name!r} is no valid name: use lower-case letters, digits and '-', at most 63")
+
+
+def _check_amounts(pod: manifest.Pod, ask: Ask) -> None:
+    """Refuse amounts that no card could have."""
+    for claim in ask.claims:
+        if max(claim.memory_bytes, claim.cores, claim.count) > MOST_AMOUNT:
+            container = pod.containers[claim.containers[0]]
+            raise Refusal(
+                f"{pod.fields[claim.containers[0]]}.resources",
+                ", ".join(f"{name}={amount}" for name, amount in container.requests.items()),
+                f"container {container.name} asks for more than any card can have",
+            )
 
 
 def _check_contradictions(pod: manifest.Pod, speaking: Sequence[Dialect]) -> None:

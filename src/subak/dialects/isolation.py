@@ -36,8 +36,8 @@ def limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Injecti
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].cores)
     env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{HOOK}/{owner}.cache"
     mounts = [
-        Mount(f"{HOST_DIRECTORY}/libsubak.so", LIBRARY),
         Mount(f"{HOOK}/containers/{owner}", HOOK, read_only=False),
+        Mount(f"{HOST_DIRECTORY}/libsubak.so", LIBRARY),  # inside the directory above, so it comes after it
         Mount(LOCKS, LOCKS, read_only=False),
     ]
     if not any(each.name == "CUDA_DISABLE_CONTROL" and each.value == "true" for each in container.env or ()):

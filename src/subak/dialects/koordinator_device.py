@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from subak.dialects import Sight, Sighting, Source
+from subak.dialects import MOST_CARDS, Sight, Sighting, Source
 from subak.dialects.amounts import offers, published
 from subak.dialects.koordinator_names import (
     CORE,
@@ -73,7 +73,7 @@ def _counted(node: manifest.Node, amounts: Amounts) -> Iterable[Sighting]:
     count, memory = -(-published(amounts, CORE) // FULL_CORES), published(amounts, MEMORY)
     if count > 0 and memory > 0:
         facts = {"memory_bytes": memory // count, "model": node.labels.get(MODEL, ""), "slots": SLOTS}
-        for index in range(count):
+        for index in range(min(count, MOST_CARDS + 1)):
             yield Sighting(_family(node.labels.get(VENDOR, "")), index, facts=facts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from subak.model import manifest
+from subak.model.device import MOST_AMOUNT
 from subak.model.manifest import Amount, Amounts, Container, Role
 from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
@@ -70,8 +71,9 @@ def _counted(amounts: Mapping[str, Amount], owned: frozenset[str], field: str) -
             number = units(name, amount)
         except QuantityError as error:
             raise Refusal(f"{field}[{name}]", amount, f"{error}") from None
-        if number < 0:
-            raise Refusal(f"{field}[{name}]", amount, f"{name} must not be negative")
+        if not 0 <= number <= MOST_AMOUNT:
+            wrong = "must not be negative" if number < 0 else "is more than any node can have"
+            raise Refusal(f"{field}[{name}]", amount, f"{name} of {amount} {wrong}")
         counted[name] = number
     return counted
 
@@ -104,7 +106,7 @@ def allocatable(node: manifest.Node, owned: frozenset[str]) -> tuple[dict[str, i
         if name in owned:
             continue
         try:
-            counted[name] = max(units(name, amount), 0)
+            counted[name] = min(max(units(name, amount), 0), MOST_AMOUNT)
         except QuantityError as error:
             counted[name] = 0
             warnings.append(f"node {node.name}: allocatable {name}: {error}; counted as 0")

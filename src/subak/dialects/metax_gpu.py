@@ -22,7 +22,19 @@ from typing import Any
 
 import msgspec
 
-from subak.dialects import Ask, Injection, Patch, Protocols, QuotaUnit, Sight, Sighting, Source, annotation, hami
+from subak.dialects import (
+    MOST_CARDS,
+    Ask,
+    Injection,
+    Patch,
+    Protocols,
+    QuotaUnit,
+    Sight,
+    Sighting,
+    Source,
+    annotation,
+    hami,
+)
 from subak.dialects.amounts import Asked, asked, mentions, offers, published
 from subak.dialects.config import Metax as Names
 from subak.dialects.metax_sgpu import FAMILY, REGISTER
@@ -124,7 +136,7 @@ class MetaxGpu:
         """As many cards as the capacity tells, wired as the annotations tell."""
         name = self.names.resource_count_name
         warnings: list[str] = []
-        wiring = self._wiring(node, published(node.capacity, name), warnings)
+        wiring = self._wiring(node, min(published(node.capacity, name), MOST_CARDS + 1), warnings)
         facts: dict[str, Any] = {"memory_bytes": MEMORY_MIB * MIB, "cores": FULL_CORES, "slots": 1}
         usable = published(node.allocatable, name)
         if REGISTER in node.annotations:

@@ -11,8 +11,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from subak.dialects import Sight, Sighting, Source
-from subak.model.device import MIB, Device
+from subak.dialects import MOST_CARDS, Sight, Sighting, Source
+from subak.model.device import MIB, MOST_CARD_BYTES, Device
+
+MOST_SHARES = 1 << 24
+"""Cores or slots of a card; Volcano has a slot per MiB."""
 
 
 def one_stock(node: str, sights: Collection[Sight]) -> tuple[tuple[Device, ...], list[str]]:
@@ -30,6 +33,9 @@ def one_stock(node: str, sights: Collection[Sight]) -> tuple[tuple[Device, ...],
     for family, accounts in sorted(families.items()):
         if family in hidden and accounts[0][0] is Source.CAPACITY:
             warnings.append(f"node {node}: its {family} cards are not used until the register can be read")
+            continue
+        if len(accounts[0][1]) > MOST_CARDS:
+            warnings.append(f"node {node}: more than {MOST_CARDS:,} {family} cards cannot be true; none is used")
             continue
         devices += _merge(node, family, accounts, warnings)
     return tuple(devices), warnings
@@ -67,7 +73,18 @@ def _merge(
                     )
             else:
                 _enrich(node, known, sighting, source, warnings)
-    return [Device(**facts) for facts in sorted(cards, key=lambda facts: int(facts["index"]))]
+    devices = [Device(**facts) for facts in sorted(cards, key=lambda facts: int(facts["index"]))]
+    return [each for each in devices if _plausible(node, each, warnings)]
+
+
+def _plausible(node: str, device: Device, warnings: list[str]) -> bool:
+    """Whether a card can be as described; numbers beyond reason would spoil sums."""
+    for name, most in (("memory_bytes", MOST_CARD_BYTES), ("cores", MOST_SHARES), ("slots", MOST_SHARES)):
+        amount = getattr(device, name)
+        if not 0 <= amount <= most:
+            warnings.append(f"node {node}: card {device.id}: {name} of {amount:,} cannot be true; the card is left out")
+            return False
+    return True
 
 
 def _facts(node: str, family: str, seen: Sequence[Sighting], warnings: list[str]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from subak.dialects import QuotaUnit, Sight, Sighting, Source, hami
+from subak.dialects import MOST_CARDS, QuotaUnit, Sight, Sighting, Source, hami
 from subak.dialects.amounts import Asked, offers, published
 from subak.model import manifest
 from subak.model.device import MIB, Device
@@ -76,7 +76,8 @@ class Totals:
             "slots": SLOTS,
             **({"model": model} if model else {}),
         }
-        return tuple(Sighting(self.family, index, None, facts) for index in range(-(-cores // self.cores)))
+        count = min(-(-cores // self.cores), MOST_CARDS + 1)
+        return tuple(Sighting(self.family, index, None, facts) for index in range(count))
 
     def sight(self, node: manifest.Node, model: str = "") -> Sight:
         """The cards behind the sums that the node publishes.

@@ -15,7 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from subak.dialects import Ask, Injection, Patch, Protocols, QuotaUnit, Sight, Sighting, Source, hami, isolation
+from subak.dialects import (
+    MOST_CARDS,
+    Ask,
+    Injection,
+    Patch,
+    Protocols,
+    QuotaUnit,
+    Sight,
+    Sighting,
+    Source,
+    hami,
+    isolation,
+)
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Volcano
 from subak.model import manifest
@@ -36,7 +48,6 @@ UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
 GPUS = "subak.io/volcano-gpus"
 """The cards of each container, `0,1;2`: written only where they do not follow from `gpu-index`."""
 
-MOST_CARDS = 1024
 """A node that claims more is misconfigured; we would not want to model a billion cards because of a typing error."""
 
 

@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 
 MIB = 1 << 20
 
+MOST_CARD_BYTES = 1 << 44
+MOST_AMOUNT = 1 << 60
+"""Beyond any card, beyond anything at all: such a number is a mistake, and 64-bit columns could not add it up."""
+
 GPU, RDMA, FPGA = "gpu", "rdma", "fpga"
 
 FULL_CORES = 100
@@ -28,13 +32,41 @@ class MigProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class VirtualFunction:
+    """A part of a network card that one pod may have for itself, by its PCI address; labels are those of its group."""
+
+    bus: str
+    minor: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Cards (by their minor numbers) that are wired so that they may be given together; a higher score is better."""
+
+    minors: tuple[int, ...]
+    score: int = 1
+    bandwidth: int = 0
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTable:
+    """All partitions of a node's cards.  With `honor` whole cards are given by the table only."""
+
+    partitions: tuple[Partition, ...] = ()
+    honor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One card of a node.
 
     `id` is the UUID, or `<node>-<vendor>-<index>` where no source names one.  `slots` is how many containers may hold
     a part of it.  `minor` is the driver's number, where a source tells it.  `links` gives the strength of connections
     to other cards of the node by their id; `zone` and `pcie` name the group of cards it is wired to.  `extras` are
-    amounts that only some dialects count (Ascend's).
+    amounts that only some dialects count (Ascend's).  `functions` are a network card's.  `partitions` is the table of
+    the node that the card belongs to, the same for all its cards.
     """
 
     id: str
@@ -57,3 +89,5 @@ class Device:
     links: Mapping[str, int] = field(default_factory=dict)
     extras: tuple[tuple[str, int], ...] = ()
     mig: tuple[MigProfile, ...] = ()
+    functions: tuple[VirtualFunction, ...] = ()
+    partitions: PartitionTable | None = None

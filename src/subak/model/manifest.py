@@ -118,6 +118,26 @@ class Expression(Lean, frozen=True, gc=False, kw_only=True):
     operator: str
     values: tuple[str, ...] | None = None
 
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether the line is true of something with these labels; a line that makes no sense is not."""
+        value, values = labels.get(self.key), self.values or ()
+        match self.operator:
+            case "In":
+                return value is not None and value in values
+            case "NotIn":
+                return value is None or value not in values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt" if value is not None and len(values) == 1:
+                try:
+                    return int(value) > int(values[0]) if self.operator == "Gt" else int(value) < int(values[0])
+                except ValueError:
+                    return False
+            case _:
+                return False
+
 
 class SelectorTerm(Lean, frozen=True, gc=False, kw_only=True):
     """All of its lines must hold."""
@@ -328,6 +348,20 @@ class DeviceTopology(Lean, frozen=True, gc=False, kw_only=True):
     bus_id: str = msgspec.field(default="", name="busID")
 
 
+class DeviceFunction(Lean, frozen=True, gc=False, kw_only=True):
+    """A virtual function of a Koordinator device."""
+
+    minor: int = 0
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class FunctionGroup(Lean, frozen=True, gc=False, kw_only=True):
+    """Virtual functions that a selector means together."""
+
+    labels: dict[str, str] | None = None
+    vfs: list[DeviceFunction] | None = None
+
+
 class DeviceInfo(Lean, frozen=True, gc=False, kw_only=True):
     """One device of a Koordinator Device object."""
 
@@ -338,6 +372,7 @@ class DeviceInfo(Lean, frozen=True, gc=False, kw_only=True):
     labels: dict[str, str] | None = None
     resources: Amounts | None = None
     topology: DeviceTopology | None = None
+    vf_groups: list[FunctionGroup] | None = None
 
 
 class DeviceSpec(Lean, frozen=True, gc=False, kw_only=True):

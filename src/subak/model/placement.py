@@ -24,8 +24,15 @@ class MigInstance(msgspec.Struct, frozen=True, gc=False):
     size: int
 
 
+class Function(msgspec.Struct, frozen=True, gc=False):
+    """A virtual function of a network card: its PCI address and number."""
+
+    bus: str
+    minor: int = 0
+
+
 class Share(msgspec.Struct, frozen=True, gc=False):
-    """A part of one card."""
+    """A part of one card.  `template` names the cut of an Ascend card, `functions` are a network card's."""
 
     id: str
     index: int
@@ -33,6 +40,8 @@ class Share(msgspec.Struct, frozen=True, gc=False):
     cores: int
     extras: tuple[tuple[str, int], ...] = ()
     mig: MigInstance | None = None
+    functions: tuple[Function, ...] = ()
+    template: str = ""
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
@@ -69,6 +78,7 @@ class Charge(msgspec.Struct, gc=False):
     extras: dict[str, int] = {}
     tag: tuple[str, str] = ("", "")
     mig: tuple[MigInstance, ...] = ()
+    functions: tuple[Function, ...] = ()
 
     def add(self, share: Share, sign: int = 1) -> None:
         """Book one more share (or one less)."""
@@ -108,6 +118,8 @@ def charges(grants: Iterable[Grant]) -> dict[str, Charge]:
             most.raise_to(now)
             if share.mig is not None:
                 most.mig += (share.mig,)
+            if share.functions:
+                most.functions += share.functions
         if grant.given_back:
             for share in grant.shares:
                 running[share.id].add(share, -1)
@@ -122,4 +134,6 @@ def _charges_of_one(grant: Grant) -> dict[str, Charge]:
         charge.add(share)
         if share.mig is not None:
             charge.mig += (share.mig,)
+        if share.functions:
+            charge.functions += share.functions
     return taken

@@ -7,6 +7,7 @@ snapshot remember scores per shape of request.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from subak.model.device import MIB, Device
@@ -50,7 +51,7 @@ class Selection:
     """Which cards a user admits.  Ids match exactly; types are parts of the model's name in any case; a deny wins.
 
     `modes` are the operating modes that the pod accepts (empty: any).  `models` must match whole: some resource names
-    carry the model.
+    carry the model.  `labels` are lines that must hold of the card's labels.
     """
 
     use_ids: frozenset[str] = frozenset()
@@ -59,6 +60,7 @@ class Selection:
     nouse_types: tuple[str, ...] = ()
     modes: str = ""
     models: frozenset[str] = frozenset()
+    labels: tuple[Expression, ...] = ()
 
     def admits_id(self, id: str) -> bool:
         """Whether the id passes both lists."""
@@ -78,11 +80,31 @@ class Selection:
         return not self.modes or mode in self.modes
 
 
+    def admits_labels(self, labels: Mapping[str, str]) -> bool:
+        """Whether all lines hold of the card's labels."""
+        return not self.labels or all(line.holds(labels) for line in self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """What a request for whole cards wants of the node's partition table (Koordinator's).
+
+    With `required` the cards must make one partition of at least this `bandwidth`; with `restricted` one of those with
+    the highest score.  Otherwise a node that has a table gives a partition if it can.
+    """
+
+    required: bool = False
+    restricted: bool = False
+    bandwidth: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class CardPolicy:
     """How to order and pick cards: the keys in order of weight, then what else the user demanded.
 
-    `scope` is Koordinator's: all cards must lie within one `PCIe` root, `NUMANode` or `Node`.
+    `scope` is Koordinator's: all cards must lie within one `PCIe` root, `NUMANode` or `Node`.  So are `partition` (None
+    if tables do not matter) and `beside`: the kind of device whose PCIe roots are preferred, because the pod has taken
+    devices there; with `same_roots` each of those roots must give one, and no other.
     """
 
     order: tuple[str, ...] = (SPREAD,)
@@ -90,6 +112,9 @@ class CardPolicy:
     mutex: bool = False
     numa_bind: bool = False
     scope: str = ""
+    partition: Partitioning | None = None
+    beside: str = ""
+    same_roots: bool = False
     weights: Weights = Weights()
 
 
@@ -100,6 +125,10 @@ class Claim:
     Memory is an amount, or a percentage of each card floored to `granule`.  `idle` demands cards that nobody uses.
     `together` puts all such claims of one dialect in the pod on the same card.  `qos` and `app_class` are MetaX's: who
     may share a card with whom.
+
+    Koordinator's: `everywhere` means every card that the selection admits, however many there are.  `function` are
+    lines on the labels of a virtual function that comes with each card (None: none comes).  `templates` names, by the
+    card's model, the cut of an Ascend card that gives exactly this share.
     """
 
     dialect: str
@@ -117,6 +146,9 @@ class Claim:
     qos: str | None = None
     app_class: str = ""
     isolation: str = ""
+    everywhere: bool = False
+    function: tuple[Expression, ...] | None = None
+    templates: tuple[tuple[str, str], ...] = ()
     selection: Selection = Selection()
     policy: CardPolicy = CardPolicy()
 

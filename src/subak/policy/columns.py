@@ -80,7 +80,9 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
         return None
     chosen = slice(None) if len(rows) == len(pool.make) else np.array(rows, np.intp)
     least = np.array([1, 1, claim.memory_bytes, _cores(claim), -UNLIMITED], np.int64)[:, None]
-    if claim.idle or claim.policy.mutex or (claim.cores == FULL_CORES and (pool.cores[:, chosen] == FULL_CORES).all()):
+    # Containers that stay together may sum up to all cores without any of them asking for a card alone.
+    whole = claim.cores == FULL_CORES and not claim.together
+    if claim.idle or claim.policy.mutex or (whole and (pool.cores[:, chosen] == FULL_CORES).all()):
         least[IDLE] = 0
     percent = bool(claim.memory_percent and not claim.memory_bytes)
     named = claim.selection.use_ids or claim.selection.nouse_ids
@@ -120,7 +122,8 @@ def _ids_admitted(pool: Pool, claim: Claim, rows: Sequence[int], at: Positions) 
 def _resource_parts(pool: Pool, request: Request) -> Iterator[Part]:
     """Whether a node has the plain resources: those with a column all at once, others one by one."""
     needs = dict(request.needs.resources)
-    least = np.array([needs.get(name, 0) for name in PLAIN], np.int64)
+    # Who asks for none of a resource does not mind that others took more of it than there is.
+    least = np.array([needs.get(name, -UNLIMITED) for name in PLAIN], np.int64)
 
     def plain(at: Positions) -> Flags:
         enough: Flags = np.logical_and.reduce(pool.plain.take(at, axis=0) >= least, axis=1)

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from subak.model.device import MIB
-from subak.model.node import Node
 from subak.model.quantity import Quantity
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
-from subak.policy.fit import Refused, fit
+from subak.policy.fit import Refused, fit, refuse, rules_for
 from subak.policy.node import refuse_dialect, refuse_node
 from subak.policy.on_node import on_node
 from subak.policy.order import in_order
@@ -99,7 +98,7 @@ def _ask(pool: Pool, at: int, request: Request) -> _Verdict | None:
             return _Verdict(node.name, Reason.NODE_INSUFFICIENT_RESOURCE, frozenset(), "", free, amount, name)
     cards = pool.cards(at)
     refused = on_node(node, cards, request)
-    return None if isinstance(refused, tuple) else _card_verdict(node, cards, request, refused)
+    return None if isinstance(refused, tuple) else _card_verdict(node.name, cards, request, refused)
 
 
 def _plain(name: str, amount: int) -> str:
@@ -108,32 +107,46 @@ def _plain(name: str, amount: int) -> str:
     return str(Quantity.parse(f"{amount // 1024}Ki")) if name == "memory" else f"{amount:,}"
 
 
-def _card_verdict(node: Node, cards: Sequence[CardState], request: Request, refused: Refused) -> _Verdict:
+def _card_verdict(name: str, cards: Sequence[CardState], request: Request, refused: Refused) -> _Verdict:
+    """What keeps off the first claim that does not fit even alone; else, that all of them together do not fit."""
+    mine = [[card for card in cards if card.device.family in claim.families] for claim in request.claims]
+    for claim, kin in zip(request.claims, mine, strict=True):
+        if len(kin) < claim.count:
+            return _Verdict(name, Reason.NODE_INSUFFICIENT_DEVICE, frozenset(), "", len(kin), claim.count)
+    for claim, kin in zip(request.claims, mine, strict=True):
+        alone = fit(in_order(kin, claim), claim, request.node_policy)
+        if isinstance(alone, Counter):
+            return _claim_verdict(name, kin, claim, alone)
+    detail = f"each of {len(request.claims)} requests fits alone, all together do not"
+    return _Verdict(name, _furthest(refused), frozenset(refused), detail)
+
+
+def _claim_verdict(name: str, cards: Sequence[CardState], claim: Claim, refused: Refused) -> _Verdict:
     """The reason that came furthest in the order of the rules, and its figure."""
-    claim = _culprit(cards, request)
-    mine = [card for card in cards if card.device.family in claim.families]
     others = frozenset(refused)
-    if Reason.NODE_INSUFFICIENT_DEVICE in refused:
-        return _Verdict(node.name, Reason.NODE_INSUFFICIENT_DEVICE, others, "", len(mine), claim.count)
-    reason = max(refused, key=_CARD_REASONS.index)
+    if Reason.NUMA_NOT_FIT in refused:  # before the number of cards that fit: that one speaks of a single NUMA node
+        return _Verdict(name, Reason.NUMA_NOT_FIT, others, _scattered(cards, claim))
+    reason = _furthest(refused)
     if reason is Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST:
-        return _Verdict(node.name, reason, others, "", refused[reason], claim.count)
-    usable = [card for card in mine if card.device.healthy and claim.selection.admits_type(card.device.model)] or mine
+        return _Verdict(name, reason, others, "", refused[reason], claim.count)
+    short = [card for card in cards if refuse(card, claim, rules_for(claim)) is reason]
     if reason is Reason.CARD_INSUFFICIENT_MEMORY:
-        best = max(usable, key=lambda card: card.memory_free)
-        return _Verdict(node.name, reason, others, "", best.memory_free, claim.memory_on(best.device))
+        best = max(short, key=lambda card: card.memory_free)
+        return _Verdict(name, reason, others, "", best.memory_free, claim.memory_on(best.device))
     if reason is Reason.CARD_INSUFFICIENT_CORE:
-        return _Verdict(node.name, reason, others, "", max(card.cores_free for card in usable), claim.cores)
-    return _Verdict(node.name, reason, others, "", refused[reason], len(mine))
+        return _Verdict(name, reason, others, "", max(card.cores_free for card in short), claim.cores)
+    return _Verdict(name, reason, others, "", refused[reason], len(cards))
 
 
-def _culprit(cards: Sequence[CardState], request: Request) -> Claim:
-    """The claim that does not fit even alone; else, for claims that only fail together, one for all of them."""
-    for claim in request.claims:
-        mine = [card for card in cards if card.device.family in claim.families]
-        if isinstance(fit(in_order(mine, claim), claim, request.node_policy), Counter):
-            return claim
-    return max(request.claims, key=lambda claim: (claim.memory_bytes, claim.memory_percent, claim.cores))
+def _scattered(cards: Sequence[CardState], claim: Claim) -> str:
+    if claim.policy.scope and any(not card.device.pcie for card in cards):
+        return "PCIe roots of the cards not known"
+    scope = "PCIe root" if claim.policy.scope == "PCIe" else "NUMA node"
+    return f"cards on several {scope}s, {claim.count:,} asked on one"
+
+
+def _furthest(refused: Refused) -> Reason:
+    return max(refused, key=_CARD_REASONS.index)
 
 
 def _grouped(verdicts: Iterable[_Verdict]) -> tuple[Group, ...]:
@@ -153,7 +166,7 @@ def _figures(reason: Reason, members: Sequence[_Verdict]) -> str:
         case Reason.CARD_INSUFFICIENT_MEMORY:
             return f"largest free slice {max(best, 0) // MIB:,} MiB, {-(-asked // MIB):,} MiB asked"
         case Reason.CARD_INSUFFICIENT_CORE:
-            return f"most free cores {best}, {asked} asked"
+            return f"most free cores {max(best, 0)}, {asked} asked"
         case Reason.NODE_INSUFFICIENT_RESOURCE:
             name = members[0].resource
             return f"at most {_plain(name, best)} {name} free, {_plain(name, asked)} asked"
@@ -179,5 +192,4 @@ _WORDS = {
     Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT: "card in use, asked for alone",
     Reason.CARD_NOT_FOUND_CUSTOM_FILTER_RULE: "not the pod's card",
     Reason.CARD_MIG_TOPOLOGY_INFEASIBLE: "no MIG instance free",
-    Reason.NUMA_NOT_FIT: "cards on several NUMA nodes",
 }

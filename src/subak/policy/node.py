@@ -5,6 +5,7 @@ Each rule is a reason with its number or name; what a pod demands and we do not 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,11 @@ from subak.model.reason import Reason
 from subak.model.request import Claim, Needs
 
 ISOLATION = "koordinator.sh/gpu-isolation-provider"
+
+CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""What `spec.unschedulable` amounts to: Kubernetes lets a pod in that tolerates this taint."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +36,10 @@ def refuse_node(node: Node, needs: Needs) -> NodeRefusal | None:
         return NodeRefusal(Reason.NOT_SUPPORTED_YET, f"{', '.join(needs.unsupported)} not supported yet")
     if not node.ready:
         return NodeRefusal(Reason.NODE_NOT_READY, "not ready")
-    if node.unschedulable:
+    if node.unschedulable and not _tolerated(CORDON, needs):
         return NodeRefusal(Reason.NODE_UNSCHEDULABLE, "cordoned (unschedulable)")
     for taint in node.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(
-            _tolerates(each, taint) for each in needs.tolerations
-        ):
+        if taint.effect in ("NoSchedule", "NoExecute") and not _tolerated(taint, needs):
             return NodeRefusal(Reason.NODE_TAINT_NOT_TOLERATED, f"taint {_text(taint)} not tolerated")
     for key, value in needs.selector:
         if node.labels.get(key) != value:
@@ -68,12 +72,18 @@ def ordinary(node: Node) -> bool:
     return refuse_node(node, Needs()) is None
 
 
+def _tolerated(taint: Taint, needs: Needs) -> bool:
+    return any(_tolerates(each, taint) for each in needs.tolerations)
+
+
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
-    return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)
+    if toleration.operator in ("Equal", ""):
+        return bool(toleration.key) and toleration.value == taint.value
+    return toleration.operator == "Exists"
 
 
 def _text(taint: Taint) -> str:
@@ -102,9 +112,8 @@ def _matches(line: Expression, labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt" if value is not None and len(values) == 1:
-            try:
-                return int(value) > int(values[0]) if line.operator == "Gt" else int(value) < int(values[0])
-            except ValueError:
-                return False
+            if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(values[0])):
+                return False  # as 1_0, which int() would read
+            return int(value) > int(values[0]) if line.operator == "Gt" else int(value) < int(values[0])
         case _:
             return False

@@ -118,10 +118,10 @@ def bound_to(claim: Claim, given: Grants) -> Bound:
     """The card that a pod that stays together has taken; none at all if an earlier container took several."""
     if not claim.together:
         return None
-    earlier = [each for each in given if each.dialect == claim.dialect]
-    return (
-        frozenset.intersection(*(frozenset(share.id for share in each.shares) for each in earlier)) if earlier else None
-    )
+    taken = frozenset(share.id for each in given if each.dialect == claim.dialect for share in each.shares)
+    if not taken:
+        return None
+    return taken if len(taken) == 1 else frozenset()
 
 
 def _starting(claims: Sequence[Claim]) -> list[Claim]:

@@ -3,7 +3,7 @@
     score(card) = 10 (ws (1+used)/slots + wc (cores+cores used)/cores total + wm (memory+memory used)/memory total)
 
 `binpack` takes the highest score first, `spread` the lowest; equal scores go to the higher NUMA node, then to the lower
-index, so that the same state always gives the same card.
+index, so that the same state always gives the same card.  A word that nobody knows means `spread`.
 """
 
 from __future__ import annotations
@@ -69,26 +69,22 @@ _KEYS: dict[str, Key] = {
 
 @lru_cache(maxsize=256)
 def _sort_keys(policy: CardPolicy) -> tuple[Key, Key, Key]:
-    words = policy.order
+    words = tuple(word if word in _KEYS else SPREAD for word in policy.order)
     if len(words) > 1 or NUMA in words:
         # A chain sorts by its words as written and, as HAMi has it, by descending index in the end.
         forced = (NUMA, *words) if policy.numa_bind and words[0] != NUMA else words
-        keys = [_key(word) for word in forced]
+        keys = [_KEYS[word] for word in forced]
         return (lambda card, claim: tuple(key(card, claim) for key in keys)), _KEYS[HIGHEST_INDEX], _same
     word = words[0]
     if word not in (BINPACK, SPREAD, MUTEX):
-        return _key(word), _KEYS[LOWEST_INDEX], _same
+        return _KEYS[word], _KEYS[LOWEST_INDEX], _same
     if not policy.numa_bind:
-        return _key(word), _KEYS[NUMA], _KEYS[LOWEST_INDEX]
-    return (_low_numa if word == BINPACK else _KEYS[NUMA]), _key(word), _KEYS[LOWEST_INDEX]
+        return _KEYS[word], _KEYS[NUMA], _KEYS[LOWEST_INDEX]
+    return (_low_numa if word == BINPACK else _KEYS[NUMA]), _KEYS[word], _KEYS[LOWEST_INDEX]
 
 
 def _same(card: CardState, claim: Claim) -> int:
     return 0
-
-
-def _key(word: str) -> Key:
-    return _KEYS.get(word, _KEYS[SPREAD])
 
 
 def _low_numa(card: CardState, claim: Claim) -> int:

@@ -1,0 +1,1 @@
+"""Stories that cross the rooms of the house."""
