@@ -37,10 +37,7 @@ def test_the_page_lists_exactly_the_cases_that_differ() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("device-allocate-hint", '{"rdma":{"allocateStrategy":"ApplyForAll"}}'),
-        ("device-allocate-hint", '{"rdma":{"vfSelector":{}}}'),
-        ("device-joint-allocate", '{"deviceTypes":["gpu","rdma"]}'),
-        ("gpu-partition-spec", '{"allocatePolicy":"Restricted"}'),
+        ("device-allocate-hint", '{"gpu":{"exclusivePolicy":"PCIeLevel"}}'),
         ("reservation-affinity", '{"reservationSelector":{"team":"a"}}'),
         ("numa-topology-spec", '{"numaTopologyPolicy":"SingleNUMANode"}'),
     ],

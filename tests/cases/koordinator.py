@@ -14,11 +14,28 @@ import msgspec
 import yaml
 
 from subak.cli.cluster import Cluster
-from subak.dialects import koordinator_admission, koordinator_allocation, koordinator_device, nodelock
+from subak.dialects import (
+    koordinator_admission,
+    koordinator_allocation,
+    koordinator_device,
+    koordinator_vendor,
+    nodelock,
+)
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator import Koordinator
-from subak.dialects.koordinator_names import ALLOCATED, DRIVER, HINT, ISOLATION, MODEL, VENDOR
+from subak.dialects.koordinator_names import (
+    ALLOCATED,
+    DRIVER,
+    HINT,
+    ISOLATION,
+    JOINT,
+    MODEL,
+    PARTITION,
+    PARTITION_POLICY,
+    PARTITIONS,
+    VENDOR,
+)
 from subak.dialects.koordinator_request import check, parts, portions
 from subak.model import manifest
 from subak.model.device import Device
@@ -26,7 +43,7 @@ from subak.model.node import Node
 from subak.model.placement import Share
 from subak.model.quantity import Format, Quantity
 from subak.model.reason import Cure, Refusal
-from subak.policy import allocated
+from subak.policy import allocated, joint
 from subak.policy.explain import explain
 from subak.policy.place import place
 from subak.snapshot.card import CardState
@@ -100,18 +117,43 @@ def node_content(given: Given) -> Given:
 
 def device_content(given: Given) -> Given | None:
     """The Device object of the node, None where there is none."""
-    cards = range(8) if given.get("n8") else given["cards"]
+    cards = range(8) if given.get("n8") or given.get("n8_apart") else given["cards"]
     if cards is None:
         return None
     minors = range(cards) if isinstance(cards, int) else cards
     infos = [_gpu(given, minor, position) for position, minor in enumerate(minors)]
     for kind in ("rdma", "fpga"):
-        for minor, id in (given.get(kind) or {}).items():
-            infos.append({"type": kind, "minor": minor, "id": id, "health": True, "resources": full({kind: 100})})
+        for minor, told in (given.get(kind) or {}).items():
+            facts = told if isinstance(told, dict) else {"id": told}
+            infos.append({"type": kind, "minor": minor, "health": True, "resources": full({kind: 100}), **facts})
+    if given.get("nics"):
+        infos += [_nic(given, root) for root in range(8 if given.get("n8_apart") else 4)]
+    labels = {VENDOR: given.get("vendor", "nvidia"), MODEL: given.get("model"), PARTITION_POLICY: given.get("policy")}
+    table = {PARTITIONS: json.dumps(given["partitions"])} if "partitions" in given else {}
     return {
         "kind": "Device",
-        "metadata": {"name": "n1", "labels": {VENDOR: given.get("vendor", "nvidia")}},
+        "metadata": {
+            "name": "n1",
+            "labels": {key: label for key, label in labels.items() if label},
+            "annotations": table,
+        },
         "spec": {"devices": infos},
+    }
+
+
+NICS = ("0000:1f:00.0", "0000:90:00.0", "0000:51:00.0", "0000:b9:00.0")
+
+
+def _nic(given: Given, root: int) -> Given:
+    """The RDMA device under a PCIe root, with thirty virtual functions after its own address."""
+    apart = bool(given.get("n8_apart"))
+    id = f"0000:{root + 1:02x}:00.0" if apart else NICS[root]
+    bus = id.removesuffix("00.0")
+    vfs = [{"minor": i, "busID": f"{bus}{(i + 2) // 8:02}.{(i + 2) % 8}"} for i in range(30)]
+    return {
+        **{"type": "rdma", "minor": root + 1, "id": id, "health": True, "resources": full({"rdma": 100})},
+        "topology": {"nodeID": root // (4 if apart else 2), "pcieID": str(root), "busID": id},
+        "vfGroups": [{"labels": {"type": "general"}, "vfs": vfs}],
     }
 
 
@@ -119,18 +161,21 @@ def _gpu(given: Given, minor: int, position: int) -> Given:
     memory = _memory(given)
     info: Given = {"type": "gpu", "minor": minor, "health": True}
     if memory is not None:
-        info["resources"] = full({"core": 100, "ratio": 100, "mem": memory})
+        own = {"ncore": 8, "ncpu": 7, "ndvpp": 100} if given.get("ascend") else {"core": 100}
+        info["resources"] = full({**own, "ratio": 100, "mem": memory})
     if "ids" in given:
         info["id"] = given["ids"][position]
     if given.get("n8"):
         info["topology"] = {"nodeID": minor // 4, "pcieID": str(minor // 2)}
+    elif given.get("n8_apart"):
+        info["topology"] = {"nodeID": minor // 4, "pcieID": str(minor)}
     elif given.get("pcie"):
         info["topology"] = {"nodeID": 0, "pcieID": "0"}
     return info
 
 
 def _memory(given: Given) -> Any:
-    return N8_MEMORY if given.get("n8") else given["mem"]
+    return given.get("mem", N8_MEMORY)
 
 
 def seen(speaks: Interpreter, given: Given) -> Node:
@@ -155,6 +200,10 @@ def cluster(speaks: Interpreter, given: Given) -> Snapshot:
     for number, held in enumerate(given.get("used") or ()):
         running = pod({"nv": len(held)}, {ALLOCATED: _record(held, Quantity.parse(_memory(given)).integer())})
         snapshot.restore(str(number), speaks.placement(running, node))
+    for kind, entries in (given.get("held") or {}).items():
+        recorded = [{**each, "resources": full(each["resources"])} for each in entries]
+        running = pod({"nv": 1, "rdma": 1}, {ALLOCATED: json.dumps({kind: recorded})})
+        snapshot.restore(kind, speaks.placement(running, node))
     for number in given.get("gone") or ():
         snapshot.forget(str(number))
     return snapshot
@@ -242,32 +291,45 @@ def place_one(given: Given) -> Given:
     """Where the pod goes and what is recorded of its cards; else what Koordinator would call the status."""
     speaks = interpreter(given)
     snapshot = cluster(speaks, given)
-    hint = {"gpu": {"requiredTopologyScope": given["scope"]}} if "scope" in given else None
-    annotations = {} if hint is None else {HINT: json.dumps(hint)}
-    complete = speaks.admit(pod(given["request"], annotations, given.get("isolation", "")))
+    complete = speaks.admit(pod(given["request"], annotated(given), given.get("isolation", "")))
     request = speaks.request(complete)
     placement = place(snapshot, request)
     if placement is None:
         why = explain(snapshot, request)
         curable = any(Cure.POD_GONE in reason.cures for reason in why.reasons)
         status = "Unschedulable" if curable else "UnschedulableAndUnresolvable"
-        return {"node": None, "gpu": None, "status": status, "message": str(why)}
+        return {"node": None, "gpu": None, "rdma": None, "status": status, "message": str(why)}
     node = snapshot.node(placement.node)
     assert node is not None
     snapshot.assume("case", placement, request.needs.resources)
-    record = json.loads(speaks.annotations(complete, placement, node, NOW_NS)[ALLOCATED])["gpu"]
+    record = json.loads(speaks.annotations(complete, placement, node, NOW_NS)[ALLOCATED])
     return {
         "node": placement.node,
-        "minors": sorted(each["minor"] for each in record),
-        "gpu": [f"{each['minor']}: {text(each['resources'])}" for each in record],
+        "minors": sorted(each["minor"] for each in record.get("gpu", ())),
+        **{kind: [_entry(each) for each in record.get(kind, ())] for kind in ("gpu", "rdma")},
     }
+
+
+def annotated(given: Given) -> dict[str, str]:
+    """The annotations by which the pod of a case narrows the choice."""
+    hint = {"gpu": {"requiredTopologyScope": given["scope"]}} if "scope" in given else given.get("hint")
+    wanted = {HINT: hint, JOINT: given.get("joint"), PARTITION: given.get("partition")}
+    return {key: json.dumps(value) for key, value in wanted.items() if value is not None}
+
+
+def _entry(entry: Given) -> str:
+    """A device of a record, with its virtual functions and its template."""
+    extension = entry.get("extension", {})
+    vfs = [f"vf={vf['busID']}" for vf in extension.get("vfs", ())]
+    template = [extension["gpuSharedResourceTemplate"]] if "gpuSharedResourceTemplate" in extension else []
+    return " ".join([f"{entry['minor']}: {text(entry['resources'])}", *vfs, *template])
 
 
 def written(given: Given) -> dict[str, str]:
     """All that is written for the pod."""
     speaks = interpreter(given)
     snapshot = cluster(speaks, given)
-    complete = speaks.admit(pod(given["request"], isolation=given.get("isolation", "")))
+    complete = speaks.admit(pod(given["request"], annotated(given), given.get("isolation", "")))
     placement = place(snapshot, speaks.request(complete))
     assert placement is not None
     node = snapshot.node(placement.node)
@@ -302,6 +364,27 @@ def _free(card: CardState) -> str:
             "ratio": 100 - allocated.ratio_of(card.memory_used, card.device.memory_bytes),
         }
     )
+
+
+def cambricon(given: Given) -> Any:
+    """What is written for Cambricon's agent; else why nothing can be."""
+    device = Device("MLU-0", 0, "cambricon", memory_bytes=24 << 30, minor=0)
+    share = Share("MLU-0", 0, Quantity.parse(given["mem"]).integer(), given.get("core", 0))
+    try:
+        return koordinator_vendor.records([(share, device)] * given.get("cards", 1), NOW_NS)
+    except ValueError as error:
+        return str(error)
+
+
+def in_turn(given: Given) -> list[int]:
+    """The order of RDMA devices beside GPUs under these PCIe roots; the others lie under none of them."""
+    roots = {minor: root for root, minors in given["roots"].items() for minor in minors}
+    scores = given.get("scores") or {}
+    cards = [
+        CardState.of(Device(f"nic-{minor}", minor, "rdma", kind="rdma", pcie=roots.get(minor, "elsewhere")))
+        for minor in sorted(given["minors"], key=lambda minor: (-scores.get(minor, 0), minor))
+    ]
+    return [card.device.index for card in joint.in_turn(cards, frozenset(given["roots"]))]
 
 
 def lock(given: Given) -> str:
@@ -411,6 +494,8 @@ ANSWERS: dict[str, Answer] = {
     "koord_annotations": written,
     "koord_record": record,
     "koord_ledger": ledger,
+    "koord_cambricon": cambricon,
+    "koord_in_turn": in_turn,
     "koord_lock": lock,
     "koord_node_score": node_score,
     "koord_card_score": card_score,

@@ -220,12 +220,13 @@ def test_a_scope_outlives_hamis_card_policy() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("device-allocate-hint", '{"gpu":{"selector":{}}}', "gpu.selector .* is not supported yet"),
+        ("device-allocate-hint", '{"gpu":{"vfSelector":{}}}', "gpu.vfSelector .* is not supported yet"),
+        ("device-allocate-hint", '{"gpu":{"allocateStrategy":"ApplyForAll"}}', "gpu.allocateStrategy .* not supported"),
         ("device-allocate-hint", '{"gpu":{"exclusivePolicy":"PCIeLevel"}}', "gpu.exclusivePolicy .* not supported yet"),
         (
             "device-allocate-hint",
-            '{"rdma":{"allocateStrategy":"ApplyForAll"}}',
-            "rdma.allocateStrategy .* not supported",
+            '{"rdma":{"allocateStrategy":"ApplyForAll","exclusivePolicy":"DeviceLevel"}}',
+            "rdma.exclusivePolicy .* not supported yet: only DeviceLevel of rdma or fpga with RequestsAsCount is",
         ),
         (
             "device-allocate-hint",
@@ -234,9 +235,29 @@ def test_a_scope_outlives_hamis_card_policy() -> None:
         ),
         ("device-allocate-hint", "PCIe", "^invalid DeviceAllocateHint annotation, err: "),
         ("device-allocate-hint", '{"gpu":"PCIe"}', "^invalid DeviceAllocateHint annotation, err: "),
-        ("device-joint-allocate", '{"deviceTypes":["gpu","rdma"]}', "device-joint-allocate is not supported yet"),
+        ("device-allocate-hint", '{"rdma":{"requiredTopologyScope":"PCIe"}}', "rdma.requiredTopologyScope .* only gpu"),
+        ("device-allocate-hint", '{"rdma":{"allocateStrategy":"Some"}}', "'Some': use ApplyForAll or RequestsAsCount"),
+        ("device-allocate-hint", '{"rdma":{"exclusivePolicy":"Rack"}}', "exclusivePolicy is 'Rack': use DeviceLevel"),
+        ("device-allocate-hint", '{"rdma":{"speed":1}}', "unknown field `speed`"),
+        ("device-allocate-hint", '{"npu":{}}', "'npu' .* is no kind of device: use gpu, rdma, fpga"),
+        (
+            "device-allocate-hint",
+            '{"rdma":{"selector":{"matchExpressions":[{"key":"a","operator":"Near"}]}}}',
+            "^invalid Selector of DeviceHint, deviceType: rdma, err: selector: 'Near' is not a valid label selector",
+        ),
+        (
+            "device-allocate-hint",
+            '{"rdma":{"vfSelector":{"matchExpressions":[{"key":"a","operator":"In"}]}}}',
+            "err: vfSelector: In of a needs values",
+        ),
+        ("device-joint-allocate", '{"deviceTypes":["gpu"],"requiredScope":"SameNode"}', "'SameNode': use SamePCIe"),
+        (
+            "device-joint-allocate",
+            '{"deviceTypes":["rdma","gpu"],"requiredScope":"SamePCIe"}',
+            "put gpu first in deviceTypes",
+        ),
         ("device-joint-allocate", "gpu", "^invalid DeviceJointAllocate annotation, err: "),
-        ("gpu-partition-spec", '{"allocatePolicy":"Restricted"}', "gpu-partition-spec is not supported yet"),
+        ("gpu-partition-spec", '{"allocatePolicy":"Any"}', "'Any': use Restricted or BestEffort"),
         ("gpu-partition-spec", "", "^invalid GPUPartitionSpec annotation, err: "),
     ],
 )
@@ -303,12 +324,12 @@ def test_the_minor_is_the_drivers_number_where_it_differs() -> None:
 
 def test_ascend_amounts_are_recorded() -> None:
     card = Device("NPU-0", 0, "huawei", memory_bytes=24 * GI, cores=8, extras=(("huawei.com/npu-cpu", 7),))
-    (entry,) = entries(pod("shared=1 ncore=1 ncpu=1 mem=3Gi"), Node("n1", (card,)), 0)
+    (entry,) = entries(pod("shared=1 ncore=4 ncpu=3 mem=12Gi"), Node("n1", (card,)), 0)
     assert list(entry["resources"].items()) == [
-        ("huawei.com/npu-core", "1"),
-        ("huawei.com/npu-cpu", "1"),
-        ("koordinator.sh/gpu-memory", "3Gi"),
-        ("koordinator.sh/gpu-memory-ratio", "12"),
+        ("huawei.com/npu-core", "4"),
+        ("huawei.com/npu-cpu", "3"),
+        ("koordinator.sh/gpu-memory", "12Gi"),
+        ("koordinator.sh/gpu-memory-ratio", "50"),
     ]
 
 
@@ -335,7 +356,7 @@ HALF = Share("GPU-0", 0, 8 * GI, 50)
         '{"gpu":[{"minor":0,"resources":{"kubernetes.io/gpu-core":"50",'
         '"kubernetes.io/gpu-memory-ratio":"50"}}],"rdma":null}',
         '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"50","koordinator.sh/gpu-memory":"8Gi"},'
-        '"extension":{"gpuSharedResourceTemplate":"vir01"}}]}',
+        '"extension":{"later":1}}]}',
     ],
 )
 def test_records_of_all_ages_are_read(text: str) -> None:
@@ -403,7 +424,9 @@ def test_reading_what_was_written_restores_the_placement(
         amount.map(lambda m: f"mem={m} rdma=100"),
     )
     if huawei:
-        requests = amount.map(lambda m: f"shared=1 ncore=2 ncpu=1 ndvpp=12 mem={m}")
+        memory = max(memory, 12 * GI)
+        cuts = ["ncore=1 ncpu=1 ndvpp=12 mem=3Gi", "ncore=2 ncpu=1 ndvpp=25 mem=6Gi", "ncore=4 ncpu=3 mem=12Gi"]
+        requests = st.sampled_from([f"shared=1 {cut}" for cut in cuts])
     asking = pod(*[""] * (containers - 1), data.draw(requests))
     family = "huawei" if huawei else "nvidia"
     extras = (("huawei.com/npu-cpu", 7), ("huawei.com/npu-dvpp", 100)) if huawei else ()

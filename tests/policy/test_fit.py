@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -18,11 +18,11 @@ from subak.model.request import BINPACK, SPREAD, CardPolicy, Claim, Pick, Select
 from subak.policy.fit import candidates, fit, refuse, rules_for
 from subak.policy.order import in_order
 from subak.snapshot.card import CardState
-from tests.snapshot import card, claim, indices
+from tests.snapshot import card, claim, indices, numbered
 
 MUTEX = CardPolicy(mutex=True)
 NUMA_BIND = CardPolicy(numa_bind=True)
-METAX = {"family": "metax", "model": "MXC500"}
+METAX: dict[str, Any] = {"family": "metax", "model": "MXC500"}
 
 
 def only(*ids: str) -> Selection:
@@ -201,7 +201,7 @@ def test_of_two_faults_the_earlier_rule_is_told(earlier: Fault, later: Fault) ->
     assert with_faults(earlier, later, {}, {}) is earlier.reason
 
 
-SHARED = {"families": frozenset({"metax"}), "qos": "best-effort"}
+SHARED: dict[str, Any] = {"families": frozenset({"metax"}), "qos": "best-effort"}
 
 
 @pytest.mark.parametrize("fault", SGPU)
@@ -359,9 +359,7 @@ cards = st.builds(
     st.integers(0, 4),
     st.sampled_from([0, 8_000, 16_000]),
 )
-nodes = st.lists(cards, max_size=8).map(
-    lambda drawn: [CardState.of(replace(c.device, index=i), c.used, c.memory_used) for i, c in enumerate(drawn)]
-)
+nodes = st.lists(cards, max_size=8).map(numbered)
 claims = st.builds(
     lambda mib, count, word, bind: claim(mib, count=count, policy=CardPolicy((word,), numa_bind=bind)),
     st.sampled_from([1, 8_000, 9_000]),

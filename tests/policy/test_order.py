@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ from subak.model.request import (
 from subak.policy.order import card_score, in_order
 from subak.snapshot.card import CardState
 from subak.snapshot.pool import SCALE
-from tests.snapshot import card, claim, indices
+from tests.snapshot import card, claim, indices, numbered
 
 IDLE, HALF, FULL = card(0), card(1, used=2, used_mib=8_000, used_cores=50), card(2, used=4, used_mib=16_000)
 
@@ -131,7 +132,7 @@ def test_the_card_score_is_hamis_in_millionths() -> None:
 
 
 @pytest.mark.parametrize("nothing", [{"slots": 0}, {"cores": 0}, {"mib": 0}])
-def test_a_card_that_has_nothing_to_give_scores_nothing(nothing: dict[str, int]) -> None:
+def test_a_card_that_has_nothing_to_give_scores_nothing(nothing: dict[str, Any]) -> None:
     assert card_score(card(**nothing), 1, 1, 1, Weights()) == 0
 
 
@@ -194,13 +195,6 @@ policies = st.builds(
 def test_the_order_is_that_of_hamis_table(drawn: list[CardState], policy: CardPolicy, mib: int, cores: int) -> None:
     if policy.order == (MUTEX,):
         policy = CardPolicy(policy.order)  # HAMi's table does not speak of mutex under numa-bind
-    cards = [
-        CardState.of(type(each.device)(**{**fields(each), "index": i}), each.used, each.memory_used, each.cores_used)
-        for i, each in enumerate(drawn)
-    ]
+    cards = numbered(drawn)
     asked = claim(mib, cores=cores, policy=policy)
     assert indices(in_order(cards, asked)) == hamis_order(cards, asked)
-
-
-def fields(card: CardState) -> dict[str, object]:
-    return {name: getattr(card.device, name) for name in card.device.__dataclass_fields__}

@@ -1,4 +1,4 @@
-"""Numbers beyond all reason, from any side, never stop the others: the ledger adds up in 64 bits and must stay exact."""
+"""Numbers beyond all reason, from any side, never stop the others: the ledger adds up in 64 bits and stays exact."""
 
 from __future__ import annotations
 

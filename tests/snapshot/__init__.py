@@ -5,7 +5,8 @@ A card is an NVIDIA A100 of 16,000 MiB and four slots unless a test says otherwi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from subak.model.device import MIB, Device
@@ -67,6 +68,20 @@ def grant(*shares: Share, container: int = 0, role: Role = Role.APP, **more: Any
 def placed(name: str, *shares: Share) -> Placement:
     """A pod of one container that holds these shares."""
     return Placement(name, (grant(*shares),))
+
+
+def numbered(cards: Iterable[CardState]) -> list[CardState]:
+    """The cards as those of one node: index and id follow their order."""
+    return [
+        CardState.of(
+            replace(each.device, index=index, id=f"GPU-{index}"),
+            each.used,
+            each.memory_used,
+            each.cores_used,
+            each.tenants,
+        )
+        for index, each in enumerate(cards)
+    ]
 
 
 def indices(cards: object) -> list[int]:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from subak.cli.files import KINDS, Document, FileError, decode, documents, named
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
-from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.model.request import Request
-from subak.policy.on_node import on_node
+from subak.policy.held import held
 from subak.policy.quota import Quotas
 from subak.snapshot.cluster import Snapshot
 
@@ -95,36 +94,7 @@ class Cluster:
                 f"pod {pod.key} runs on {pod.spec.node_name}, which is not in the cluster; not counted"
             )
             return
-        request, placement = self._request(pod), self._placement(pod, node)
-        if request.claims and not placement.grants:
-            placement = self._assumed(pod, node, request)
-        unknown = {share.id for grant in placement.grants for share in grant.shares if node.device(share.id) is None}
-        for id in sorted(unknown):
-            self.warnings.append(f"pod {pod.key} holds card {id}, which node {node.name} does not have; not counted")
-        self.snapshot.restore(pod.key, placement, request.needs.resources)
+        placement, resources, warnings = held(self.interpreter, self.snapshot, pod, node)
+        self.warnings += warnings
+        self.snapshot.restore(pod.key, placement, resources)
         self.quotas.charge(pod.namespace, placement)
-
-    def _request(self, pod: manifest.Pod) -> Request:
-        try:
-            return self.interpreter.request(pod)
-        except (Refusal, ValueError) as error:
-            self.warnings.append(f"pod {pod.key}: {error}; what it asks for is unknown")
-            return Request()
-
-    def _placement(self, pod: manifest.Pod, node: Node) -> Placement:
-        try:
-            return self.interpreter.placement(pod, node)
-        except (Refusal, ValueError) as error:
-            self.warnings.append(f"pod {pod.key}: {error}; which cards it holds is unknown")
-            return Placement(node.name)
-
-    def _assumed(self, pod: manifest.Pod, node: Node, request: Request) -> Placement:
-        """Where nobody said what a pod holds, its amounts are taken from the cards that we would have chosen."""
-        grants = on_node(node, self.snapshot.cards(node.name), request)
-        if not isinstance(grants, tuple):
-            self.warnings.append(
-                f"pod {pod.key} does not say which cards of {node.name} it holds, and fits on none; not counted"
-            )
-            return Placement(node.name)
-        self.warnings.append(f"pod {pod.key} does not say which cards of {node.name} it holds; assumed")
-        return Placement(node.name, grants)

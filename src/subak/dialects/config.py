@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from subak.dialects.koordinator_template import ascend_310p
+from subak.model.manifest import Amount
+
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -91,9 +94,13 @@ class Volcano(Section, frozen=True, kw_only=True):
 
 
 class Koordinator(Section, frozen=True, kw_only=True):
-    """`koordinator:`, a section of ours: DeviceShare's `scoringStrategy.type`."""
+    """`koordinator:`, a section of ours: DeviceShare's `scoringStrategy.type`, and the templates of Ascend cards.
+
+    The templates are the content of the ConfigMap `gpu-shared-resource-templates`: by vendor and model, by name.
+    """
 
     scoring_strategy: str = "LeastAllocated"
+    gpu_shared_resource_templates: dict[str, dict[str, dict[str, Amount]]] = msgspec.field(default_factory=ascend_310p)
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +117,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, content: Any) -> Config:
         """The configuration in a parsed `device-config.yaml`.  Raises ValueError naming the key that is wrong."""
+        if isinstance(content, dict):  # a section may be left empty
+            content = {name: section for name, section in content.items() if section is not None}
         try:
-            return msgspec.convert(content or {}, cls)
+            return msgspec.convert({} if content is None else content, cls)
         except msgspec.ValidationError as error:
             raise ValueError(f"device-config: {error}") from None

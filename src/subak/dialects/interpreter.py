@@ -12,6 +12,7 @@ from subak.dialects import Ask, Dialect, Injection, Patch, kubernetes
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
+from subak.dialects.koordinator_names import canonical, kind
 from subak.dialects.metax_gpu import MetaxGpu
 from subak.dialects.metax_sgpu import MetaxSgpu
 from subak.dialects.mthreads import Mthreads
@@ -20,7 +21,7 @@ from subak.dialects.stock import one_stock
 from subak.dialects.volcano_share import VolcanoShare
 from subak.dialects.volcano_vgpu import VolcanoVgpu
 from subak.model import manifest
-from subak.model.device import MOST_AMOUNT
+from subak.model.device import GPU, MOST_AMOUNT
 from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.quantity import Quantity, QuantityError
@@ -69,7 +70,9 @@ class Interpreter:
         }
         if Koordinator.name in names:
             # Koordinator's users name the vendor's own resource beside Koordinator's, for the kubelet's sake only.
-            names.pop(MetaxSgpu.name, None)
+            sgpu = names.get(MetaxSgpu.name)
+            if isinstance(sgpu, MetaxSgpu) and _stands_beside(pod, sgpu):
+                del names[MetaxSgpu.name]
             if owns_whole_cards(pod):
                 names.pop(Nvidia.name, None)
         return list(names.values())
@@ -131,9 +134,13 @@ class Interpreter:
             topology_aware=any(ask.topology_aware for ask in asks),
         )
         # Pods come in few shapes: equal requests become one object, so that later look-ups by shape are by identity.
+        known = self._shapes.get(request)
+        if known is not None:
+            return known
         if len(self._shapes) >= MOST_SHAPES:
             self._shapes.clear()
-        return self._shapes.setdefault(request, request)
+        self._shapes[request] = request
+        return request
 
     def node(self, node: manifest.Node, device: manifest.Device | None = None) -> tuple[Node, list[str]]:
         """The node with its one stock of cards, and what could not be read or is contradictory.  Never raises."""
@@ -182,6 +189,17 @@ class Interpreter:
 
 def _domain(resource: str) -> str:
     return resource.partition("/")[0]
+
+
+def _stands_beside(pod: manifest.Pod, sgpu: MetaxSgpu) -> bool:
+    """Whether MetaX's count is all that the pod says of sGPUs, and Koordinator's amounts are always beside it."""
+    for container in pod.containers:
+        asked = container.requests
+        mine = sgpu.resources & asked.keys()
+        amounts = (canonical(name) for name in asked)
+        if mine and (mine != {sgpu.names.resource_v_count_name} or GPU not in (kind(name) for name in amounts if name)):
+            return False
+    return True
 
 
 def apply(pod: manifest.Pod, patch: Patch) -> manifest.Pod:
@@ -249,7 +267,7 @@ def _check_contradictions(pod: manifest.Pod, speaking: Sequence[Dialect]) -> Non
             mine = list(_mentioned(container, one))
             theirs = list(_mentioned(container, other))
             if (mine and theirs) or (not related and (mine or theirs)):
-                names = ", ".join(mine + theirs)
+                names = ", ".join(dict.fromkeys(mine + theirs))  # nvidia.com/gpu may be both
                 raise Refusal(
                     f"{field}.resources.limits",
                     names,

@@ -5,7 +5,7 @@ spreads the amounts over several, `koordinator.sh/gpu: 200` means two cards.  Th
 containers: what was granted serves all of them that ask.  The label `koordinator.sh/gpu-isolation-provider` asks that
 the share be enforced; without it the container sees the whole card, as Koordinator's users know it.
 
-The steps are in modules of their own: names, admission, request, hint, device, allocation.
+The steps are in modules of their own: names, admission, request, hint, template, device, partition, allocation, vendor.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from subak.dialects import (
     koordinator_allocation,
     koordinator_device,
     koordinator_hint,
+    koordinator_template,
+    koordinator_vendor,
 )
 from subak.dialects.config import Koordinator as Settings
+from subak.dialects.koordinator_hint import Hints
 from subak.dialects.koordinator_names import (
     ALLOCATED,
     BIND_TIME,
@@ -36,7 +39,6 @@ from subak.dialects.koordinator_names import (
     HINT,
     ISOLATION,
     JOINT,
-    METAX_ALLOCATED,
     MINORS,
     NVIDIA_GPU,
     PARTITION,
@@ -48,10 +50,18 @@ from subak.dialects.koordinator_names import (
 from subak.dialects.koordinator_request import KINDS, Portion, asking, parts, portions
 from subak.model import manifest
 from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device
-from subak.model.manifest import Role
+from subak.model.manifest import Expression, Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
-from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, CardPolicy, Claim, Pick, Selection
+from subak.model.request import (
+    LEAST_ALLOCATED,
+    MOST_ALLOCATED,
+    CardPolicy,
+    Claim,
+    Partitioning,
+    Pick,
+    Selection,
+)
 
 PROVIDER = "hami-core"
 """The isolation that libsubak gives, under the name that Koordinator's users know."""
@@ -66,7 +76,7 @@ class Koordinator:
     name = "koordinator"
     families = GPU_FAMILIES | {RDMA, FPGA}
     resources = RESOURCES
-    owned = frozenset({ALLOCATED, MINORS, BIND_TIME, METAX_ALLOCATED})
+    owned = frozenset({ALLOCATED, MINORS, BIND_TIME, *koordinator_vendor.OWNED})
     protocols = Protocols()
     quota_units: Mapping[str, QuotaUnit] = {}
 
@@ -77,6 +87,7 @@ class Koordinator:
                 f"use {LEAST_ALLOCATED} or {MOST_ALLOCATED}"
             )
         self.strategy = settings.scoring_strategy
+        self.templates = koordinator_template.read(settings.gpu_shared_resource_templates)
 
     def speaks(self, pod: manifest.Pod) -> bool:
         """Whether any container names a resource of Koordinator's, or whole NVIDIA cards in a pod of its."""
@@ -111,16 +122,20 @@ class Koordinator:
         found = portions(pod, amounts) if self.speaks(pod) else {}
         if not found:
             return ()
-        scope = koordinator_hint.scope(pod.annotations, found[GPU].count if GPU in found else 0)
-        return tuple(self._claim(pod, kind, portion, scope) for kind, portion in found.items())
+        hints = koordinator_hint.hints(pod.annotations, found)
+        return tuple(self._claim(pod, kind, found, hints) for kind in found)
 
-    def _claim(self, pod: manifest.Pod, kind: str, portion: Portion, scope: str) -> Claim:
-        policy = CardPolicy(order=(self.strategy,))
+    def _claim(self, pod: manifest.Pod, kind: str, found: Mapping[str, Portion], hints: Hints) -> Claim:
+        portion = hints.portion(kind, found[kind])
+        beside, same_roots = hints.beside(kind, found)
+        policy = CardPolicy(order=(self.strategy,), beside=beside, same_roots=same_roots)
         if kind == GPU:
-            policy = self._policy(pod, scope)
+            policy = self._policy(pod, portion, hints)
+        field = f"{pod.fields[portion.containers[0]]}.resources.requests"
+        templates = koordinator_template.matching(self.templates, portion, field)
         return Claim(
             dialect=self.name,
-            families=portion.families,
+            families=_families(portion),
             containers=portion.containers,
             count=portion.count,
             memory_bytes=portion.memory_bytes,
@@ -130,15 +145,19 @@ class Koordinator:
             extras=portion.extras,
             idle=kind == GPU and portion.whole,
             isolation=_provider(pod) if kind == GPU and portion.shared else "",
-            selection=PLAIN_CARDS,
+            everywhere=hints.everywhere(kind, found[kind]),
+            function=hints.function(kind),
+            templates=templates,
+            selection=_selection(hints.labels(kind), templates),
             policy=policy,
         )
 
-    def _policy(self, pod: manifest.Pod, scope: str) -> CardPolicy:
-        policy = CardPolicy(order=(self.strategy,), pick=Pick.TREE, scope=scope)
+    def _policy(self, pod: manifest.Pod, portion: Portion, hints: Hints) -> CardPolicy:
+        scope, partition = hints.scope(), None if portion.shared else hints.partition or Partitioning()
+        policy = CardPolicy(order=(self.strategy,), pick=Pick.TREE, scope=scope, partition=partition)
         if hami.CARD_POLICY not in pod.annotations:
             return policy
-        chosen = hami.card_policy(pod.annotations)
+        chosen = replace(hami.card_policy(pod.annotations), partition=partition)
         # Only the tree knows scopes: the order is the pod's, the scope still holds.
         return replace(chosen, pick=Pick.TREE, scope=scope) if scope else chosen
 
@@ -154,7 +173,7 @@ class Koordinator:
         """Koordinator's record, and the ones it makes for other agents."""
         asked = portions(pod, parts(pod))
         held: dict[str, list[koordinator_allocation.Entry]] = {}
-        metax: list[Share] = []
+        cards: list[tuple[Share, Device]] = []
         for grant in placement.grants:
             if grant.dialect != self.name:
                 continue
@@ -162,13 +181,11 @@ class Koordinator:
                 device = _device(share, node)
                 ratio = asked[device.kind].ratio if device.kind in asked else 0
                 held.setdefault(device.kind, []).append(koordinator_allocation.entry(share, ratio, device, node))
-                metax += [share] if device.family == "metax" else []
+                cards.append((share, device))
         annotations = {ALLOCATED: koordinator_allocation.encode(held), BIND_TIME: str(now_ns)}
         if GPU in held:
             annotations[MINORS] = ",".join(str(each.minor) for each in held[GPU])
-        if metax:
-            annotations[METAX_ALLOCATED] = koordinator_allocation.metax(metax)
-        return annotations
+        return annotations | koordinator_vendor.records(cards, now_ns)
 
     def read(self, pod: manifest.Pod, node: Node) -> tuple[Grant, ...]:
         """One grant per kind of device; the containers are those that ask, since the record does not name them."""
@@ -220,6 +237,19 @@ def owns_whole_cards(pod: manifest.Pod) -> bool:
 
 def _names_ours(pod: manifest.Pod) -> bool:
     return any(name != NVIDIA_GPU and canonical(name) is not None for name in pod.resource_names())
+
+
+def _families(portion: Portion) -> frozenset[str]:
+    """The vendors whose cards can give the portion: Cambricon's agent cuts one card at a time."""
+    if "cambricon" in portion.families and not koordinator_vendor.cambricon_serves(portion):
+        return portion.families - {"cambricon"}
+    return portion.families
+
+
+def _selection(labels: tuple[Expression, ...], templates: tuple[tuple[str, str], ...]) -> Selection:
+    if not labels and not templates:
+        return PLAIN_CARDS
+    return replace(PLAIN_CARDS, labels=labels, models=frozenset(model for model, _ in templates))
 
 
 def _provider(pod: manifest.Pod) -> str:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from subak.dialects.koordinator_names import CORE, MEMORY, NPU_CORE, RATIO, SHARED, UNIT
+from subak.dialects.koordinator_names import CORE, MEMORY, NPU_CORE, RATIO, SHARED, UNIT, kind
 from subak.dialects.koordinator_request import check
+from subak.model.device import GPU
 from subak.model.reason import Refusal
 
 
@@ -63,4 +64,4 @@ def _verify_unit(written: Mapping[str, int], field: str) -> None:
         text = f"the requested GPU must be percentage of 100: {unit} is more than one card and not whole cards"
         raise Refusal(f"{field}[{UNIT}]", unit, text)
     # Written out, it would silently replace the amounts beside it.
-    check({name: amount for name, amount in written.items() if amount}, field)
+    check({name: amount for name, amount in written.items() if amount and kind(name) == GPU}, field)

@@ -4,26 +4,39 @@
     "koordinator.sh/gpu-memory-ratio":"50"},"id":"GPU-..."}]}
 
 One list per kind of device, one entry per card, the same for all containers of the pod.  Memory and ratio are both
-written, whichever was asked for.  Older records have no `id`; some writers give numbers instead of texts.
+written, whichever was asked for.  Older records have no `id`; some writers give numbers instead of texts.  `extension`
+names virtual functions (`{"vfs":[{"minor":1,"busID":"0000:51:00.3"}]}`) and the template of an Ascend card.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import msgspec
 
 from subak.dialects import annotation
 from subak.dialects.koordinator_device import minor, resources, uuid, written
 from subak.dialects.koordinator_names import CORE, EXTRAS, FPGA_UNIT, MEMORY, NPU_CORE, RATIO, RDMA_UNIT, canonical
-from subak.model.device import GPU, MIB, Device
+from subak.model.device import GPU, Device
 from subak.model.manifest import Amounts
 from subak.model.node import Node
-from subak.model.placement import Share
+from subak.model.placement import Function, Share
 from subak.model.quantity import Quantity
 
 _CORES = (CORE, NPU_CORE, RDMA_UNIT, FPGA_UNIT)
 """The names under which a card of one kind or another counts its cores."""
+
+
+class Vf(msgspec.Struct, omit_defaults=True, rename={"bus": "busID"}):
+    """A virtual function in the annotation."""
+
+    minor: int = 0
+    bus: str = ""
+
+
+class Extension(msgspec.Struct, omit_defaults=True):
+    """What only some devices have."""
+
+    vfs: list[Vf] | None = None
+    template: str = msgspec.field(default="", name="gpuSharedResourceTemplate")
 
 
 class Entry(msgspec.Struct, omit_defaults=True):
@@ -32,14 +45,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
     minor: int
     resources: Amounts | None = None
     id: str = ""
-
-
-class Metax(msgspec.Struct, rename={"memory_mib": "vRam"}):
-    """A card in the annotation that MetaX's own agent reads."""
-
-    uuid: str
-    compute: int
-    memory_mib: int
+    extension: Extension | None = None
 
 
 def encode(held: dict[str, list[Entry]]) -> str:
@@ -57,7 +63,10 @@ def entry(share: Share, ratio: int, device: Device, node: Node) -> Entry:
     amounts = {name: share.cores for name in resources(device) if name in _CORES and share.cores}
     if device.kind == GPU:
         amounts |= {MEMORY: share.memory_bytes, RATIO: ratio or _ratio(share, device), **dict(share.extras)}
-    return Entry(minor(device), {**written(amounts)}, uuid(device, node.name))
+    extension = None
+    if share.functions or share.template:
+        extension = Extension([Vf(each.minor, each.bus) for each in share.functions] or None, share.template)
+    return Entry(minor(device), {**written(amounts)}, uuid(device, node.name), extension)
 
 
 def _ratio(share: Share, device: Device) -> int:
@@ -73,6 +82,7 @@ def share(entry: Entry, kind: str, node: Node) -> Share:
         if amount < 0:
             raise ValueError(f"{name} of {kind} {entry.minor} is {text}: it must not be negative")
     device = _device(entry, kind, node)
+    extension = entry.extension or Extension()
     memory = amounts.get(MEMORY)
     if memory is None:
         memory = amounts.get(RATIO, 0) * (device.memory_bytes if device is not None else 0) // 100
@@ -82,6 +92,8 @@ def share(entry: Entry, kind: str, node: Node) -> Share:
         memory_bytes=memory,
         cores=next((amounts[name] for name in _CORES if name in amounts), 0),
         extras=tuple((name, amounts[name]) for name in EXTRAS if name in amounts),
+        functions=tuple(Function(each.bus, each.minor) for each in extension.vfs or ()),
+        template=extension.template,
     )
 
 
@@ -92,8 +104,3 @@ def _device(entry: Entry, kind: str, node: Node) -> Device | None:
         return device
     numbered = (each for each in node.devices if each.kind == kind and minor(each) == entry.minor)
     return next((each for each in numbered if not entry.id or not uuid(each, node.name)), None)
-
-
-def metax(shares: Sequence[Share]) -> str:
-    """MetaX's record of the same shares: one list for the whole pod, memory in MiB."""
-    return annotation.encode([[Metax(each.id, each.cores, each.memory_bytes // MIB) for each in shares]])

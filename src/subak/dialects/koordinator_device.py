@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
-from subak.dialects import MOST_CARDS, Sight, Sighting, Source
+from subak.dialects import MOST_CARDS, Sight, Sighting, Source, koordinator_partition
 from subak.dialects.amounts import offers, published
 from subak.dialects.koordinator_names import (
     CORE,
@@ -27,6 +28,7 @@ from subak.dialects.koordinator_names import (
     MEMORY,
     MODEL,
     NPU_CORE,
+    PARTITIONS,
     RATIO,
     RDMA_UNIT,
     SHARED,
@@ -36,7 +38,7 @@ from subak.dialects.koordinator_names import (
     kind,
 )
 from subak.model import manifest
-from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device
+from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device, PartitionTable, VirtualFunction
 from subak.model.manifest import Amounts
 from subak.model.node import Node
 from subak.model.quantity import Format, Quantity
@@ -60,9 +62,14 @@ def sight(node: manifest.Node, device: manifest.Device | None) -> Sight:
             return Sight(offered, warnings=(f"node {node.name}: label {VENDOR}: {error}; its cards are left out",))
     sightings: list[Sighting] = []
     warnings: list[str] = []
+    try:
+        table = koordinator_partition.table(node, device)
+    except ValueError as error:
+        table = koordinator_partition.UNREADABLE
+        warnings.append(f"Device {device.name}: annotation {PARTITIONS}: {error}; its partitions are left out")
     for info in device.spec.devices:
         try:
-            sightings.append(_sighting(info, device))
+            sightings.append(_sighting(info, device, table))
         except ValueError as error:
             warnings.append(f"Device {device.name}: {info.type} {info.minor}: {error}; the card is left out")
     return Sight(offered or bool(device.spec.devices), Source.DEVICE_OBJECT, tuple(sightings), tuple(warnings))
@@ -77,15 +84,27 @@ def _counted(node: manifest.Node, amounts: Amounts) -> Iterable[Sighting]:
             yield Sighting(_family(node.labels.get(VENDOR, "")), index, facts=facts)
 
 
-def _sighting(info: manifest.DeviceInfo, device: manifest.Device) -> Sighting:
+def _functions(groups: Iterable[manifest.FunctionGroup]) -> tuple[VirtualFunction, ...]:
+    return tuple(
+        VirtualFunction(each.bus_id, each.minor, group.labels or {})
+        for group in groups
+        for each in group.vfs or ()
+        if each.bus_id
+    )
+
+
+def _sighting(info: manifest.DeviceInfo, device: manifest.Device, table: PartitionTable | None) -> Sighting:
     labels = info.labels or {}
     facts: dict[str, Any] = {"kind": info.type, "minor": info.minor, "slots": SLOTS, "labels": labels}
     family = info.type
     if info.type == GPU:
         family = _family(labels.get(VENDOR) or device.labels.get(VENDOR, ""))
         facts["model"] = labels.get(MODEL) or device.labels.get(MODEL, "")
+        facts["partitions"] = table
     elif info.type not in _UNITS:
         raise ValueError("type must be gpu, rdma or fpga")
+    if info.vf_groups:
+        facts["functions"] = _functions(info.vf_groups)
     # An agent that lost a card lists it without resources.
     facts["healthy"] = info.health and bool(info.resources)
     if info.resources:
@@ -179,7 +198,10 @@ def node_labels(node: Node, told: Mapping[str, str] | None = None) -> dict[str, 
 
 def device_object(node: Node, owner_uid: str = "") -> dict[str, Any]:
     """The Device object that describes the node's cards; with the node's uid, it goes when the node goes."""
-    metadata: dict[str, Any] = {"name": node.name, "labels": node_labels(node)}
+    labels, annotations = koordinator_partition.written(node)
+    metadata: dict[str, Any] = {"name": node.name, "labels": {**node_labels(node), **labels}}
+    if annotations:
+        metadata["annotations"] = annotations
     if owner_uid:
         owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": owner_uid}
         metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
@@ -206,7 +228,16 @@ def _manifest(device: Device, node: str) -> dict[str, Any]:
         # A card that gave no size is written as it was read: without resources, which means unusable.
         **({"resources": written(resources(device))} if device.kind in _UNITS or device.memory_bytes else {}),
         **({"topology": topology} if device.pcie else {}),
+        **({"vfGroups": _groups(device.functions)} if device.functions else {}),
     }
+
+
+def _groups(functions: Iterable[VirtualFunction]) -> list[dict[str, Any]]:
+    """Functions by their labels."""
+    return [
+        {"labels": dict(labels), "vfs": [{"minor": each.minor, "busID": each.bus} for each in members]}
+        for labels, members in groupby(functions, key=lambda each: each.labels)
+    ]
 
 
 def _described(device: Device) -> bool:

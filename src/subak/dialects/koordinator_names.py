@@ -49,10 +49,16 @@ ISOLATION = "koordinator.sh/gpu-isolation-provider"
 
 VENDOR, MODEL = "node.koordinator.sh/gpu-vendor", "node.koordinator.sh/gpu-model"
 DRIVER = "node.koordinator.sh/gpu-driver-version"
+PARTITION_POLICY = "node.koordinator.sh/gpu-partition-policy"
+PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"
+"""Label and annotation of a Device object: whether whole cards are given by the table of partitions only, and it."""
 
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 MINORS, BIND_TIME = "scheduling.koordinator.sh/gpu-minors", "scheduling.koordinator.sh/bind-timestamp"
 METAX_ALLOCATED = "metax-tech.com/gpu-devices-allocated"
+PREDICATE_TIME, ASCEND_310P = "predicate-time", "huawei.com/Ascend310P"
+CAMBRICON_ASSIGNED, CAMBRICON_PROFILE = "CAMBRICON_DSMLU_ASSIGHED", "CAMBRICON_DSMLU_PROFILE"
+"""Spelled as Cambricon's agent spells it."""
 
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 JOINT = "scheduling.koordinator.sh/device-joint-allocate"

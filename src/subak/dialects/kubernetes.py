@@ -39,7 +39,11 @@ def needs(pod: manifest.Pod, owned: frozenset[str]) -> Needs:
     """What the pod asks of a node besides cards.  `owned` are the resource names that dialects account for."""
 
     def plain(container: Container, field: str) -> dict[str, int]:
-        return _counted(container.requests, owned, f"{field}.resources.requests")
+        # What has only a limit counts as requested, see `Container.requests`; an error names where it stands.
+        requests = (container.resources and container.resources.requests) or {}
+        limits = {name: amount for name, amount in container.limits.items() if name not in requests}
+        counted = _counted(limits, owned, f"{field}.resources.limits")
+        return {**counted, **_counted(requests, owned, f"{field}.resources.requests")}
 
     resources = peak(pod, plain)
     for name, amount in _counted(pod.spec.overhead or {}, owned, "spec.overhead").items():
@@ -50,13 +54,11 @@ def needs(pod: manifest.Pod, owned: frozenset[str]) -> Needs:
     return Needs(
         resources=tuple(sorted((name, amount) for name, amount in resources.items() if amount)),
         selector=tuple(sorted((pod.spec.node_selector or {}).items())),
-        terms=(
-            required
-            and tuple(
-                (tuple(t.match_expressions or ()), tuple(t.match_fields or ())) for t in required.node_selector_terms
-            )
+        terms=tuple(
+            (tuple(t.match_expressions or ()), tuple(t.match_fields or ())) for t in required.node_selector_terms
         )
-        or None,
+        if required
+        else None,
         tolerations=tuple(pod.spec.tolerations or ()),
         unsupported=tuple(_unsupported(pod)),
     )

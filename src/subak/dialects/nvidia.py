@@ -7,7 +7,7 @@ part of its cores.  Without a memory amount the whole card is meant, and then al
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -27,9 +27,9 @@ from subak.dialects import (
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Nvidia as Names
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB, MigProfile
+from subak.model.device import FULL_CORES, MIB, Device, MigProfile
 from subak.model.node import Node
-from subak.model.placement import Grant, MigInstance, Placement
+from subak.model.placement import Grant, MigInstance, Placement, Share
 from subak.model.reason import Refusal
 from subak.model.request import Claim, Selection
 
@@ -44,11 +44,11 @@ NUMA_BIND = "nvidia.com/numa-bind"
 MODE = "nvidia.com/vgpu-mode"
 
 
-class Placed(msgspec.Struct, rename="camel"):
-    """A place for a MIG profile."""
+class Placed(msgspec.Struct, kw_only=True):
+    """A place for a MIG profile; one of no size would not keep anybody out."""
 
-    start: int = 0
-    size: int = 0
+    start: Annotated[int, msgspec.Meta(ge=0)] = 0
+    size: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Profile(msgspec.Struct, rename="camel"):
@@ -227,9 +227,13 @@ class Nvidia:
             return Sight(offered)
         try:
             sightings = self._registered(text, frozenset(hami.words(node.annotations.get(hami.CORDON))))
-            sightings = _connected(sightings, node.annotations.get(PAIR_SCORES))
         except ValueError as error:
             return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
+        try:
+            sightings = _connected(sightings, node.annotations.get(PAIR_SCORES))
+        except ValueError as error:
+            warning = f"node {node.name}: annotation {PAIR_SCORES}: {error}; its cards count as not connected"
+            return Sight(True, Source.REGISTER, sightings, (warning,))
         return Sight(True, Source.REGISTER, sightings)
 
     def _registered(self, text: str, cordoned: frozenset[str]) -> tuple[Sighting, ...]:
@@ -264,7 +268,7 @@ class Nvidia:
                 device_index=i,
                 gpu_uuid=share.id,
                 profile=share.mig.profile,
-                placement=Placed(share.mig.start, share.mig.size),
+                placement=Placed(start=share.mig.start, size=share.mig.size),
             )
             for position, shares in enumerate(hami.cards_by_container(pod, placement, self.name))
             for i, share in enumerate(shares)
@@ -276,18 +280,17 @@ class Nvidia:
 
     def read(self, pod: manifest.Pod, node: Node) -> tuple[Grant, ...]:
         """The grants of HAMi's annotations."""
-        asking = [i for i, ask in enumerate(asked(pod)) if self.amounts(ask) is not None]
+        if ALLOCATED not in pod.annotations:
+            return ()  # a pod of another dialect: what it asks for is not ours to judge
+        asking = [i for i, ask in enumerate(asked(pod)) if ask(self.names.resource_count_name)]
         grants = hami.read(pod, node, self.name, ALLOCATED, asking)
-        text = pod.annotations.get(MIG_ALLOCATIONS)
-        if not text:
-            return grants
-        instances = {
-            (each.container_index, each.device_index): MigInstance(
-                each.profile, each.placement.start, each.placement.size
-            )
-            for each in annotation.decode(text, list[MigAllocation])
-        }
-        return tuple(_with_instances(grant, instances) for grant in grants)
+        told = annotation.decode(pod.annotations.get(MIG_ALLOCATIONS) or "[]", list[MigAllocation])
+        places = sorted({each.container_index for each in told})
+        if len(places) != len(grants):
+            places = [grant.containers[0] for grant in grants]
+        # Else the places are the grants' own, or those of a string that had to be aligned, see `hami.read`.
+        instances = {(each.container_index, each.device_index): each for each in told}
+        return tuple(_cut(grant, place, instances, node) for grant, place in zip(grants, places, strict=True))
 
     def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
         """The visible cards, and the limits that libsubak holds."""
@@ -295,7 +298,7 @@ class Nvidia:
         injection.env = {"NVIDIA_VISIBLE_DEVICES": isolation.visible(grant.shares, node), **injection.env}
         if self.names.disable_core_limit:
             injection.env["GPU_CORE_UTILIZATION_POLICY"] = "disable"
-        elif self.names.gpu_core_policy != "default":
+        elif self.names.gpu_core_policy not in ("", "default"):
             injection.env["GPU_CORE_UTILIZATION_POLICY"] = self.names.gpu_core_policy
         if self.names.device_memory_scaling > 1:
             injection.env["CUDA_OVERSUBSCRIBE"] = "true"
@@ -338,7 +341,22 @@ def _connected(sightings: tuple[Sighting, ...], text: str | None) -> tuple[Sight
     )
 
 
-def _with_instances(grant: Grant, instances: Mapping[tuple[int, int], MigInstance]) -> Grant:
-    change = msgspec.structs.replace
-    shares = tuple(change(share, mig=instances.get((grant.containers[0], i))) for i, share in enumerate(grant.shares))
-    return change(grant, shares=shares)
+def _cut(grant: Grant, place: int, instances: Mapping[tuple[int, int], MigAllocation], node: Node) -> Grant:
+    """The grant with the MIG instances that were told for the container at `place`."""
+    shares: list[Share] = []
+    for i, share in enumerate(grant.shares):
+        told = instances.get((place, i))
+        if told is not None:
+            mig: MigInstance | None = MigInstance(told.profile, told.placement.start, told.placement.size)
+        else:
+            mig = _all_of(node.device(share.id))
+        shares.append(msgspec.structs.replace(share, mig=mig))
+    return msgspec.structs.replace(grant, shares=tuple(shares))
+
+
+def _all_of(device: Device | None) -> MigInstance | None:
+    """Every place of a card in MIG mode: where an instance lies that nobody told, no other must be cut."""
+    if device is None or device.mode != "mig":
+        return None
+    ends = (start + size for profile in device.mig for start, size in profile.placements)
+    return MigInstance("unknown", 0, max(ends, default=0))

@@ -8,7 +8,6 @@ matched by id, or by index where one side has no id.  A contradiction keeps the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from subak.dialects import MOST_CARDS, Sight, Sighting, Source
@@ -31,7 +30,7 @@ def one_stock(node: str, sights: Collection[Sight]) -> tuple[tuple[Device, ...],
     devices: list[Device] = []
     hidden = {sight.hidden for sight in sights}
     for family, accounts in sorted(families.items()):
-        if family in hidden and accounts[0][0] is Source.CAPACITY:
+        if family in hidden and any(sighting.id is None for sighting in accounts[0][1]):
             warnings.append(f"node {node}: its {family} cards are not used until the register can be read")
             continue
         if len(accounts[0][1]) > MOST_CARDS:
@@ -43,15 +42,12 @@ def one_stock(node: str, sights: Collection[Sight]) -> tuple[tuple[Device, ...],
 
 def _united(sights: Iterable[Sight]) -> list[Sight]:
     """Dialects that speak of one model each describe together what others describe alone."""
-    whole: list[Sight] = []
-    parts: dict[Source, Sight] = {}
-    for sight in sights:
-        if not sight.only:
-            whole.append(sight)
-        elif sight.sightings:
-            known = parts.get(sight.source, Sight(source=sight.source))
-            parts[sight.source] = replace(known, sightings=known.sightings + sight.sightings)
-    return [*parts.values(), *whole]
+    whole = [sight for sight in sights if not sight.only]
+    parts = [sight for sight in sights if sight.only and sight.sightings]
+    if not parts:
+        return whole
+    sightings = tuple(sighting for part in parts for sighting in part.sightings)
+    return [Sight(source=min(part.source for part in parts), sightings=sightings), *whole]
 
 
 def _merge(
@@ -89,6 +85,7 @@ def _plausible(node: str, device: Device, warnings: list[str]) -> bool:
 
 def _facts(node: str, family: str, seen: Sequence[Sighting], warnings: list[str]) -> list[dict[str, Any]]:
     """The cards of the most trusted source, with an index and an id each."""
+    seen = _once(node, seen, warnings)
     indices = [sighting.index for sighting in seen]
     # HAMi's seven-field register form has no index, so that all cards claim index 0: then their order counts.
     usable = None not in indices and len(set(indices)) == len(indices)
@@ -96,11 +93,22 @@ def _facts(node: str, family: str, seen: Sequence[Sighting], warnings: list[str]
     for position, sighting in enumerate(seen):
         index = sighting.index if usable else position
         id = sighting.id or f"{node}-{family}-{index}"
-        if id in cards:
-            warnings.append(f"node {node}: card {id} is listed twice; the first entry counts")
-            continue
-        cards[id] = {**sighting.facts, "id": id, "index": index, "family": family}
+        cards.setdefault(id, {**sighting.facts, "id": id, "index": index, "family": family})
     return list(cards.values())
+
+
+def _once(node: str, seen: Sequence[Sighting], warnings: list[str]) -> list[Sighting]:
+    """The cards without those that are listed again."""
+    known: set[str] = set()
+    cards: list[Sighting] = []
+    for sighting in seen:
+        if sighting.id in known:
+            warnings.append(f"node {node}: card {sighting.id} is listed twice; the first entry counts")
+            continue
+        cards.append(sighting)
+        if sighting.id:
+            known.add(sighting.id)
+    return cards
 
 
 def _match(cards: list[dict[str, Any]], sighting: Sighting, position: int) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ they are used, so that an error can name the resource.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
@@ -17,6 +18,8 @@ from subak.model.quantity import Quantity
 
 Amount = str | int | float
 Amounts = dict[str, Amount]
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class Role(Enum):
@@ -131,10 +134,9 @@ class Expression(Lean, frozen=True, gc=False, kw_only=True):
             case "DoesNotExist":
                 return value is None
             case "Gt" | "Lt" if value is not None and len(values) == 1:
-                try:
-                    return int(value) > int(values[0]) if self.operator == "Gt" else int(value) < int(values[0])
-                except ValueError:
-                    return False
+                if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(values[0])):
+                    return False  # as 1_0, which int() would read
+                return int(value) > int(values[0]) if self.operator == "Gt" else int(value) < int(values[0])
             case _:
                 return False
 

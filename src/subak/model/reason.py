@@ -36,7 +36,11 @@ class Reason(StrEnum):
     EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT = "ExclusiveDeviceAllocateConflict"
     CARD_NOT_FOUND_CUSTOM_FILTER_RULE = "CardNotFoundCustomFilterRule"
     CARD_MIG_TOPOLOGY_INFEASIBLE = "CardMigTopologyInfeasible"
+    CARD_VIRTUAL_FUNCTIONS_EXHAUSTED = "CardVirtualFunctionsExhausted"
     NUMA_NOT_FIT = "NumaNotFit"
+    CARD_PARTITION_MISSING = "CardPartitionMissing"
+    CARD_PARTITION_NOT_FREE = "CardPartitionNotFree"
+    CARD_PCIE_ROOT_MISMATCH = "CardPcieRootMismatch"
     ALLOCATED_CARDS_INSUFFICIENT_REQUEST = "AllocatedCardsInsufficientRequest"
 
     NODE_INSUFFICIENT_DEVICE = "NodeInsufficientDevice"
@@ -67,6 +71,7 @@ _CURES = {
             Reason.CARD_CORDONED,
             Reason.CARD_TYPE_MISMATCH,
             Reason.CARD_UUID_MISMATCH,
+            Reason.CARD_PARTITION_MISSING,
             Reason.NODE_INSUFFICIENT_DEVICE,
             Reason.NODE_UNREGISTERED,
             Reason.NODE_NOT_READY,

@@ -79,7 +79,6 @@ class Selection:
         """Whether the card's operating mode is among the accepted ones."""
         return not self.modes or mode in self.modes
 
-
     def admits_labels(self, labels: Mapping[str, str]) -> bool:
         """Whether all lines hold of the card's labels."""
         return not self.labels or all(line.holds(labels) for line in self.labels)

@@ -104,7 +104,9 @@ def _ask(pool: Pool, at: int, request: Request) -> _Verdict | None:
 def _plain(name: str, amount: int) -> str:
     if name == "cpu":
         return str(Quantity.parse(f"{amount}m"))
-    return str(Quantity.parse(f"{amount // 1024}Ki")) if name == "memory" else f"{amount:,}"
+    if name == "memory" and amount % 1024 == 0:
+        return str(Quantity.parse(f"{amount // 1024}Ki"))
+    return f"{amount:,}"
 
 
 def _card_verdict(name: str, cards: Sequence[CardState], request: Request, refused: Refused) -> _Verdict:
@@ -129,6 +131,9 @@ def _claim_verdict(name: str, cards: Sequence[CardState], claim: Claim, refused:
     reason = _furthest(refused)
     if reason is Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST:
         return _Verdict(name, reason, others, "", refused[reason], claim.count)
+    if reason in (Reason.CARD_PARTITION_MISSING, Reason.CARD_PARTITION_NOT_FREE):
+        plural = "card" if claim.count == 1 else "cards"
+        return _Verdict(name, reason, others, f"{_WORDS[reason]}, {claim.count:,} {plural} asked")
     short = [card for card in cards if refuse(card, claim, rules_for(claim)) is reason]
     if reason is Reason.CARD_INSUFFICIENT_MEMORY:
         best = max(short, key=lambda card: card.memory_free)
@@ -182,7 +187,7 @@ _WORDS = {
     Reason.CARD_NOT_HEALTH: "card not healthy",
     Reason.CARD_UNHEALTHY: "card not healthy",
     Reason.CARD_CORDONED: "card cordoned",
-    Reason.CARD_TYPE_MISMATCH: "type or mode not admitted",
+    Reason.CARD_TYPE_MISMATCH: "type, mode or labels not admitted",
     Reason.CARD_UUID_MISMATCH: "UUID not admitted",
     Reason.CARD_APP_CLASS_MISMATCH: "other application class",
     Reason.CARD_QOS_POLICY_MISMATCH: "other QoS policy",
@@ -192,4 +197,8 @@ _WORDS = {
     Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT: "card in use, asked for alone",
     Reason.CARD_NOT_FOUND_CUSTOM_FILTER_RULE: "not the pod's card",
     Reason.CARD_MIG_TOPOLOGY_INFEASIBLE: "no MIG instance free",
+    Reason.CARD_VIRTUAL_FUNCTIONS_EXHAUSTED: "no virtual function free",
+    Reason.CARD_PARTITION_MISSING: "no such partition in the node's table",
+    Reason.CARD_PARTITION_NOT_FREE: "no partition wholly free",
+    Reason.CARD_PCIE_ROOT_MISMATCH: "not under the PCIe roots of the pod's other devices",
 }

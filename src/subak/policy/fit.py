@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from subak.model.device import FULL_CORES
 from subak.model.reason import Reason
 from subak.model.request import BINPACK, Claim, Pick
-from subak.policy import metax, mig
+from subak.policy import function, metax, mig, partition
 from subak.policy.pick import pick
 from subak.snapshot.card import CardState
 
@@ -40,10 +41,10 @@ def open_for_new(card: CardState, claim: Claim) -> Reason | None:
 
 
 def type_admitted(card: CardState, claim: Claim) -> Reason | None:
-    """The card is of the vendor asked for, and the user admits its model and mode."""
+    """The card is of the vendor asked for, and the user admits its model, mode and labels."""
     selection, device = claim.selection, card.device
     if device.family in claim.families and selection.admits_type(device.model) and selection.admits_mode(device.mode):
-        return None
+        return None if selection.admits_labels(device.labels) else Reason.CARD_TYPE_MISMATCH
     return Reason.CARD_TYPE_MISMATCH
 
 
@@ -117,6 +118,11 @@ def sliceable(card: CardState, claim: Claim) -> Reason | None:
     return Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
 
 
+def function_left(card: CardState, claim: Claim) -> Reason | None:
+    """A network card has a virtual function left."""
+    return Reason.CARD_VIRTUAL_FUNCTIONS_EXHAUSTED if function.function_for(card, claim) is None else None
+
+
 BEFORE_NUMA: tuple[Rule, ...] = (healthy, open_for_new, type_admitted)
 COMMON: tuple[Rule, ...] = (
     id_admitted,
@@ -130,6 +136,7 @@ COMMON: tuple[Rule, ...] = (
     sliceable,
 )
 ALL: tuple[Rule, ...] = BEFORE_NUMA + COMMON
+WITH_FUNCTION: tuple[Rule, ...] = (*ALL, function_left)
 
 SGPU_ONLINE: tuple[Rule, ...] = (
     type_admitted,
@@ -148,7 +155,7 @@ SGPU: tuple[Rule, ...] = (*SGPU_ONLINE, cores_left, compute_unshared, compute_le
 def rules_for(claim: Claim) -> tuple[Rule, ...]:
     """The rules of a claim: MetaX sGPU (a claim with a QoS policy or class) has its own; online pods take no cores."""
     if claim.qos is None and not claim.app_class:
-        return ALL
+        return ALL if claim.function is None else WITH_FUNCTION
     return SGPU_ONLINE if claim.app_class == ONLINE else SGPU
 
 
@@ -199,19 +206,34 @@ def candidates_of_one_numa(cards: Sequence[CardState], claim: Claim) -> tuple[li
     return passed, refused
 
 
+def everywhere(claim: Claim, cards: Sequence[CardState]) -> Claim:
+    """The claim for every card that the user admits, at least one: a broken or full one is not passed over."""
+    return replace(claim, count=sum(type_admitted(card, claim) is None for card in cards) or 1)
+
+
+def _scattered(claim: Claim, cards: Sequence[CardState]) -> Reason:
+    """Why cards that fit do not fit together."""
+    if not partition.required(claim, cards):
+        return Reason.NUMA_NOT_FIT
+    return Reason.CARD_PARTITION_NOT_FREE if partition.exists(claim, cards) else Reason.CARD_PARTITION_MISSING
+
+
 def fit(
     cards: Sequence[CardState], claim: Claim, node_policy: str = BINPACK, bound: Bound = None
 ) -> list[CardState] | Refused:
     """The cards to take, best first in `cards`; or how many cards failed each rule."""
+    if claim.everywhere:
+        claim = everywhere(claim, cards)
     if claim.policy.numa_bind:
         passed, refused = candidates_of_one_numa(cards, claim)
     else:
-        enough = claim.count if claim.policy.pick == Pick.IN_ORDER else len(cards) + 1
+        first = claim.policy.pick == Pick.IN_ORDER and claim.policy.partition is None
+        enough = claim.count if first else len(cards) + 1
         passed, refused = candidates(cards, claim, enough, bound)
     if len(passed) >= claim.count:
         picked = pick(passed, claim, cards, node_policy)
         if not picked:
-            refused[Reason.NUMA_NOT_FIT] += len(passed)
+            refused[_scattered(claim, cards)] += len(passed)
         return picked or refused
     if passed:
         refused[Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST] += len(passed)

@@ -5,8 +5,6 @@ Each rule is a reason with its number or name; what a pod demands and we do not 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from subak.model.manifest import Expression, Taint, Toleration
@@ -18,8 +16,6 @@ ISOLATION = "koordinator.sh/gpu-isolation-provider"
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """What `spec.unschedulable` amounts to: Kubernetes lets a pod in that tolerates this taint."""
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +91,6 @@ def _holds(term: tuple[tuple[Expression, ...], tuple[Expression, ...]], node: No
     labels, fields = term
     if not labels and not fields:
         return False  # an empty term selects nothing, as the API documents
-    return all(_matches(line, node.labels) for line in labels) and all(
-        _matches(line, {"metadata.name": node.name}) for line in fields
+    return all(line.holds(node.labels) for line in labels) and all(
+        line.holds({"metadata.name": node.name}) for line in fields
     )
-
-
-def _matches(line: Expression, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(line.key), line.values or ()
-    match line.operator:
-        case "In":
-            return value is not None and value in values
-        case "NotIn":
-            return value is None or value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" if value is not None and len(values) == 1:
-            if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(values[0])):
-                return False  # as 1_0, which int() would read
-            return int(value) > int(values[0]) if line.operator == "Gt" else int(value) < int(values[0])
-        case _:
-            return False

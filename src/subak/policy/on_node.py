@@ -16,10 +16,10 @@ from subak.model.node import Node
 from subak.model.placement import Charge, Grant, Share
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
-from subak.policy import mig
+from subak.policy import function, joint, mig
 from subak.policy.fit import Bound, Refused, candidates, fit
 from subak.policy.order import in_order
-from subak.policy.pick import others
+from subak.policy.pick import lie_together, others
 from subak.snapshot.card import CardState
 
 MOST_TRIALS = 2_000
@@ -56,7 +56,18 @@ def _share(claim: Claim, card: CardState) -> Share:
         instance = mig.instance_for(card, claim)
         profile = next(each for each in device.mig if instance is not None and each.name == instance.profile)
         return Share(device.id, device.index, profile.memory_bytes, profile.cores, (), instance)
-    return Share(device.id, device.index, claim.memory_on(device), claim.cores, claim.extras)
+    if claim.function is None and not claim.templates:
+        return Share(device.id, device.index, claim.memory_on(device), claim.cores, claim.extras)
+    given = None if claim.function is None else function.function_for(card, claim)
+    return Share(
+        device.id,
+        device.index,
+        claim.memory_on(device),
+        claim.cores,
+        claim.extras,
+        functions=() if given is None else (given,),
+        template=dict(claim.templates).get(device.model, ""),
+    )
 
 
 @dataclass(slots=True)
@@ -100,18 +111,32 @@ class _Trial:
         """The policy's pick first, then every other set of cards that passes."""
         ordered = in_order(_of(self.cards, claim), claim)
         bound = bound_to(claim, given)
-        best = fit(ordered, claim, self.request.node_policy, bound)
+        if claim.policy.beside:
+            best = joint.choose(ordered, claim, joint.roots(claim, given, self.cards))
+        else:
+            wanted = joint.wanted(claim, self.request.claims, self.cards)
+            bound = bound if wanted is None else wanted
+            best = fit(ordered, claim, self.request.node_policy, bound)
+            if wanted is not None and isinstance(best, Counter):
+                best = joint.renamed(best)
         if isinstance(best, Counter):
+            if self._alone(claim):
+                self.steps = MOST_TRIALS  # what others take does not matter to it: no need to search on
             self.refused = self.refused or best  # of the first claim that found no room on the preferred way
             return
         yield best
-        if claim.policy.numa_bind or claim.policy.scope:
+        if claim.policy.numa_bind or claim.policy.beside or claim.everywhere:
             return
         passed, _ = candidates(ordered, claim, len(ordered) + 1, bound)
         picked = {card.device.id for card in best}
         for chosen in others(passed, claim.count):
-            if {card.device.id for card in chosen} != picked:
+            if {card.device.id for card in chosen} != picked and lie_together(chosen, claim, ordered):
                 yield chosen
+
+    def _alone(self, claim: Claim) -> bool:
+        """Whether no other claim of the pod could take a card of this one, or tie it to a place."""
+        others = (each for each in self.request.claims if each is not claim)
+        return not claim.policy.same_roots and all(claim.families.isdisjoint(each.families) for each in others)
 
 
 def bound_to(claim: Claim, given: Grants) -> Bound:
@@ -125,15 +150,15 @@ def bound_to(claim: Claim, given: Grants) -> Bound:
 
 
 def _starting(claims: Sequence[Claim]) -> list[Claim]:
-    """Claims in the order in which their containers start."""
-    return sorted(claims, key=lambda claim: (claim.role is Role.APP, claim.containers))
+    """Claims in the order in which their containers start; devices beside others come after those."""
+    return sorted(claims, key=lambda claim: (claim.role is Role.APP, claim.policy.beside != "", claim.containers))
 
 
 def _book(cards: Iterable[CardState], given: Grant, sign: int) -> None:
     """Let the pod's other containers see (or no longer see) what this one takes."""
     owner = f"container {given.containers[0]}"
     for card, share in zip(cards, given.shares, strict=True):
-        charge = Charge(tag=given.tag, mig=(share.mig,) if share.mig else ())
+        charge = Charge(tag=given.tag, mig=(share.mig,) if share.mig else (), functions=share.functions)
         charge.add(share)
         card.take(charge, sign)
         rest = {key: held for key, held in card.tenants.items() if key != owner}

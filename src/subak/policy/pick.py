@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
 from subak.model.request import Claim, Pick
-from subak.policy import metax, tree
+from subak.policy import metax, partition, tree
 from subak.snapshot.card import CardState
 
 Picker = Callable[[Sequence[CardState], Claim, Sequence[CardState], str], list[CardState]]
@@ -71,7 +71,11 @@ _PICKERS: dict[str, Picker] = {
 
 
 def pick(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
-    """As many of the passing cards as the claim asks for; none if they do not lie within the scope it demands."""
+    """As many of the passing cards as the claim asks for; none if they do not lie together as it demands."""
+    if claim.policy.partition is not None:
+        chosen = partition.choose(passed, claim, cards)
+        if chosen or partition.required(claim, cards):
+            return chosen
     if len(passed) == claim.count and claim.policy.pick != Pick.TREE:
         return list(passed)
     return _PICKERS[claim.policy.pick](passed, claim, cards, node_policy)
@@ -80,3 +84,10 @@ def pick(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], 
 def others(passed: Sequence[CardState], count: int) -> Iterator[tuple[CardState, ...]]:
     """Every choice of `count` of the passing cards, the first ones first: where to turn when the best pick blocks."""
     return combinations(passed, count)
+
+
+def lie_together(chosen: Sequence[CardState], claim: Claim, cards: Sequence[CardState]) -> bool:
+    """Whether a choice of cards keeps what Koordinator's claims demand: one vendor, one scope, one partition."""
+    if claim.policy.pick != Pick.TREE and claim.policy.partition is None:
+        return True
+    return tree.within(chosen, claim.policy.scope) and partition.admits(chosen, claim, cards)

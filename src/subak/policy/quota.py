@@ -63,6 +63,11 @@ class Quotas:
             self.limits[namespace, name] = min(limit, self.limits.get((namespace, name), limit))
         return warnings
 
+    def replace(self, namespace: str, quotas: Iterable[manifest.ResourceQuota]) -> list[str]:
+        """These are all quotas of a namespace now.  Returns what could not be read."""
+        self.limits = {key: limit for key, limit in self.limits.items() if key[0] != namespace}
+        return [warning for quota in quotas for warning in self.put(quota)]
+
     def charge(self, namespace: str, placement: Placement, sign: int = 1) -> None:
         """Count (or no longer count) what a pod holds."""
         for name in self.units:

@@ -39,6 +39,14 @@ def by_tree(
     return []
 
 
+def within(cards: Sequence[CardState], scope: str) -> bool:
+    """Whether the cards are of one vendor, and lie within one scope of that level or deeper."""
+    level = LEVELS[scope]
+    if level and any(card.device.pcie == "" for card in cards):
+        return False
+    return len({(card.device.family, _chain(card)[max(level - 1, 0)]) for card in cards}) <= 1
+
+
 def _in_tree(
     fitting: Sequence[CardState], cards: Sequence[CardState], count: int, shared: bool, level: int
 ) -> list[CardState]:

@@ -6,10 +6,11 @@ holds, whatever that is; `forget` gives back exactly what was booked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
+from subak.model.device import Device
 from subak.model.node import Node
 from subak.model.placement import Charge, Placement, charges
 from subak.snapshot.card import CardState
@@ -165,9 +166,24 @@ class Snapshot:
         if len(rows) != len(booking.charges):
             raise Overcommitted(f"node {name} has not all of the cards {', '.join(booking.charges)}")
         for row, charge in rows:
+            if charge.extras or charge.functions:
+                _check_named(key, charge, home.nodes[at].devices[row], home.tenants[at][row].values())
             _, slots, memory, cores, _ = home.state[at, :, row].tolist()
             if charge.slots > slots or charge.memory_bytes > memory or charge.cores > cores:
                 raise Overcommitted(
                     f"card {home.nodes[at].devices[row].id} of node {name} has {slots} slots, {memory:,} bytes and "
                     f"{cores} cores left; pod {key} takes {charge.slots}, {charge.memory_bytes:,} and {charge.cores}"
                 )
+
+
+def _check_named(key: str, charge: Charge, device: Device, tenants: Collection[Charge]) -> None:
+    """Raise Overcommitted unless the card has the vendor's own amounts and the virtual functions that are taken."""
+    total = dict(device.extras)
+    for name, amount in charge.extras.items():
+        left = total.get(name, 0) - sum(each.extras.get(name, 0) for each in tenants)
+        if amount > left:
+            raise Overcommitted(f"card {device.id} has {left} {name} left; pod {key} takes {amount}")
+    taken = {each.bus for tenant in tenants for each in tenant.functions}
+    for function in charge.functions:
+        if function.bus in taken:
+            raise Overcommitted(f"virtual function {function.bus} of card {device.id} is not free for pod {key}")

@@ -1,0 +1,9 @@
+"""The loop: events in, instructions out.
+
+`Core` is a plain object without I/O and without a clock.  Whoever runs it (a controller on Kubernetes, one machine
+without it, a test, a simulation) feeds it what happened and carries out what it says:
+
+    PodSeen, PodGone, NodeSeen, NodeGone, DeviceSeen, ... ── handle ──> Core ── cycle(now) ──> Bind, Report
+                                                                          ^                       |
+                                                                          └────── BindFailed ─────┘
+"""

@@ -1,0 +1,93 @@
+"""What the core is told, and what it says should be done."""
+
+from __future__ import annotations
+
+import msgspec
+
+from subak.model import manifest
+from subak.model.reason import Reason
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A value that crosses the border of the core."""
+
+
+class PodSeen(Message, frozen=True, gc=False):
+    """A pod was added or has changed; the same news may come twice."""
+
+    pod: manifest.Pod
+
+
+class PodGone(Message, frozen=True, gc=False):
+    """A pod is no longer there."""
+
+    key: str
+
+
+class NodeSeen(Message, frozen=True, gc=False):
+    """A node was added or has changed."""
+
+    node: manifest.Node
+
+
+class NodeGone(Message, frozen=True, gc=False):
+    """A node is no longer there."""
+
+    name: str
+
+
+class DeviceSeen(Message, frozen=True, gc=False):
+    """Koordinator's Device object of a node was added or has changed."""
+
+    device: manifest.Device
+
+
+class DeviceGone(Message, frozen=True, gc=False):
+    """Koordinator's Device object of a node is no longer there."""
+
+    name: str
+
+
+class QuotasSeen(Message, frozen=True, gc=False):
+    """All quotas of a namespace, as they are now."""
+
+    namespace: str
+    quotas: tuple[manifest.ResourceQuota, ...]
+
+
+class BindFailed(Message, frozen=True, gc=False):
+    """A binding was refused: the pod is not bound by it.  An outcome that is not known must be looked up first."""
+
+    key: str
+    uid: str
+    message: str
+
+
+Event = PodSeen | PodGone | NodeSeen | NodeGone | DeviceSeen | DeviceGone | QuotasSeen | BindFailed
+
+
+class Bind(Message, frozen=True, gc=False):
+    """Bind the pod, in one write: node and annotations together, with the UID as precondition."""
+
+    key: str
+    uid: str
+    node: str
+    annotations: dict[str, str]
+
+
+class Report(Message, frozen=True, gc=False):
+    """Tell the pod's user why it waits: event and condition `PodScheduled=False` with this message."""
+
+    key: str
+    uid: str
+    message: str
+    reasons: dict[Reason, int]
+
+
+class Warn(Message, frozen=True, gc=False):
+    """Something about the cluster that an administrator should know."""
+
+    text: str
+
+
+Instruction = Bind | Report | Warn

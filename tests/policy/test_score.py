@@ -1,0 +1,220 @@
+"""Which node: HAMi's use of a node, its sign under each policy, and what MetaX's links add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subak.dialects.metax_gpu import LOSSES, SCORES
+from subak.model.device import MIB, RDMA
+from subak.model.placement import Charge
+from subak.model.request import (
+    BINPACK,
+    LEAST_ALLOCATED,
+    MOST_ALLOCATED,
+    SPREAD,
+    CardPolicy,
+    Claim,
+    Pick,
+    Request,
+)
+from subak.policy import allocated, metax
+from subak.policy.on_node import on_node
+from subak.policy.place import place
+from subak.policy.score import POINT, depends_on_cards, node_score, use
+from subak.snapshot.card import CardState
+from subak.snapshot.cluster import Snapshot
+from subak.snapshot.pool import SCALE
+from tests.snapshot import card, cards_of, claim, device, node, numbered, placed, share
+
+POLICIES = [BINPACK, SPREAD]
+
+
+def asking(*claims: Claim, policy: str = BINPACK, topology_aware: bool = False) -> Request:
+    return Request(claims, node_policy=policy, topology_aware=topology_aware)
+
+
+def by(way: str, **wishes: Any) -> Claim:
+    return claim(**{"families": frozenset({"metax"}), "policy": CardPolicy(pick=way), **wishes})
+
+
+def scored(cards: list[CardState], request: Request) -> int:
+    """The score of a node with these cards once its cards for the request are chosen."""
+    grants = on_node(node("n"), cards, request)
+    assert isinstance(grants, tuple), grants
+    return node_score(node("n"), cards, request, grants)
+
+
+def test_use_is_the_sum_of_three_fractions_over_all_cards() -> None:
+    """(1+2)/8 slots, (10+40)/200 cores, (4,000+4,000)/32,000 MiB."""
+    cards = [card(0, used=1, used_cores=10, used_mib=4_000), card(1, used=2, used_cores=40, used_mib=4_000)]
+    assert use(cards) == (375 + 250 + 250) * SCALE // 1000
+
+
+def test_use_counts_gpus_of_every_vendor_and_nothing_else() -> None:
+    cards = [card(0, used=4), card(1, family="metax"), card(2, kind=RDMA, family="rdma", used=4)]
+    assert use(cards) == SCALE // 2
+
+
+@pytest.mark.parametrize("cards", [[], [card(slots=0)], [card(cores=0)], [card(mib=0)]])
+def test_a_node_without_something_to_share_has_no_use(cards: list[CardState]) -> None:
+    assert use(cards) == 0
+
+
+def test_the_fuller_node_wins_under_binpack_and_the_emptier_under_spread() -> None:
+    idle, busy = [card(0)], [card(0, used=1, used_mib=1_000)]
+    assert scored(busy, asking(claim())) > scored(idle, asking(claim())) == 0
+    assert scored(busy, asking(claim(), policy=SPREAD)) < scored(idle, asking(claim(), policy=SPREAD)) == 0
+    assert scored(busy, asking(claim())) == -scored(busy, asking(claim(), policy=SPREAD)) == use(busy)
+
+
+def test_an_unknown_node_policy_means_binpack() -> None:
+    assert scored([card(used=1)], asking(claim(), policy="tightest")) == use([card(used=1)]) > 0
+
+
+@pytest.mark.parametrize("strategy", [LEAST_ALLOCATED, MOST_ALLOCATED])
+def test_koordinators_strategies_score_by_their_own_rule(strategy: str) -> None:
+    cards = [card(0, used=1, used_mib=4_000), card(1)]
+    asked = claim(memory_percent=50)
+    assert scored(cards, asking(asked, policy=strategy)) == allocated.node_score(cards, asked, strategy)
+
+
+def test_a_pod_without_cards_is_scored_by_use_under_every_policy() -> None:
+    cards = [card(used=1)]
+    assert node_score(node("n"), cards, asking(policy=MOST_ALLOCATED), ()) == use(cards)
+    assert node_score(node("n"), cards, asking(policy=SPREAD), ()) == -use(cards)
+
+
+@pytest.mark.parametrize(
+    ("way", "topology_aware", "depends"),
+    [
+        (Pick.IN_ORDER, True, False),
+        (Pick.LINKS, True, False),
+        (Pick.TREE, True, False),
+        (Pick.ZONES, False, False),
+        (Pick.ZONES, True, True),
+        (Pick.ONLINE, False, True),
+        (Pick.METAXLINK, False, True),
+    ],
+)
+def test_only_metax_needs_the_very_cards_to_score_a_node(way: str, topology_aware: bool, depends: bool) -> None:
+    assert depends_on_cards(asking(claim(), by(way), topology_aware=topology_aware)) is depends
+
+
+def zoned(*zones: int, **more: Any) -> list[CardState]:
+    return [card(index, family="metax", zone=zone, **more) for index, zone in enumerate(zones)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_zones_outweigh_use_and_the_same_node_wins_under_both_policies(policy: str) -> None:
+    """Four whole cards of a zone of four: 600 points; of two zones of two: 200 less."""
+    request = asking(by(Pick.ZONES, count=4, cores=100), policy=policy, topology_aware=True)
+    one_zone, two_zones = zoned(1, 1, 1, 1), zoned(1, 1, 2, 2)
+    assert scored(one_zone, request) == 600 * 10_000 * POINT
+    assert scored(two_zones, request) == 200 * 10_000 * POINT
+
+
+def test_zones_count_only_for_whole_cards_of_pods_that_care() -> None:
+    cards = zoned(1, 1)
+    assert scored(cards, asking(by(Pick.ZONES, count=2, cores=100))) == 0
+    assert scored(cards, asking(by(Pick.ZONES, count=2, cores=50), topology_aware=True)) == 0
+    assert scored(cards, asking(by(Pick.ZONES, count=2, cores=100), topology_aware=True)) == 100 * 10_000 * POINT
+
+
+def test_zones_count_idle_cards_of_the_vendor_only() -> None:
+    """Taking one of two idle ones breaks a pair; cards in use and other vendors' have none to break."""
+    request = asking(by(Pick.ZONES, cores=100), topology_aware=True)
+    cards = numbered([*zoned(1, 1), *zoned(1, 1, used=1), card(zone=1)])
+    assert scored(cards, request) == -10 * 10_000 * POINT + use(cards)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_online_pods_avoid_nodes_with_others_of_their_kind(policy: str) -> None:
+    online = {"default/a": Charge(1, tag=("", "online"))}
+    request = asking(by(Pick.ONLINE, qos=None, app_class="online"), policy=policy)
+    busy = [card(family="metax", used=1, tenants=online)]
+    sign = 1 if policy == BINPACK else -1
+    assert scored(busy, request) == -20 * 10_000 * POINT + sign * use(busy)
+    assert scored([card(family="metax")], request) == 0
+
+
+def test_only_the_cards_taken_count_for_online_pods() -> None:
+    """The pod goes to the idle card; what is on the other does not matter."""
+    online = {"default/a": Charge(1, tag=("", "online"))}
+    cards = [card(0, family="metax", used=1, tenants=online), card(1, family="metax")]
+    assert scored(cards, asking(by(Pick.ONLINE, qos=None, app_class="online"))) == use(cards)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_metaxlink_counts_all_whole_cards_of_the_pod_once(policy: str) -> None:
+    cards = zoned(1, 1, 2, 2)
+    claims = [
+        by(Pick.METAXLINK, container=i, idle=True, cores=100, policy=CardPolicy(pick=Pick.METAXLINK)) for i in (0, 1)
+    ]
+    sign = 1 if policy == BINPACK else -1
+    points = metax.node_points(policy, 2, [each.device for each in cards], {})
+    assert scored(cards, asking(*claims, policy=policy)) == sign * points * POINT
+
+
+def test_metaxlink_looks_at_idle_cards_only() -> None:
+    cards = numbered([*zoned(1, 1), *zoned(2, 2, used=1), card()])
+    idle = [each.device for each in cards[:2]]
+    points = metax.node_points(BINPACK, 1, idle, {})
+    assert scored(cards, asking(by(Pick.METAXLINK, idle=True))) == use(cards) + points * POINT
+
+
+def test_the_vendors_tables_are_believed_where_they_fit() -> None:
+    home = node("n", tables={SCORES: {1: 0, 2: 7}, LOSSES: {1: 3, 2: 0}})
+    cards = [card(i, family="metax") for i in range(2)]
+    request = asking(by(Pick.METAXLINK))
+    grants = on_node(home, cards, request)
+    assert isinstance(grants, tuple)
+    assert node_score(home, cards, request, grants) == (2_000 - 3) * POINT
+
+
+def nodes_in_use(*used_mib: int) -> Snapshot:
+    snapshot = Snapshot([node(f"n{i}", *cards_of(f"n{i}", 1)) for i in range(len(used_mib))])
+    for i, mib in enumerate(used_mib):
+        if mib:
+            snapshot.restore(f"default/p{i}", placed(f"n{i}", share(f"n{i}-0", mib)))
+    return snapshot
+
+
+@pytest.mark.parametrize(
+    ("used", "policy", "chosen"),
+    [
+        ((0, 500, 100), BINPACK, "n1"),
+        ((0, 500, 100), SPREAD, "n0"),
+        ((0, 0, 0), BINPACK, "n0"),
+        ((500, 500, 500), SPREAD, "n0"),
+        ((500, 100, 100), SPREAD, "n1"),
+        ((15_900, 500, 100), BINPACK, "n1"),
+        ((4_000, 12_000, 0), MOST_ALLOCATED, "n1"),
+        ((4_000, 12_000, 0), LEAST_ALLOCATED, "n2"),
+    ],
+)
+def test_the_best_node_that_has_room_takes_the_pod(used: tuple[int, ...], policy: str, chosen: str) -> None:
+    found = place(nodes_in_use(*used), asking(claim(1_000), policy=policy))
+    assert found is not None
+    assert found.node == chosen
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 100), st.integers(0, 16_000)),
+        max_size=5,
+    )
+)
+def test_the_columns_know_the_same_use(cards: list[tuple[int, int, int]]) -> None:
+    home = node("n", *(device(index) for index in range(len(cards))))
+    snapshot = Snapshot([home])
+    for index, (slots, cores, mib) in enumerate(cards):
+        for number in range(slots):
+            part = share(f"GPU-{index}", mib if number == 0 else 0, cores if number == 0 else 0)
+            snapshot.restore(f"default/p{index}-{number}", placed("n", part))
+    pool = snapshot.pools[0]
+    assert pool.usage.tolist() == [use(snapshot.cards("n"))]
+    assert sum(each.memory_used for each in snapshot.cards("n")) == sum(mib * MIB for slots, _, mib in cards if slots)

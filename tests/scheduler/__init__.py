@@ -1,0 +1,1 @@
+"""The scheduler core: stories, and what holds under fire."""

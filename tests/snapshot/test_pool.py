@@ -1,0 +1,258 @@
+"""Columns of nodes: what stands in them, how nodes come and go, and what readers are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from subak.model.device import GPU, MIB, RDMA
+from subak.model.node import Node
+from subak.model.placement import Charge
+from subak.snapshot import pool as module
+from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, SCALE, SLOTS, UNLIMITED, Pool, make_of, usage
+from tests.snapshot import cards_of, device, node
+
+CHARGE = Charge(slots=1, memory_bytes=4_000 * MIB, cores=30)
+
+
+def one(name: str, count: int = 2, **facts: Any) -> Node:
+    return node(name, *cards_of(name, count, **facts))
+
+
+def pool_of(*nodes: Node) -> Pool:
+    pool = Pool(make_of(nodes[0]))
+    pool.insert(nodes)
+    return pool
+
+
+def booked(pool: Pool, at: int, row: int = 0, key: str = "default/p", charge: Charge = CHARGE) -> None:
+    pool.charge(at, row, key, charge, 1)
+    pool.charge_node(at, (), 1)
+
+
+def test_nodes_of_a_pool_have_as_many_cards_of_the_same_vendors_in_the_same_rows() -> None:
+    assert make_of(one("a")) == make_of(one("b", mib=8_000, model="NVIDIA-T4")) == (("nvidia", GPU),) * 2
+    assert make_of(one("a")) != make_of(one("a", 3))
+    assert make_of(node("a", device(0), device(1, family="metax"))) == (("nvidia", GPU), ("metax", GPU))
+    assert make_of(node("a", device(0, kind=RDMA))) == (("nvidia", RDMA),)
+    assert make_of(node("a")) == ()
+
+
+def test_a_fresh_node_has_everything_to_give() -> None:
+    pool = pool_of(replace(one("a"), allocatable={"cpu": 8_000, "pods": 110}))
+    assert pool.state[0, :, 1].tolist() == [1, 4, 16_000 * MIB, 100, 0]
+    assert pool.memory.tolist() == [[16_000 * MIB] * 2]
+    assert pool.cores.tolist() == [[100, 100]]
+    assert pool.totals.tolist() == [[8, 200, 32_000 * MIB]]
+    assert pool.taken.tolist() == [[0, 0, 0]]
+    assert pool.usage.tolist() == [0]
+    assert pool.plain.tolist() == [[8_000, UNLIMITED, 110]]
+
+
+@pytest.mark.parametrize("fault", [{"healthy": False}, {"cordoned": True}])
+def test_a_card_that_takes_nobody_is_not_alive(fault: dict[str, Any]) -> None:
+    assert pool_of(one("a", **fault)).state[0, ALIVE].tolist() == [0, 0]
+
+
+def test_nodes_stand_in_the_order_of_their_names_whenever_they_came() -> None:
+    pool = pool_of(one("d"), one("b"))
+    booked(pool, 1)
+    pool.insert([one("e", mib=3_000), one("c", mib=2_000), one("a", mib=1_000)])
+    assert pool.names == [each.name for each in pool.nodes] == ["a", "b", "c", "d", "e"]
+    assert (pool.memory[:, 0] // MIB).tolist() == [1_000, 16_000, 2_000, 16_000, 3_000]
+    assert pool.state[:, IDLE, 0].tolist() == [0, 0, 0, -1, 0]
+    assert [len(each[0]) for each in pool.tenants] == [0, 0, 0, 1, 0]
+    assert [pool.position(name) for name in ("a", "c", "e", "x")] == [0, 2, 4, None]
+    assert len(pool) == 5
+
+
+def test_a_node_that_goes_leaves_the_others_as_they_were() -> None:
+    pool = pool_of(one("a", mib=1_000), one("b", mib=2_000), one("c", mib=3_000))
+    booked(pool, 2, key="default/c")
+    pool.remove(1)
+    assert pool.names == ["a", "c"]
+    assert (pool.memory[:, 0] // MIB).tolist() == [1_000, 3_000]
+    assert [list(each[0]) for each in pool.tenants] == [[], ["default/c"]]
+    assert pool.position("b") is None
+    assert pool.position("c") == 1
+
+
+def test_what_is_booked_is_missing_from_the_card_and_comes_back() -> None:
+    pool = pool_of(one("a"), one("b"))
+    before = (pool.state.copy(), pool.taken.copy(), pool.usage.copy())
+    booked(pool, 1, 1)
+    assert pool.state[1, :, 1].tolist() == [1, 3, 12_000 * MIB, 70, -1]
+    assert pool.taken.tolist() == [[0, 0, 0], [1, 30, 4_000 * MIB]]
+    assert pool.usage.tolist() == [0, SCALE // 8 + SCALE * 30 // 200 + SCALE // 8]
+    (_, card) = pool.cards(1)
+    assert (card.used, card.memory_used, card.cores_used) == (1, 4_000 * MIB, 30)
+    assert card.tenants == {"default/p": CHARGE}
+    pool.charge(1, 1, "default/p", CHARGE, -1)
+    pool.charge_node(1, (), -1)
+    for old, new in zip(before, (pool.state, pool.taken, pool.usage), strict=True):
+        assert (old == new).all()
+    assert pool.tenants[1] == [{}, {}]
+
+
+def test_cards_that_are_no_gpus_have_no_part_in_use() -> None:
+    pool = pool_of(node("a", device(0), device(1, kind=RDMA, family="rdma")))
+    booked(pool, 0, 1)
+    assert pool.totals.tolist() == [[4, 100, 16_000 * MIB]]
+    assert (pool.taken.tolist(), pool.usage.tolist()) == ([[0, 0, 0]], [0])
+    assert pool.state[0, SLOTS].tolist() == [4, 3]
+
+
+def test_a_copy_of_a_card_changes_no_ledger() -> None:
+    pool = pool_of(one("a"))
+    pool.cards(0)[0].take(CHARGE)
+    assert pool.cards(0)[0].used == 0
+    assert pool.state[0, MEMORY, 0] == 16_000 * MIB
+
+
+@pytest.mark.parametrize(
+    ("parts", "full"),
+    [
+        ([(1, 4), (50, 100), (0, 10)], 750_000),
+        ([(1, 3), (1, 3), (1, 3)], 999_999),
+        ([(1, 4), (0, 0)], 0),
+        ([], 0),
+    ],
+)
+def test_use_is_a_sum_of_fractions_in_millionths(parts: list[tuple[int, int]], full: int) -> None:
+    assert usage(parts) == full
+
+
+def test_plain_resources_of_a_node_are_booked_by_name() -> None:
+    pool = pool_of(replace(one("a"), allocatable={"cpu": 8_000, "pods": 2, "example.com/fpga": 1}))
+    pool.charge_node(0, (("cpu", 3_000), ("memory", 5), ("pods", 1), ("example.com/fpga", 1)), 1)
+    assert [pool.free(0, name) for name in ("cpu", "memory", "pods", "example.com/fpga")] == [5_000, UNLIMITED, 1, 0]
+    assert pool.plain[0].tolist() == [5_000, UNLIMITED - 5, 1]
+    pool.charge_node(0, (("cpu", 3_000), ("pods", 1)), -1)
+    assert pool.resources[0] == {"memory": 5, "example.com/fpga": 1}
+    assert [pool.free(0, name) for name in ("cpu", "pods")] == [8_000, 2]
+
+
+def test_what_a_node_does_not_mention_is_unlimited_unless_it_is_an_extended_resource() -> None:
+    pool = pool_of(one("a"))
+    assert pool.free(0, "ephemeral-storage") == UNLIMITED
+    assert pool.free(0, "example.com/fpga") == 0
+
+
+def test_readers_are_told_which_node_was_used_and_which_changed() -> None:
+    pool = pool_of(one("a"), one("b"))
+    assert (pool.log, pool.changes) == ([], [])
+    booked(pool, 1)
+    booked(pool, 0)
+    assert (pool.log, pool.changes) == ([1, 0], [])
+    pool.replace(1, replace(one("b"), unschedulable=True))
+    assert (pool.log, pool.changes) == ([1, 0, 1], [1])
+
+
+@pytest.mark.parametrize(
+    ("change", "void"),
+    [
+        ({"healthy": False}, False),
+        ({"slots": 8}, False),
+        ({"numa": 1}, False),
+        ({"mib": 8_000}, True),
+        ({"cores": 200}, True),
+        ({"model": "NVIDIA-H100"}, True),
+        ({"mode": "mig"}, True),
+    ],
+)
+def test_what_readers_remember_is_void_when_sizes_or_types_change(change: dict[str, Any], void: bool) -> None:
+    pool = pool_of(one("a"), one("b"))
+    before = pool.generation
+    pool.replace(0, one("a", **change))
+    assert (pool.generation > before) is void
+    assert pool.log == ([] if void else [0])
+
+
+@pytest.mark.parametrize("event", ["insert", "remove"])
+def test_what_readers_remember_is_void_when_positions_shift(event: str) -> None:
+    pool = pool_of(one("a"), one("b"))
+    booked(pool, 0)
+    before = pool.generation
+    if event == "insert":
+        pool.insert([one("c")])
+    else:
+        pool.remove(0)
+    assert pool.generation > before
+    assert (pool.log, pool.changes) == ([], [])
+
+
+def test_a_log_that_grows_too_long_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_LOG", 3)
+    pool = pool_of(one("a"))
+    before = pool.generation
+    for number in range(3):
+        booked(pool, 0, key=f"default/{number}")
+    assert (pool.log, pool.generation) == ([0, 0, 0], before)
+    booked(pool, 0, key="default/4")
+    assert (pool.log, pool.generation) == ([], before + 1)
+
+
+def test_a_changed_node_keeps_what_is_held_there() -> None:
+    pool = pool_of(replace(one("a"), allocatable={"cpu": 4_000, "pods": 10}))
+    pool.charge(0, 0, "default/p", CHARGE, 1)
+    pool.charge_node(0, (("cpu", 1_000), ("pods", 1)), 1)
+    changed = replace(one("a", mib=20_000, slots=2, cores=200), allocatable={"cpu": 2_000, "memory": 7})
+    pool.replace(0, changed)
+    assert pool.nodes == [changed]
+    assert pool.state[0, :, 0].tolist() == [1, 1, 16_000 * MIB, 170, -1]
+    assert pool.state[0, :, 1].tolist() == [1, 2, 20_000 * MIB, 200, 0]
+    assert pool.totals.tolist() == [[4, 400, 40_000 * MIB]]
+    assert pool.taken.tolist() == [[1, 30, 4_000 * MIB]]
+    assert pool.usage.tolist() == [SCALE // 4 + SCALE * 30 // 400 + SCALE // 10]
+    assert pool.plain.tolist() == [[1_000, 7, UNLIMITED]]
+    assert pool.tenants == [[{"default/p": CHARGE}, {}]]
+
+
+def test_a_card_that_breaks_and_heals_is_told() -> None:
+    pool = pool_of(one("a"))
+    pool.replace(0, one("a", healthy=False))
+    assert pool.state[0, ALIVE].tolist() == [0, 0]
+    pool.replace(0, one("a"))
+    assert pool.state[0, ALIVE].tolist() == [1, 1]
+    assert pool.state[0, CORES].tolist() == [100, 100]
+
+
+def test_kinds_of_cards_are_numbered_as_they_come() -> None:
+    pool = pool_of(node("a", device(0), device(1, model="NVIDIA-T4")), one("b", mode="mig"))
+    assert pool.types.tolist() == [[0, 1], [2, 2]]
+    assert pool.kinds == [("NVIDIA-A100", ""), ("NVIDIA-T4", ""), ("NVIDIA-A100", "mig")]
+    pool.insert([one("c", model="NVIDIA-T4")])
+    assert pool.types[2].tolist() == [1, 1]
+
+
+def test_flags_are_remembered_and_kept_up_to_date() -> None:
+    pool = pool_of(one("a"), one("b"))
+    asked: list[str] = []
+
+    def ready(home: Node) -> bool:
+        asked.append(home.name)
+        return home.ready
+
+    assert pool.flags("ready", ready).tolist() == [True, True]
+    assert pool.flags("ready", ready).tolist() == [True, True]
+    assert asked == ["a", "b"]
+    pool.replace(1, replace(one("b"), ready=False))
+    assert pool.flags("ready", ready).tolist() == [True, False]
+    assert asked == ["a", "b", "b"]
+    assert pool.flags("all", lambda home: True).tolist() == [True, True]
+    pool.insert([replace(one("aa"), ready=False)])
+    assert pool.flags("ready", ready).tolist() == [True, False, False]
+    pool.remove(0)
+    assert pool.flags("ready", ready).tolist() == [False, False]
+
+
+def test_a_pool_of_nodes_without_cards_holds_plain_resources() -> None:
+    pool = pool_of(node("a", allocatable={"cpu": 1_000}), node("b"))
+    pool.charge_node(0, (("cpu", 400),), 1)
+    assert pool.plain[:, 0].tolist() == [600, UNLIMITED]
+    assert pool.cards(0) == []
+    assert pool.usage.dtype == np.int64
+    assert pool.usage.tolist() == [0, 0]
