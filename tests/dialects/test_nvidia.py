@@ -142,10 +142,13 @@ class TestAsking:
         (claim,) = NVIDIA.ask(pod({GPU: 1}, annotations={hami.CARD_POLICY: "mutex,topology-aware"})).claims
         assert (claim.policy.order, claim.policy.mutex, claim.policy.pick) == ((MUTEX,), True, Pick.LINKS)
 
-    @pytest.mark.parametrize("text", ["false", "0", "", "yes"])
-    def test_only_a_clear_yes_binds_to_a_numa_node(self, text: str) -> None:
+    @pytest.mark.parametrize(
+        ("text", "bound"),
+        [("true", True), ("TRUE", True), ("1", True), ("t", True), ("false", False), ("0", False), ("", False)],
+    )
+    def test_only_a_clear_yes_binds_to_a_numa_node(self, text: str, bound: bool) -> None:
         (claim,) = NVIDIA.ask(pod({GPU: 1}, annotations={"nvidia.com/numa-bind": text})).claims
-        assert not claim.policy.numa_bind
+        assert claim.policy.numa_bind is bound
 
 
 class TestConfiguration:
@@ -255,6 +258,10 @@ class TestRefusals:
         refusal = caught.value
         assert refusal.field == f"spec.containers[1].resources.limits[{name}]"
         assert (refusal.value, refusal.message) == (value, message)
+
+    @pytest.mark.parametrize("priority", [0, 1, "1"])
+    def test_both_priorities_are_taken(self, priority: str | int) -> None:
+        assert amounts({GPU: 1, MEMORY: 5, PRIORITY: priority}) == (1, 5, 0, 0)
 
     def test_an_init_container_is_named_as_one(self) -> None:
         with pytest.raises(Refusal) as caught:

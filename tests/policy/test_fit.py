@@ -274,7 +274,11 @@ def test_reasons_are_counted_by_card() -> None:
 
 
 def test_where_no_card_fits_there_is_no_count_of_those_that_do() -> None:
-    assert fit([card(0, used=4), card(1, used=4)], claim(count=2)) == Counter({Reason.CARD_TIME_SLICING_EXHAUSTED: 2})
+    full = [card(0, used=4), card(1, used=4)]
+    for policy in (CardPolicy(), NUMA_BIND):
+        answer = fit(full, claim(count=2, policy=policy))
+        assert isinstance(answer, Counter)
+        assert dict(answer) == {Reason.CARD_TIME_SLICING_EXHAUSTED: 2}
 
 
 def test_the_first_cards_in_order_that_fit_are_taken() -> None:
@@ -324,10 +328,12 @@ def test_numa_bind_counts_the_cards_that_it_let_go() -> None:
 
 
 def test_numa_bind_without_a_card_to_let_go_counts_none() -> None:
-    node = [card(0, numa=1, used=4), card(1, numa=0)]
-    assert fit(node, claim(count=2, policy=NUMA_BIND)) == Counter(
-        {Reason.CARD_TIME_SLICING_EXHAUSTED: 1, Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST: 1}
-    )
+    answer = fit([card(0, numa=1, used=4), card(1, numa=0)], claim(count=2, policy=NUMA_BIND))
+    assert isinstance(answer, Counter)
+    assert dict(answer) == {
+        Reason.CARD_TIME_SLICING_EXHAUSTED: 1,
+        Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST: 1,
+    }
 
 
 @pytest.mark.parametrize("fault", [{"healthy": False}, {"cordoned": True}, {"model": "NVIDIA-T4"}])

@@ -83,7 +83,7 @@ def test_what_is_not_supported_is_told_before_anything_else_and_restricts() -> N
     refusal = refused(needs, ready=False, unschedulable=True, taints=(GPU,))
     assert refusal is not None
     assert refusal.reason is Reason.NOT_SUPPORTED_YET
-    assert not unrestricted(needs)
+    assert not unrestricted(Needs(unsupported=("host ports",)))
     assert not unrestricted(Needs(selector=(("zone", "b"),)))
     assert not unrestricted(Needs(terms=()))
 

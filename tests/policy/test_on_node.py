@@ -101,6 +101,15 @@ def test_a_card_in_mig_mode_gives_a_whole_instance() -> None:
     assert answer[0].shares == (share("GPU-0", 9_856, 14, mig=MigInstance("1g.10gb", 1, 1)),)
 
 
+def test_the_share_is_as_large_as_the_instance_that_was_chosen() -> None:
+    small = MigProfile("1g.10gb", 9_856 * MIB, 14, ((0, 1),))
+    large = MigProfile("3g.40gb", 40_192 * MIB, 42, ((4, 4),))
+    for profiles in ((small, large), (large, small)):
+        answer = tried([card(mode="mig", mib=81_920, mig=profiles)], claim(9_857))
+        assert isinstance(answer, tuple)
+        assert answer[0].shares == (share("GPU-0", 40_192, 42, mig=MigInstance("3g.40gb", 4, 4)),)
+
+
 def test_containers_do_not_get_the_same_instance() -> None:
     profile = MigProfile("1g.10gb", 9_856 * MIB, 14, ((0, 1), (1, 1)))
     home = card(mode="mig", mib=81_920, mig=(profile,))
@@ -150,8 +159,9 @@ def only(*ids: str) -> Any:
 
 
 def test_the_refusal_is_that_of_the_first_container_that_found_no_room() -> None:
-    answer = refusal([card(0, used_cores=50)], app(1, cores=40), app(1, 1, cores=40), app(17_000, 2))
-    assert answer == Counter({Reason.CARD_INSUFFICIENT_CORE: 1})
+    """On the preferred way that is the second, by cores; on another way it fits, and the third finds no memory."""
+    claims = [app(1, cores=50), app(1, 1, cores=60), app(17_000, 2)]
+    assert refusal([card(0), card(1, used_cores=50)], *claims) == Counter({Reason.CARD_INSUFFICIENT_CORE: 2})
 
 
 def test_init_containers_give_back_what_they_take() -> None:

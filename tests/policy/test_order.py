@@ -124,6 +124,12 @@ def test_words_of_koordinator() -> None:
     assert order(cards, by(MOST_ALLOCATED)) == [2, 0, 1, 3]
 
 
+def test_the_smallest_card_can_be_full() -> None:
+    """As a whole MetaX card, which has one slot."""
+    smallest = card(slots=1, cores=1, memory_bytes=1)
+    assert card_score(smallest, 1, 1, 1, Weights()) == 3 * SCALE
+
+
 def test_the_card_score_is_hamis_in_millionths() -> None:
     """HAMi: 10 x ((1 + 1)/4 + (20 + 50)/100 + (4,000 + 8,000)/16,000) = 19.5."""
     busy = card(used=1, used_cores=50, used_mib=8_000)

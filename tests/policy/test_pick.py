@@ -46,6 +46,10 @@ def test_several_cards_are_the_best_connected() -> None:
     assert picked(cards, by(Pick.LINKS, 3)) == [0, 1, 2]
 
 
+def test_the_weakest_link_beats_none() -> None:
+    assert picked(linked((2, 3, 1)), by(Pick.LINKS, 2)) == [2, 3]
+
+
 def test_of_equally_linked_cards_the_first_in_order_are_taken() -> None:
     cards = [card(index) for index in (2, 0, 1)]
     assert picked(cards, by(Pick.LINKS, 1)) == [2]

@@ -54,6 +54,10 @@ def test_use_is_the_sum_of_three_fractions_over_all_cards() -> None:
     assert use(cards) == (375 + 250 + 250) * SCALE // 1000
 
 
+def test_a_point_is_one_of_hamis_whose_score_is_ten_times_the_use() -> None:
+    assert POINT * 10 == SCALE
+
+
 def test_use_counts_gpus_of_every_vendor_and_nothing_else() -> None:
     cards = [card(0, used=4), card(1, family="metax"), card(2, kind=RDMA, family="rdma", used=4)]
     assert use(cards) == SCALE // 2
@@ -122,6 +126,12 @@ def test_zones_count_only_for_whole_cards_of_pods_that_care() -> None:
     assert scored(cards, asking(by(Pick.ZONES, count=2, cores=100))) == 0
     assert scored(cards, asking(by(Pick.ZONES, count=2, cores=50), topology_aware=True)) == 0
     assert scored(cards, asking(by(Pick.ZONES, count=2, cores=100), topology_aware=True)) == 100 * 10_000 * POINT
+
+
+def test_zones_do_not_count_for_other_whole_cards_of_the_pod() -> None:
+    cards = numbered([*zoned(1), card(zone=1), card(zone=1)])
+    request = asking(by(Pick.ZONES, cores=100), claim(cores=100, container=1), topology_aware=True)
+    assert scored(cards, request) == 0
 
 
 def test_zones_count_idle_cards_of_the_vendor_only() -> None:

@@ -89,6 +89,17 @@ def test_no_card_is_overcommitted(held: list[Any], taken: Any) -> None:
     assert snapshot.pools[0].resources == [{}]
 
 
+def test_a_vendors_own_amounts_are_not_overcommitted() -> None:
+    snapshot = Snapshot([one(extras=(("aicpu", 5),))])
+    for number, amount in enumerate((2, 2)):
+        snapshot.assume(f"default/p{number}", placed("a", share("a-0", extras=(("aicpu", amount),))))
+    with pytest.raises(Overcommitted, match="card a-0 has 1 aicpu left; pod default/late takes 2"):
+        snapshot.assume("default/late", placed("a", share("a-0", extras=(("aicpu", 2),))))
+    with pytest.raises(Overcommitted, match="card a-1 has 0 dvpp left; pod default/late takes 1"):
+        snapshot.assume("default/late", placed("a", share("a-1", extras=(("dvpp", 1),))))
+    snapshot.assume("default/last", placed("a", share("a-0", extras=(("aicpu", 1),))))
+
+
 def test_shares_of_one_pod_on_one_card_add_up() -> None:
     snapshot = Snapshot([one()])
     with pytest.raises(Overcommitted):

@@ -15,7 +15,7 @@ from subak.snapshot import pool as module
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, SCALE, SLOTS, UNLIMITED, Pool, make_of, usage
 from tests.snapshot import cards_of, device, node
 
-CHARGE = Charge(slots=1, memory_bytes=4_000 * MIB, cores=30)
+CHARGE = Charge(slots=2, memory_bytes=4_000 * MIB, cores=30)
 
 
 def one(name: str, count: int = 2, **facts: Any) -> Node:
@@ -63,7 +63,7 @@ def test_nodes_stand_in_the_order_of_their_names_whenever_they_came() -> None:
     pool.insert([one("e", mib=3_000), one("c", mib=2_000), one("a", mib=1_000)])
     assert pool.names == [each.name for each in pool.nodes] == ["a", "b", "c", "d", "e"]
     assert (pool.memory[:, 0] // MIB).tolist() == [1_000, 16_000, 2_000, 16_000, 3_000]
-    assert pool.state[:, IDLE, 0].tolist() == [0, 0, 0, -1, 0]
+    assert pool.state[:, IDLE, 0].tolist() == [0, 0, 0, -2, 0]
     assert [len(each[0]) for each in pool.tenants] == [0, 0, 0, 1, 0]
     assert [pool.position(name) for name in ("a", "c", "e", "x")] == [0, 2, 4, None]
     assert len(pool) == 5
@@ -84,11 +84,11 @@ def test_what_is_booked_is_missing_from_the_card_and_comes_back() -> None:
     pool = pool_of(one("a"), one("b"))
     before = (pool.state.copy(), pool.taken.copy(), pool.usage.copy())
     booked(pool, 1, 1)
-    assert pool.state[1, :, 1].tolist() == [1, 3, 12_000 * MIB, 70, -1]
-    assert pool.taken.tolist() == [[0, 0, 0], [1, 30, 4_000 * MIB]]
-    assert pool.usage.tolist() == [0, SCALE // 8 + SCALE * 30 // 200 + SCALE // 8]
+    assert pool.state[1, :, 1].tolist() == [1, 2, 12_000 * MIB, 70, -2]
+    assert pool.taken.tolist() == [[0, 0, 0], [2, 30, 4_000 * MIB]]
+    assert pool.usage.tolist() == [0, SCALE * 2 // 8 + SCALE * 30 // 200 + SCALE // 8]
     (_, card) = pool.cards(1)
-    assert (card.used, card.memory_used, card.cores_used) == (1, 4_000 * MIB, 30)
+    assert (card.used, card.memory_used, card.cores_used) == (2, 4_000 * MIB, 30)
     assert card.tenants == {"default/p": CHARGE}
     pool.charge(1, 1, "default/p", CHARGE, -1)
     pool.charge_node(1, (), -1)
@@ -102,7 +102,7 @@ def test_cards_that_are_no_gpus_have_no_part_in_use() -> None:
     booked(pool, 0, 1)
     assert pool.totals.tolist() == [[4, 100, 16_000 * MIB]]
     assert (pool.taken.tolist(), pool.usage.tolist()) == ([[0, 0, 0]], [0])
-    assert pool.state[0, SLOTS].tolist() == [4, 3]
+    assert pool.state[0, SLOTS].tolist() == [4, 2]
 
 
 def test_a_copy_of_a_card_changes_no_ledger() -> None:
@@ -117,6 +117,7 @@ def test_a_copy_of_a_card_changes_no_ledger() -> None:
     [
         ([(1, 4), (50, 100), (0, 10)], 750_000),
         ([(1, 3), (1, 3), (1, 3)], 999_999),
+        ([(1, 1), (0, 1), (1, 1)], 2_000_000),
         ([(1, 4), (0, 0)], 0),
         ([], 0),
     ],
@@ -202,11 +203,11 @@ def test_a_changed_node_keeps_what_is_held_there() -> None:
     changed = replace(one("a", mib=20_000, slots=2, cores=200), allocatable={"cpu": 2_000, "memory": 7})
     pool.replace(0, changed)
     assert pool.nodes == [changed]
-    assert pool.state[0, :, 0].tolist() == [1, 1, 16_000 * MIB, 170, -1]
+    assert pool.state[0, :, 0].tolist() == [1, 0, 16_000 * MIB, 170, -2]
     assert pool.state[0, :, 1].tolist() == [1, 2, 20_000 * MIB, 200, 0]
     assert pool.totals.tolist() == [[4, 400, 40_000 * MIB]]
-    assert pool.taken.tolist() == [[1, 30, 4_000 * MIB]]
-    assert pool.usage.tolist() == [SCALE // 4 + SCALE * 30 // 400 + SCALE // 10]
+    assert pool.taken.tolist() == [[2, 30, 4_000 * MIB]]
+    assert pool.usage.tolist() == [SCALE // 2 + SCALE * 30 // 400 + SCALE // 10]
     assert pool.plain.tolist() == [[1_000, 7, UNLIMITED]]
     assert pool.tenants == [[{"default/p": CHARGE}, {}]]
 

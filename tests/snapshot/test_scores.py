@@ -216,9 +216,9 @@ def test_rows_are_forgotten_when_they_take_too_much_memory(monkeypatch: pytest.M
 def test_the_shape_just_asked_for_is_kept_however_large_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_CELLS", 1)
     scores, scorer, pool = Scores(), Scorer(), pool_of("a", "b")
-    read(scores, scorer, pool)
-    read(scores, scorer, pool)
-    assert len(scorer.prepared) == 1
+    for number in (1, 1, 2, 2, 1):  # each takes too much, so that only one is kept at a time
+        read(scores, scorer, pool, request=shape(number))
+    assert prepared(scorer) == [1, 2, 1]
 
 
 def test_rows_made_anew_do_not_count_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ from subak.dialects.koordinator_names import (
 from subak.dialects.koordinator_request import KINDS, Portion, asking, parts, portions
 from subak.model import manifest
 from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device
-from subak.model.manifest import Expression, Role
+from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.request import (
@@ -131,8 +131,6 @@ class Koordinator:
         policy = CardPolicy(order=(self.strategy,), beside=beside, same_roots=same_roots)
         if kind == GPU:
             policy = self._policy(pod, portion, hints)
-        field = f"{pod.fields[portion.containers[0]]}.resources.requests"
-        templates = koordinator_template.matching(self.templates, portion, field)
         return Claim(
             dialect=self.name,
             families=_families(portion),
@@ -147,8 +145,8 @@ class Koordinator:
             isolation=_provider(pod) if kind == GPU and portion.shared else "",
             everywhere=hints.everywhere(kind, found[kind]),
             function=hints.function(kind),
-            templates=templates,
-            selection=_selection(hints.labels(kind), templates),
+            templates=koordinator_template.matching(self.templates, portion),
+            selection=replace(PLAIN_CARDS, labels=hints.labels(kind)),
             policy=policy,
         )
 
@@ -244,12 +242,6 @@ def _families(portion: Portion) -> frozenset[str]:
     if "cambricon" in portion.families and not koordinator_vendor.cambricon_serves(portion):
         return portion.families - {"cambricon"}
     return portion.families
-
-
-def _selection(labels: tuple[Expression, ...], templates: tuple[tuple[str, str], ...]) -> Selection:
-    if not labels and not templates:
-        return PLAIN_CARDS
-    return replace(PLAIN_CARDS, labels=labels, models=frozenset(model for model, _ in templates))
 
 
 def _provider(pod: manifest.Pod) -> str:

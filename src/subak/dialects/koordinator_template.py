@@ -14,7 +14,6 @@ from subak.dialects.koordinator_names import MEMORY, NPU_CORE, NPU_CPU, NPU_DVPP
 from subak.dialects.koordinator_request import Portion
 from subak.model.manifest import Amount
 from subak.model.quantity import Quantity, QuantityError
-from subak.model.reason import Refusal
 
 Templates = Mapping[str, Mapping[str, Mapping[str, int]]]
 """Amounts by the vendor and model, then by the template's name."""
@@ -36,13 +35,10 @@ def read(content: Mapping[str, Mapping[str, Mapping[str, Amount]]]) -> Templates
     return templates
 
 
-def matching(templates: Templates, portion: Portion, field: str) -> tuple[tuple[str, str], ...]:
-    """The template that is exactly the portion, for each model that has one; nothing if the card is not an Ascend.
-
-    Raises Refusal if no model has one.
-    """
+def matching(templates: Templates, portion: Portion) -> tuple[tuple[str, str], ...] | None:
+    """The template that is exactly the portion, for each model that has one; None if templates do not matter."""
     if portion.families != {FAMILY} or not portion.shared:
-        return ()
+        return None
     asked = {NPU_CORE: portion.cores, MEMORY: portion.memory_bytes, RATIO: portion.ratio, **dict(portion.extras)}
     asked = {name: amount for name, amount in asked.items() if amount}
     found = {
@@ -52,10 +48,6 @@ def matching(templates: Templates, portion: Portion, field: str) -> tuple[tuple[
         for cut, amounts in sorted(cuts.items(), reverse=True)
         if amounts == asked
     }
-    if not found:
-        sizes = "; ".join(f"{model}: {', '.join(sorted(cuts))}" for model, cuts in sorted(templates.items()))
-        text = f"no matched GPU shared resource template; a part of an Ascend card must be exactly one of {sizes}"
-        raise Refusal(field, None, text)
     return tuple(sorted(found.items()))
 
 

@@ -55,6 +55,27 @@ class Metadata(Lean, frozen=True, gc=False, kw_only=True):
     owner_references: list[OwnerReference] | None = None
 
 
+class Object(Lean, frozen=True, gc=False, kw_only=True):
+    """What every Kubernetes object has."""
+
+    metadata: Metadata = Metadata()
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.metadata.name
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations, empty when absent."""
+        return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels, empty when absent."""
+        return self.metadata.labels or {}
+
+
 class Resources(Lean, frozen=True, gc=False, kw_only=True):
     """`resources` of a container."""
 
@@ -213,10 +234,9 @@ class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
     phase: str = ""
 
 
-class Pod(Lean, frozen=True, gc=False, kw_only=True):
+class Pod(Object, frozen=True, gc=False, kw_only=True):
     """A pod, as its user wrote it or as the API server returned it."""
 
-    metadata: Metadata = Metadata()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -234,16 +254,6 @@ class Pod(Lean, frozen=True, gc=False, kw_only=True):
     def key(self) -> str:
         """`namespace/name`: what people call the pod, and what the ledger books by."""
         return f"{self.namespace}/{self.name}"
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """Annotations, empty when absent."""
-        return self.metadata.annotations or {}
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Labels, empty when absent."""
-        return self.metadata.labels or {}
 
     @property
     def containers(self) -> list[Container]:
@@ -309,27 +319,11 @@ class NodeStatus(Lean, frozen=True, gc=False, kw_only=True):
     conditions: list[Condition] | None = None
 
 
-class Node(Lean, frozen=True, gc=False, kw_only=True):
+class Node(Object, frozen=True, gc=False, kw_only=True):
     """A node."""
 
-    metadata: Metadata = Metadata()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self.metadata.name
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """Annotations, empty when absent."""
-        return self.metadata.annotations or {}
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Labels, empty when absent."""
-        return self.metadata.labels or {}
 
     @property
     def capacity(self) -> Amounts:
@@ -383,26 +377,10 @@ class DeviceSpec(Lean, frozen=True, gc=False, kw_only=True):
     devices: list[DeviceInfo] = []
 
 
-class Device(Lean, frozen=True, gc=False, kw_only=True):
+class Device(Object, frozen=True, gc=False, kw_only=True):
     """Koordinator's Device object; its name is the node's."""
 
-    metadata: Metadata = Metadata()
     spec: DeviceSpec = DeviceSpec()
-
-    @property
-    def name(self) -> str:
-        """The node that the object describes."""
-        return self.metadata.name
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Labels, empty when absent."""
-        return self.metadata.labels or {}
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """Annotations, empty when absent."""
-        return self.metadata.annotations or {}
 
 
 class QuotaSpec(Lean, frozen=True, gc=False, kw_only=True):
@@ -411,10 +389,9 @@ class QuotaSpec(Lean, frozen=True, gc=False, kw_only=True):
     hard: Amounts | None = None
 
 
-class ResourceQuota(Lean, frozen=True, gc=False, kw_only=True):
+class ResourceQuota(Object, frozen=True, gc=False, kw_only=True):
     """A namespace's quota."""
 
-    metadata: Metadata = Metadata()
     spec: QuotaSpec = QuotaSpec()
 
 

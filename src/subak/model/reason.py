@@ -36,6 +36,7 @@ class Reason(StrEnum):
     EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT = "ExclusiveDeviceAllocateConflict"
     CARD_NOT_FOUND_CUSTOM_FILTER_RULE = "CardNotFoundCustomFilterRule"
     CARD_MIG_TOPOLOGY_INFEASIBLE = "CardMigTopologyInfeasible"
+    CARD_TEMPLATE_MISMATCH = "CardTemplateMismatch"
     CARD_VIRTUAL_FUNCTIONS_EXHAUSTED = "CardVirtualFunctionsExhausted"
     NUMA_NOT_FIT = "NumaNotFit"
     CARD_PARTITION_MISSING = "CardPartitionMissing"
@@ -72,6 +73,7 @@ _CURES = {
             Reason.CARD_TYPE_MISMATCH,
             Reason.CARD_UUID_MISMATCH,
             Reason.CARD_PARTITION_MISSING,
+            Reason.CARD_TEMPLATE_MISMATCH,
             Reason.NODE_INSUFFICIENT_DEVICE,
             Reason.NODE_UNREGISTERED,
             Reason.NODE_NOT_READY,

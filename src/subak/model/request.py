@@ -81,7 +81,7 @@ class Selection:
 
     def admits_labels(self, labels: Mapping[str, str]) -> bool:
         """Whether all lines hold of the card's labels."""
-        return not self.labels or all(line.holds(labels) for line in self.labels)
+        return all(line.holds(labels) for line in self.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Claim:
 
     Koordinator's: `everywhere` means every card that the selection admits, however many there are.  `function` are
     lines on the labels of a virtual function that comes with each card (None: none comes).  `templates` names, by the
-    card's model, the cut of an Ascend card that gives exactly this share.
+    card's model, the cut of an Ascend card that gives exactly this share (None: any share will do).
     """
 
     dialect: str
@@ -147,7 +147,7 @@ class Claim:
     isolation: str = ""
     everywhere: bool = False
     function: tuple[Expression, ...] | None = None
-    templates: tuple[tuple[str, str], ...] = ()
+    templates: tuple[tuple[str, str], ...] | None = None
     selection: Selection = Selection()
     policy: CardPolicy = CardPolicy()
 

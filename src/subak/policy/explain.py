@@ -197,6 +197,7 @@ _WORDS = {
     Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT: "card in use, asked for alone",
     Reason.CARD_NOT_FOUND_CUSTOM_FILTER_RULE: "not the pod's card",
     Reason.CARD_MIG_TOPOLOGY_INFEASIBLE: "no MIG instance free",
+    Reason.CARD_TEMPLATE_MISMATCH: "no matched GPU shared resource template",
     Reason.CARD_VIRTUAL_FUNCTIONS_EXHAUSTED: "no virtual function free",
     Reason.CARD_PARTITION_MISSING: "no such partition in the node's table",
     Reason.CARD_PARTITION_NOT_FREE: "no partition wholly free",

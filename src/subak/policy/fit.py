@@ -44,7 +44,7 @@ def type_admitted(card: CardState, claim: Claim) -> Reason | None:
     """The card is of the vendor asked for, and the user admits its model, mode and labels."""
     selection, device = claim.selection, card.device
     if device.family in claim.families and selection.admits_type(device.model) and selection.admits_mode(device.mode):
-        return None if selection.admits_labels(device.labels) else Reason.CARD_TYPE_MISMATCH
+        return None if not selection.labels or selection.admits_labels(device.labels) else Reason.CARD_TYPE_MISMATCH
     return Reason.CARD_TYPE_MISMATCH
 
 
@@ -118,6 +118,13 @@ def sliceable(card: CardState, claim: Claim) -> Reason | None:
     return Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
 
 
+def cuttable(card: CardState, claim: Claim) -> Reason | None:
+    """The card's driver can cut exactly this share."""
+    if claim.templates is None or card.device.model in dict(claim.templates):
+        return None
+    return Reason.CARD_TEMPLATE_MISMATCH
+
+
 def function_left(card: CardState, claim: Claim) -> Reason | None:
     """A network card has a virtual function left."""
     return Reason.CARD_VIRTUAL_FUNCTIONS_EXHAUSTED if function.function_for(card, claim) is None else None
@@ -137,6 +144,7 @@ COMMON: tuple[Rule, ...] = (
 )
 ALL: tuple[Rule, ...] = BEFORE_NUMA + COMMON
 WITH_FUNCTION: tuple[Rule, ...] = (*ALL, function_left)
+FROM_TEMPLATES: tuple[Rule, ...] = (*BEFORE_NUMA, cuttable, *COMMON)
 
 SGPU_ONLINE: tuple[Rule, ...] = (
     type_admitted,
@@ -155,6 +163,8 @@ SGPU: tuple[Rule, ...] = (*SGPU_ONLINE, cores_left, compute_unshared, compute_le
 def rules_for(claim: Claim) -> tuple[Rule, ...]:
     """The rules of a claim: MetaX sGPU (a claim with a QoS policy or class) has its own; online pods take no cores."""
     if claim.qos is None and not claim.app_class:
+        if claim.templates is not None:
+            return FROM_TEMPLATES
         return ALL if claim.function is None else WITH_FUNCTION
     return SGPU_ONLINE if claim.app_class == ONLINE else SGPU
 

@@ -23,7 +23,10 @@ _NONE = PartitionTable()
 
 def table_of(cards: Sequence[CardState]) -> PartitionTable:
     """The table of the node that has these cards; an empty one if it has none."""
-    return next((card.device.partitions for card in cards if card.device.partitions is not None), _NONE)
+    for card in cards:
+        if card.device.partitions is not None:
+            return card.device.partitions
+    return _NONE
 
 
 def required(claim: Claim, cards: Sequence[CardState]) -> bool:
@@ -37,13 +40,18 @@ def exists(claim: Claim, cards: Sequence[CardState]) -> bool:
     return any(_groups(claim, cards))
 
 
-def choose(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState]) -> list[CardState]:
-    """The cards of the best free partition, in its order; empty if there is none."""
+def choose(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState]) -> list[CardState] | None:
+    """The cards of the best free partition, in its order.
+
+    If there is none: no cards where the table must be obeyed, and None where the choice is free.
+    """
+    if table_of(cards) is _NONE and not required(claim, cards):
+        return None
     for group in _groups(claim, cards):
         members = [found for each in group if (found := _members(each, passed, claim)) is not None]
         if members:
             return max(members, key=lambda chosen: _left(chosen, claim, cards))
-    return []
+    return [] if required(claim, cards) else None
 
 
 def admits(chosen: Sequence[CardState], claim: Claim, cards: Sequence[CardState]) -> bool:

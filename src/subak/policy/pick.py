@@ -74,7 +74,7 @@ def pick(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], 
     """As many of the passing cards as the claim asks for; none if they do not lie together as it demands."""
     if claim.policy.partition is not None:
         chosen = partition.choose(passed, claim, cards)
-        if chosen or partition.required(claim, cards):
+        if chosen is not None:
             return chosen
     if len(passed) == claim.count and claim.policy.pick != Pick.TREE:
         return list(passed)
