@@ -8,12 +8,13 @@ one `UUID,count,MiB,cores,type,numa,health[,index,mode]:` per card.  Cores are p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypedDict
 
-from subak.dialects.amounts import Asked
+from subak.dialects import Ask
+from subak.dialects.amounts import Asked, asked
 from subak.model import manifest
 from subak.model.device import FULL_CORES, MIB
 from subak.model.manifest import Role
@@ -274,6 +275,18 @@ def claim(
         selection=selection,
         policy=policy,
     )
+
+
+def ask_each(
+    pod: manifest.Pod,
+    amounts: Callable[[Asked], Amounts | None],
+    claim: Callable[[manifest.Pod, int, Amounts], Claim],
+) -> Ask:
+    """One claim for each container that asks for cards."""
+    claims = [
+        claim(pod, position, found) for position, each in enumerate(asked(pod)) if (found := amounts(each)) is not None
+    ]
+    return Ask(tuple(claims), node_policy=node_policy(pod.annotations))
 
 
 def cards_by_container(pod: manifest.Pod, placement: Placement, dialect: str) -> list[list[Share]]:

@@ -121,12 +121,7 @@ class _Generation:
 
     def ask(self, pod: manifest.Pod) -> Ask:
         """One claim per container."""
-        claims = [
-            self.claim(pod, position, amounts)
-            for position, ask in enumerate(asked(pod))
-            if (amounts := self.amounts(ask)) is not None
-        ]
-        return Ask(tuple(claims), node_policy=hami.node_policy(pod.annotations))
+        return hami.ask_each(pod, self.amounts, self.claim)
 
     def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
         """The claim of the container at `position`."""

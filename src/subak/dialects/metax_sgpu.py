@@ -118,17 +118,9 @@ class MetaxSgpu:
         """One claim per container."""
         if not self._check(pod):
             return Ask()
-        claims = [
-            self.claim(pod, position, amounts)
-            for position, ask in enumerate(asked(pod))
-            if (amounts := self.amounts(ask)) is not None
-        ]
-        wish = pod.annotations.get(TOPOLOGY_AWARE)
-        return Ask(
-            tuple(claims),
-            node_policy=hami.node_policy(pod.annotations),
-            topology_aware=topology_aware(wish, self.names.sgpu_topology_aware, (claim.cores for claim in claims)),
-        )
+        ask = hami.ask_each(pod, self.amounts, self.claim)
+        wish, cores = pod.annotations.get(TOPOLOGY_AWARE), (claim.cores for claim in ask.claims)
+        return replace(ask, topology_aware=topology_aware(wish, self.names.sgpu_topology_aware, cores))
 
     def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
         """The claim of the container at `position`."""

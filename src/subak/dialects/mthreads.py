@@ -137,12 +137,8 @@ class Mthreads:
 
     def ask(self, pod: manifest.Pod) -> Ask:
         """One claim per container, all of them on the same card."""
-        claims = [
-            self.claim(pod, position, amounts)
-            for position, ask in self._asking(pod)
-            if (amounts := self.amounts(ask)) is not None
-        ]
-        return Ask(tuple(claims), node_policy=hami.node_policy(pod.annotations))
+        self._asking(pod)  # refuses what cannot be meant
+        return hami.ask_each(pod, self.amounts, self.claim)
 
     def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
         """The claim of the container at `position`."""
