@@ -28,6 +28,9 @@ CARD = {"id": "GPU-a", "count": 10, "devmem": 8192, "devcore": 100, "type": "NVI
 MOORE = {"mthreads.com/sgpu-core": 16, "mthreads.com/sgpu-memory": 96}
 """The capacity of a node with one Moore Threads card."""
 
+LONGEST = ".".join(["a" * 63] * 3 + ["a" * 61])
+"""The longest name that a pod may have: 253 characters."""
+
 NODE = Node(
     "n1",
     (
@@ -204,6 +207,7 @@ class TestAdmission:
             ({"name": "-a"}, "metadata.name", "-a"),
             ({"name": "a-"}, "metadata.name", "a-"),
             ({"name": "a/../b"}, "metadata.name", "a/../b"),
+            ({"name": f"{LONGEST}a"}, "metadata.name", f"{LONGEST}a"),
             ({"generateName": "Train-"}, "metadata.generateName", "Train-"),
             ({"name": "a", "namespace": "Team"}, "metadata.namespace", "Team"),
         ],
@@ -218,7 +222,8 @@ class TestAdmission:
         assert "name" in refusal.message
 
     @pytest.mark.parametrize(
-        "metadata", [{"name": "a"}, {"name": "my-pod.v1"}, {"generateName": "train-"}, {"generateName": "a"}]
+        "metadata",
+        [{"name": "a"}, {"name": "my-pod.v1"}, {"name": LONGEST}, {"generateName": "train-"}, {"generateName": "a"}],
     )
     def test_a_proper_name_is_taken(self, metadata: dict[str, str]) -> None:
         INTERPRETER.admit(
@@ -352,6 +357,7 @@ class TestRequest:
         different = INTERPRETER.request(asking({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3001}))
         assert one is other
         assert one != different
+        assert INTERPRETER.request(asking({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000})) is one
 
     def test_the_memory_of_shapes_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(interpreter, "MOST_SHAPES", 3)
@@ -585,6 +591,7 @@ class TestMalformedNodes:
         healthy, _ = INTERPRETER.node(seen({"cpu": 1}, {REGISTER: json.dumps([CARD])}))
         assert len(Snapshot([node, Node("n2", healthy.devices, healthy.offers)])) == 2
 
+    @settings(deadline=None)
     @given(st.integers(1, len(json.dumps([CARD])) - 1), st.sampled_from([REGISTER, "metax-tech.com/node-gpu-devices"]))
     def test_a_register_that_was_cut_short_is_named(self, length: int, key: str) -> None:
         node, warnings = INTERPRETER.node(seen(MOORE, {key: json.dumps([CARD])[:length]}))
