@@ -66,6 +66,45 @@ vnpus:
 """
 
 
+# What the chart writes when nobody changes a value, and the sections of ours.
+DEFAULTS = """
+nvidia:
+  resourceCountName: nvidia.com/gpu
+  resourceMemoryName: nvidia.com/gpumem
+  resourceMemoryPercentageName: nvidia.com/gpumem-percentage
+  resourceCoreName: nvidia.com/gpucores
+  resourcePriorityName: nvidia.com/priority
+  defaultMemory: 0
+  defaultCores: 0
+  defaultGPUNum: 1
+  memoryFactor: 1
+  deviceSplitCount: 10
+  deviceMemoryScaling: 1
+  deviceCoreScaling: 1
+  gpuCorePolicy: default
+  disableCoreLimit: false
+metax:
+  resourceCountName: metax-tech.com/gpu
+  resourceVCountName: metax-tech.com/sgpu
+  resourceVMemoryName: metax-tech.com/vmemory
+  resourceVCoreName: metax-tech.com/vcore
+  sgpuTopologyAware: false
+mthreads:
+  resourceCountName: mthreads.com/vgpu
+  resourceMemoryName: mthreads.com/sgpu-memory
+  resourceCoreName: mthreads.com/sgpu-core
+  memoryPerCard: [96]
+iluvatar:
+  resourceCountName: iluvatar.ai/vgpu
+  resourceMemoryName: iluvatar.ai/vcuda-memory
+  resourceCoreName: iluvatar.ai/vcuda-core
+volcano:
+  gpuMemoryFactor: 1
+koordinator:
+  scoringStrategy: LeastAllocated
+"""
+
+
 def config(text: str) -> Config:
     return Config.of(yaml.safe_load(text))
 
@@ -132,6 +171,9 @@ class TestDefaults:
     def test_what_is_not_said_is_as_in_hami(self, text: str) -> None:
         assert config(text) == Config()
 
+    def test_the_defaults_are_those_of_the_chart(self) -> None:
+        assert config(DEFAULTS) == Config()
+
     def test_one_value_changes_no_other(self) -> None:
         read = config("nvidia: {defaultCores: 5}")
         assert read.nvidia.default_cores == 5
@@ -139,8 +181,11 @@ class TestDefaults:
         assert read.metax == Config().metax
 
     def test_hamis_four_iluvatar_models_are_known(self) -> None:
-        names = [chip.resource_count_name for chip in Config().iluvatars]
-        assert names == [f"iluvatar.ai/{word}-vgpu" for word in ("MR-V100", "MR-V50", "BI-V150", "BI-V100")]
+        words = ("MR-V100", "MR-V50", "BI-V150", "BI-V100")
+        chips = Config().iluvatars
+        assert [chip.resource_count_name for chip in chips] == [f"iluvatar.ai/{word}-vgpu" for word in words]
+        assert [chip.resource_memory_name for chip in chips] == [f"iluvatar.ai/{word}.vMem" for word in words]
+        assert [chip.resource_core_name for chip in chips] == [f"iluvatar.ai/{word}.vCore" for word in words]
 
 
 class TestMistakes:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subak.dialects import Dialect, Injection, Mount, QuotaUnit, Source, hami
+from subak.dialects import Dialect, Injection, Mount, QuotaUnit, Source
 from subak.dialects.config import Nvidia as Names
 from subak.dialects.nvidia import Nvidia
 from subak.model import manifest
@@ -135,11 +135,17 @@ class TestAsking:
             (SPREAD,),
             False,
         )
-        wish = {hami.NODE_POLICY: "spread", hami.CARD_POLICY: "binpack,numa", "nvidia.com/numa-bind": " True "}
+        wish = {
+            "hami.io/node-scheduler-policy": "spread",
+            "hami.io/gpu-scheduler-policy": "binpack,numa",
+            "nvidia.com/numa-bind": " True ",
+        }
         ask = NVIDIA.ask(pod({GPU: 1}, annotations=wish))
         policy = ask.claims[0].policy
         assert (ask.node_policy, policy.order, policy.numa_bind) == (SPREAD, (BINPACK, NUMA), True)
-        (claim,) = NVIDIA.ask(pod({GPU: 1}, annotations={hami.CARD_POLICY: "mutex,topology-aware"})).claims
+        (claim,) = NVIDIA.ask(
+            pod({GPU: 1}, annotations={"hami.io/gpu-scheduler-policy": "mutex,topology-aware"})
+        ).claims
         assert (claim.policy.order, claim.policy.mutex, claim.policy.pick) == ((MUTEX,), True, Pick.LINKS)
 
     @pytest.mark.parametrize(
@@ -268,11 +274,12 @@ class TestRefusals:
             NVIDIA.admit(pod({}, init=[{GPU: "1.5"}]))
         assert caught.value.field == f"spec.initContainers[0].resources.limits[{GPU}]"
 
-    def test_amounts_that_stand_in_requests_are_named_there(self) -> None:
-        content = {"spec": {"containers": [{"name": "c", "resources": {"requests": {GPU: 1, PERCENT: 200}}}]}}
+    @pytest.mark.parametrize("wrong", [{PERCENT: 200}, {MEMORY: -1}, {CORES: "0.5"}])
+    def test_amounts_that_stand_in_requests_are_named_there(self, wrong: dict[str, Any]) -> None:
+        content = {"spec": {"containers": [{"name": "c", "resources": {"requests": {GPU: 1, **wrong}}}]}}
         with pytest.raises(Refusal) as caught:
             NVIDIA.admit(msgspec.convert(content, manifest.Pod))
-        assert caught.value.field == f"spec.containers[0].resources.requests[{PERCENT}]"
+        assert [f"spec.containers[0].resources.requests[{name}]" for name in wrong] == [caught.value.field]
 
     def test_admission_of_an_admitted_pod_changes_nothing(self) -> None:
         once = admitted(NVIDIA, pod({GPU: 1}, {MEMORY: 100}, {PERCENT: 100}))
@@ -312,7 +319,7 @@ class TestRegister:
 
     def test_the_colon_form_of_older_versions_is_read(self) -> None:
         text = "GPU-a,10,8192,100,NVIDIA-T4,0,true:GPU-b,5,4096,90,NVIDIA-P4,1,false:"
-        node = stocked(node_of("n1", {}, {REGISTER: text, hami.CORDON: "GPU-b"}), NVIDIA)
+        node = stocked(node_of("n1", {}, {REGISTER: text, "hami.io/device-cordon": "GPU-b"}), NVIDIA)
         assert [
             (each.id, each.index, each.model, each.memory_bytes // MIB, each.cores, each.slots) for each in node.devices
         ] == [
@@ -333,7 +340,9 @@ class TestRegister:
         assert [(each.id, each.index) for each in node.devices] == [("GPU-b", 0), ("GPU-a", 1)]
 
     def test_cordoned_cards_are_kept_from_new_pods(self) -> None:
-        node = stocked(seen(card("GPU-a"), card("GPU-b", 1), annotations={hami.CORDON: " GPU-b ,GPU-x"}), NVIDIA)
+        node = stocked(
+            seen(card("GPU-a"), card("GPU-b", 1), annotations={"hami.io/device-cordon": " GPU-b ,GPU-x"}), NVIDIA
+        )
         assert [each.cordoned for each in node.devices] == [False, True]
 
     def test_pair_scores_become_links(self) -> None:
@@ -386,7 +395,8 @@ class TestRegister:
 
     def test_a_node_offers_the_dialect_by_its_register_or_by_its_resource(self) -> None:
         assert NVIDIA.sight(node_of("n1", {}, {REGISTER: "[]"}), None).offered
-        assert NVIDIA.sight(node_of("n1", {GPU: 8}), None).offered
+        assert NVIDIA.sight(node_of("n1", {GPU: 1}), None).offered
+        assert not NVIDIA.sight(node_of("n1", {GPU: "ten"}), None).offered
         assert NVIDIA.sight(node_of("n1", {GPU: 8}), None).source is Source.CAPACITY
         assert not NVIDIA.sight(node_of("n1", {GPU: 8}, allocatable={GPU: 0}), None).offered
         assert not NVIDIA.sight(node_of("n1", {MEMORY: 8}), None).offered
