@@ -16,7 +16,7 @@ from tests.cases.answers import ANSWERS
 from tests.cases.runner import Case, cases, run
 
 DATA = Path(__file__).parent / "data"
-FILES = [DATA / f"{system}_cases.md" for system in ("hami", "volcano", "koordinator")]
+FILES = [DATA / f"{system}_cases.md" for system in ("hami", "volcano", "koordinator", "subak")]
 CASES = [case for file in FILES for case in cases(file)]
 PAGE = Path(__file__).parents[1] / "docs" / "decisions" / "0002-deliberate-differences.md"
 

@@ -21,7 +21,8 @@ from subak.dialects.metax_sgpu import registered, topology_aware
 from subak.model import manifest
 from subak.model.device import MIB, Device
 from subak.model.manifest import Role
-from subak.model.placement import Charge, Grant, Share, charges
+from subak.model.node import Node
+from subak.model.placement import Charge, Grant, Placement, Share, charges
 from subak.model.reason import Refusal
 from subak.model.request import Claim, Weights
 from subak.policy import metax, mig, quota, score
@@ -289,6 +290,35 @@ def iluvatar_legacy_patch(given: Given) -> Any:
     return written
 
 
+# Annotations
+
+
+def patch(given: Given) -> Any:
+    """What the vendor's dialect writes on a pod whose containers got these cards."""
+    vendor = given["vendor"]
+    containers = given["containers"]
+    asking = msgspec.convert(
+        {
+            "metadata": {"name": "case", "annotations": given.get("annotations") or {}},
+            "spec": {"containers": [{"name": f"c{i}"} for i in range(len(containers))]},
+        },
+        manifest.Pod,
+    )
+    name, family = DIALECTS[vendor]
+    grants = tuple(
+        Grant(name, (position,), Role.APP, tuple(_share(each, i) for i, each in enumerate(cards)))
+        for position, cards in enumerate(containers)
+        if cards
+    )
+    node = given.get("node", "node1")
+    home = Node(node, tuple(Device(share.id, share.index, family) for grant in grants for share in grant.shares))
+    return Interpreter().by_name[name].write(asking, Placement(node, grants), home, 1)
+
+
+def _share(given: Given, position: int) -> Share:
+    return Share(given["uuid"], given.get("index", position), given["mib"] * MIB, given["cores"])
+
+
 # MetaX
 
 
@@ -507,6 +537,7 @@ ANSWERS: dict[str, Answer] = {
     "node_from_capacity": node_from_capacity,
     "iluvatar_legacy_node": iluvatar_legacy_node,
     "iluvatar_legacy_patch": iluvatar_legacy_patch,
+    "patch": patch,
     "sgpu_qos_ok": sgpu_qos_ok,
     "sgpu_qos_expect": sgpu_qos_expect,
     "sgpu_qos_sync": sgpu_qos_sync,
