@@ -123,12 +123,19 @@ class TestWhoSpeaks:
         [
             ({"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory-ratio": 50}, {"metax-tech.com/sgpu": 1}),
             ({"koordinator.sh/gpu": 50, "metax-tech.com/sgpu": 1, "metax-tech.com/vcore": 30},),
-            ({"koordinator.sh/rdma": 1, "metax-tech.com/sgpu": 1},),
         ],
     )
     def test_metax_amounts_that_koordinator_would_forget_are_refused(self, containers: tuple[Limits, ...]) -> None:
         refusal = refusal_of(pod(*containers))
         assert "as hami-metax-sgpu and as koordinator" in refusal.message
+
+    def test_other_devices_may_be_asked_for_in_other_languages(self) -> None:
+        for limits, dialects in (
+            ({"koordinator.sh/rdma": 1, "metax-tech.com/sgpu": 1}, {"hami-metax-sgpu", "koordinator"}),
+            ({"amd.com/gpu": 1, "mthreads.com/vgpu": 1}, {"hami-mthreads", "koordinator"}),
+        ):
+            request = INTERPRETER.request(INTERPRETER.admit(asking(limits)))
+            assert {claim.dialect for claim in request.claims} == dialects
 
 
 class TestContradictions:

@@ -30,6 +30,7 @@ from subak.policy import score
 from subak.policy.columns import prepare
 from subak.policy.node import ISOLATION, refuse_dialect, refuse_node
 from subak.policy.on_node import on_node
+from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Pool
 from subak.snapshot.scores import NEVER
@@ -189,6 +190,98 @@ def named(snapshot: Snapshot, request: Request) -> list[str]:
 
 def one(name: str, count: int = 1, **facts: Any) -> Node:
     return node(name, *cards_of(name, count, **facts))
+
+
+@pytest.mark.parametrize(
+    ("facts", "held", "asked", "fits"),
+    [
+        ({}, [], claim(16_000), True),
+        ({}, [], claim(16_001), False),
+        ({}, [share("a-0", 8_000)], claim(memory_percent=50), True),
+        ({}, [share("a-0", 8_001)], claim(memory_percent=50), False),
+        ({}, [share("a-0", 8_001)], claim(7_999, memory_percent=50), True),
+        ({"mib": 1_001}, [share("a-0", 501)], claim(memory_percent=50), True),
+        ({"mib": 1_001}, [share("a-0", 501)], claim(memory_percent=50, granule=1), False),
+        ({}, [share("a-0", 1, 70)], claim(cores=30), True),
+        ({}, [share("a-0", 1, 71)], claim(cores=30), False),
+        ({}, [share("a-0", 1, 99)], claim(), True),
+        ({}, [share("a-0", 1, 100)], claim(), False),
+        ({}, [share("a-0")] * 3, claim(), True),
+        ({}, [share("a-0")] * 4, claim(), False),
+        ({"healthy": False}, [], claim(), False),
+        ({"cordoned": True}, [], claim(), False),
+        ({}, [share("a-0")], claim(idle=True), False),
+        ({}, [], claim(idle=True), True),
+        ({}, [share("a-0")], claim(policy=CardPolicy(mutex=True)), False),
+        ({}, [], claim(policy=CardPolicy(mutex=True)), True),
+        ({}, [share("a-0")], claim(cores=100), False),
+        ({}, [], claim(cores=100), True),
+        ({"cores": 200}, [share("a-0")], claim(cores=100), True),
+        ({"model": "NVIDIA-T4"}, [], claim(selection=Selection(use_types=("t4",))), True),
+        ({"model": "NVIDIA-T4"}, [], claim(selection=Selection(use_types=("a100",))), False),
+        ({"mode": "mps"}, [], claim(selection=Selection(modes="hami-core")), False),
+        ({"mode": "mps"}, [], claim(selection=Selection(modes="mps")), True),
+        ({}, [], claim(selection=Selection(use_ids=frozenset({"a-0"}))), True),
+        ({}, [], claim(selection=Selection(use_ids=frozenset({"b-0"}))), False),
+        ({}, [], claim(selection=Selection(nouse_ids=frozenset({"a-0"}))), False),
+    ],
+)
+def test_the_columns_know_the_limits_of_each_rule(
+    facts: dict[str, Any], held: list[Any], asked: Claim, fits: bool
+) -> None:
+    """Node b is of the same pool, so that the make of the nodes alone decides nothing."""
+    snapshot = cluster(one("a", **facts), one("b"))
+    snapshot.restore("default/p", placed("a", *held))
+    assert ("a" in named(snapshot, Request((asked,)))) is fits
+    compare(snapshot, Request((asked,)), exactly=True)
+
+
+def test_a_pod_without_cards_may_follow_any_policy() -> None:
+    snapshot = cluster(one("a"), node("b"))
+    for policy in (BINPACK, SPREAD, LEAST_ALLOCATED, MOST_ALLOCATED):
+        assert named(snapshot, Request(node_policy=policy)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("needs", [Needs(), Needs(selector=(("zone", "x"),))])
+def test_a_node_must_speak_every_dialect_of_the_pod(needs: Needs) -> None:
+    both = frozenset({"hami-nvidia", "volcano-share"})
+    snapshot = cluster(*(replace(each, labels={"zone": "x"}) for each in (one("a"), replace(one("b"), offers=both))))
+    claims = (claim(), claim(dialect="volcano-share", container=1))
+    assert named(snapshot, Request(claims, needs)) == ["b"]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    kinds=st.lists(st.sampled_from([0, 1, 4, 7, 8]), min_size=1, max_size=4),
+    shapes=st.lists(pods(), min_size=1, max_size=3),
+    events=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 7), st.integers(0, 3)), max_size=16),
+)
+def test_what_is_remembered_of_a_shape_is_what_would_be_found_anew(
+    kinds: list[int], shapes: list[manifest.Pod], events: list[tuple[int, int, int]]
+) -> None:
+    """Few shapes, often: every decision but the first of a shape rests on scores that were kept."""
+    nodes = {f"node-{i}": make(kind, f"node-{i}") for i, kind in enumerate(kinds)}
+    snapshot = Snapshot(nodes.values())
+    requests = [ready[1] for pod in shapes if (ready := admitted(pod, "pod")) is not None]
+    for number, (which, event, at) in enumerate(events):
+        name = f"node-{at % len(nodes)}"
+        if event == 0 and snapshot.bookings:
+            snapshot.forget(sorted(snapshot.bookings)[at % len(snapshot.bookings)])
+        elif event == 1:
+            snapshot.remove(name)
+        elif event == 2:
+            snapshot.put([nodes[name]])
+        elif event == 3:
+            first, *rest = nodes[name].devices
+            snapshot.put([replace(nodes[name], devices=(replace(first, healthy=False), *rest))])
+        for request in requests[which : which + 1]:
+            anew = Snapshot(snapshot)
+            for key, booking in snapshot.bookings.items():
+                anew.restore(key, booking.placement, booking.resources)
+            found = place(snapshot, request)
+            assert found == place(anew, request)
+            if found is not None:
+                snapshot.assume(f"default/p{number}", found, request.needs.resources)
 
 
 def test_a_pool_with_too_few_cards_is_not_looked_at() -> None:

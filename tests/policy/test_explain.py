@@ -141,6 +141,25 @@ def test_the_figure_is_that_of_a_card_that_lacks_it() -> None:
     assert answer.groups[0].detail == "largest free slice 500 MiB, 1,024 MiB asked"
 
 
+def test_the_figure_is_the_best_of_the_cards_that_lack_it() -> None:
+    three = [share("a-0", 15_000, 80), share("a-1", 15_900, 50), share("a-2", 15_950, 90)]
+    (memory,) = why([one(count=3)], claim(1_001), a=three).groups
+    assert memory.detail == "largest free slice 1,000 MiB, 1,001 MiB asked"
+    (cores,) = why([one(count=3)], claim(1, cores=51), a=three).groups
+    assert cores.detail == "most free cores 50, 51 asked"
+
+
+def test_a_node_that_has_just_enough_fits() -> None:
+    home = replace(one(), allocatable={"cpu": 1_000})
+    assert why([home], claim(16_000, cores=100), needs=Needs(resources=(("cpu", 1_000),))).fitting == ("a",)
+
+
+def test_who_wants_all_cards_of_a_kind_is_told_how_many_they_are() -> None:
+    home = node("a", device(0, id="a-0", healthy=False), device(1, id="a-1"), device(2, id="a-2"))
+    (group,) = why([home], claim(everywhere=True)).groups
+    assert group.detail == "at most 2 cards fit, 3 asked"
+
+
 def test_the_furthest_reason_names_the_group_and_all_are_counted() -> None:
     home = node("a", device(0, healthy=False), device(1, slots=0), device(2, mib=10))
     answer = why([home, one("b", mib=10)], claim(100))
@@ -172,6 +191,7 @@ def test_nodes_that_lack_different_amounts_of_a_percentage_are_told_apart() -> N
         ("memory", 3 << 29, 2 << 30, "at most 1536Mi memory free, 2Gi asked"),
         ("memory", 1_500, 1_501, "at most 1,500 memory free, 1,501 asked"),
         ("pods", 0, 1, "at most 0 pods free, 1 asked"),
+        ("hugepages-2Mi", 1_024, 2_048, "at most 1,024 hugepages-2Mi free, 2,048 asked"),
         ("example.com/fpga", 1_000, 2_000, "at most 1,000 example.com/fpga free, 2,000 asked"),
     ],
 )
@@ -207,15 +227,16 @@ def test_cards_on_several_numa_nodes_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pcie", "scope", "says"),
+    ("roots", "scope", "says"),
     [
-        ("known", "PCIe", "cards on several PCIe roots, 2 asked on one"),
-        ("known", "NUMANode", "cards on several NUMA nodes, 2 asked on one"),
-        ("", "PCIe", "PCIe roots of the cards not known"),
+        (("0", "1"), "PCIe", "cards on several PCIe roots, 2 asked on one"),
+        (("0", "1"), "NUMANode", "cards on several NUMA nodes, 2 asked on one"),
+        (("", ""), "PCIe", "PCIe roots of the cards not known"),
+        (("0", ""), "PCIe", "PCIe roots of the cards not known"),
     ],
 )
-def test_cards_outside_one_scope_are_told(pcie: str, scope: str, says: str) -> None:
-    home = node("a", *(device(i, id=f"a-{i}", numa=i, pcie=pcie and str(i)) for i in range(2)))
+def test_cards_outside_one_scope_are_told(roots: tuple[str, str], scope: str, says: str) -> None:
+    home = node("a", *(device(i, id=f"a-{i}", numa=i, pcie=root) for i, root in enumerate(roots)))
     policy = CardPolicy(pick=Pick.TREE, scope=scope)
     answer = why([home], claim(count=2, memory_percent=100, policy=policy))
     assert str(answer.groups[0]) == f"1 node: {says} (NumaNotFit)"

@@ -212,6 +212,14 @@ def test_the_best_node_that_has_room_takes_the_pod(used: tuple[int, ...], policy
     assert found.node == chosen
 
 
+@pytest.mark.parametrize(("one", "two"), [("a", "b"), ("b", "a")])
+def test_of_equal_nodes_the_first_by_name_is_taken_whatever_its_make(one: str, two: str) -> None:
+    snapshot = Snapshot([node(one, *cards_of(one, 1)), node(two, *cards_of(two, 2))])
+    found = place(snapshot, asking(claim(1)))
+    assert found is not None
+    assert found.node == "a"
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 4), st.integers(0, 100), st.integers(0, 16_000)),

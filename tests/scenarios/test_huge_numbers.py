@@ -49,6 +49,10 @@ def card(**facts: Any) -> dict[str, str]:
         ({"mthreads.com/sgpu-core": 16, "mthreads.com/sgpu-memory": HUGE}, {}),
         ({"iluvatar.ai/vcuda-core": 100 * HUGE, "iluvatar.ai/vcuda-memory": HUGE}, {}),
         ({"metax-tech.com/gpu": HUGE}, {}),
+        (
+            {"metax-tech.com/gpu": 2 * HUGE},
+            {"metax-tech.com/gpu.topology.zones": json.dumps([{"type": "DirectLink", "capacity": HUGE}])},
+        ),
         ({"volcano.sh/gpu-number": HUGE, "volcano.sh/gpu-memory": HUGE}, {}),
         ({"koordinator.sh/gpu-core": HUGE, "koordinator.sh/gpu-memory": HUGE}, {}),
     ],

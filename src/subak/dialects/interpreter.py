@@ -233,16 +233,17 @@ def _check_names(pod: manifest.Pod) -> None:
     """Refuse names that the API server refuses; they also become parts of paths on the node."""
     name = pod.metadata.name or f"{pod.metadata.generate_name}x"
     if len(name) > 253 or not all(_LABEL.fullmatch(part) for part in name.split(".")):
-        raise _bad_name("metadata.name" if pod.metadata.name else "metadata.generateName", pod.name)
-    if not _LABEL.fullmatch(pod.namespace):
-        raise _bad_name("metadata.namespace", pod.namespace)
-    for container, field in zip(pod.containers, pod.fields, strict=True):
-        if not _LABEL.fullmatch(container.name):
-            raise _bad_name(f"{field}.name", container.name)
+        field = "metadata.name" if pod.metadata.name else "metadata.generateName"
+        raise _bad_name(field, pod.name, "digits, '-' and '.', at most 253")
+    labels = {"metadata.namespace": pod.namespace}
+    labels |= {f"{field}.name": each.name for each, field in zip(pod.containers, pod.fields, strict=True)}
+    for field, label in labels.items():
+        if not _LABEL.fullmatch(label):
+            raise _bad_name(field, label, "digits and '-', at most 63")
 
 
-def _bad_name(field: str, name: str) -> Refusal:
-    return Refusal(field, name, f"{name!r} is no valid name: use lower-case letters, digits and '-', at most 63")
+def _bad_name(field: str, name: str, allowed: str) -> Refusal:
+    return Refusal(field, name, f"{name!r} is no valid name: use lower-case letters, {allowed}")
 
 
 def _check_amounts(pod: manifest.Pod, ask: Ask) -> None:
@@ -260,7 +261,7 @@ def _check_amounts(pod: manifest.Pod, ask: Ask) -> None:
 def _check_contradictions(pod: manifest.Pod, speaking: Sequence[Dialect]) -> None:
     """The same cards cannot be asked for in two languages."""
     for one, other in combinations(speaking, 2):
-        if not one.families & other.families:
+        if not _families(one, pod) & _families(other, pod):
             continue
         related = one.name.startswith("hami-") and other.name.startswith("hami-")
         for container, field in zip(pod.containers, pod.fields, strict=True):
@@ -273,6 +274,15 @@ def _check_contradictions(pod: manifest.Pod, speaking: Sequence[Dialect]) -> Non
                     names,
                     f"the pod asks for the same cards as {one.name} and as {other.name} ({names}): keep to one of them",
                 )
+
+
+def _families(dialect: Dialect, pod: manifest.Pod) -> frozenset[str]:
+    """The vendors whose cards the pod asks for in a dialect; all that it speaks of if that cannot be told."""
+    try:
+        asked = frozenset[str]().union(*(claim.families for claim in dialect.ask(pod).claims))
+    except Refusal:
+        return dialect.families
+    return asked or dialect.families  # as of a pod whose count is still to be filled in
 
 
 def _mentioned(container: manifest.Container, dialect: Dialect) -> Iterator[str]:

@@ -240,8 +240,8 @@ def _cards(group: Group, resource: str, following: int) -> list[int]:
             # Members that are no numbers are UUIDs or bus addresses, which a capacity cannot be matched with.
             return [_number(card, following + position) for position, card in enumerate(cards)]
     count = _number(cards)
-    if count < 0:
-        raise ValueError(f"group {group.name!r} has {cards!r} cards: need a whole number")
+    if not 0 <= count <= MOST_CARDS:
+        raise ValueError(f"group {group.name!r} has {cards!r} cards: need a whole number up to {MOST_CARDS:,}")
     return list(range(following, following + count))
 
 

@@ -48,8 +48,6 @@ UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
 GPUS = "subak.io/volcano-gpus"
 """The cards of each container, `0,1;2`: written only where they do not follow from `gpu-index`."""
 
-"""A node that claims more is misconfigured; we would not want to model a billion cards because of a typing error."""
-
 
 class VolcanoShare:
     """Volcano, parts of a card by memory, or whole cards."""

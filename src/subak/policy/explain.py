@@ -15,7 +15,7 @@ from subak.model.device import MIB
 from subak.model.quantity import Quantity
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
-from subak.policy.fit import Refused, fit, refuse, rules_for
+from subak.policy.fit import Refused, everywhere, fit, refuse, rules_for
 from subak.policy.node import refuse_dialect, refuse_node
 from subak.policy.on_node import on_node
 from subak.policy.order import in_order
@@ -118,7 +118,7 @@ def _card_verdict(name: str, cards: Sequence[CardState], request: Request, refus
     for claim, kin in zip(request.claims, mine, strict=True):
         alone = fit(in_order(kin, claim), claim, request.node_policy)
         if isinstance(alone, Counter):
-            return _claim_verdict(name, kin, claim, alone)
+            return _claim_verdict(name, kin, everywhere(claim, kin) if claim.everywhere else claim, alone)
     detail = f"each of {len(request.claims)} requests fits alone, all together do not"
     return _Verdict(name, _furthest(refused), frozenset(refused), detail)
 
