@@ -34,13 +34,6 @@ class Lean(msgspec.Struct, rename="camel", frozen=True, gc=False, kw_only=True):
     """What all manifests share: camelCase names, frozen, outside the garbage collector (they are trees)."""
 
 
-class OwnerReference(Lean, frozen=True, gc=False, kw_only=True):
-    """Who made the object."""
-
-    kind: str = ""
-    name: str = ""
-
-
 class Metadata(Lean, frozen=True, gc=False, kw_only=True):
     """The part of ObjectMeta that we read."""
 
@@ -50,9 +43,7 @@ class Metadata(Lean, frozen=True, gc=False, kw_only=True):
     uid: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    owner_references: list[OwnerReference] | None = None
 
 
 class Object(Lean, frozen=True, gc=False, kw_only=True):
@@ -106,7 +97,6 @@ class Container(Lean, frozen=True, gc=False, kw_only=True):
     """One container, init containers included."""
 
     name: str
-    image: str = ""
     resources: Resources | None = None
     env: list[EnvVar] | None = None
     ports: list[Port] | None = None
@@ -225,7 +215,6 @@ class PodSpec(Lean, frozen=True, gc=False, kw_only=True):
     volumes: list[Volume] | None = None
     overhead: Amounts | None = None
     priority: int | None = None
-    host_network: bool | None = None
 
 
 class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
