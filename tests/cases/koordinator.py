@@ -499,7 +499,6 @@ ANSWERS: dict[str, Answer] = {
     "koord_lock": lock,
     "koord_node_score": node_score,
     "koord_card_score": card_score,
-    "koord_normalised": lambda given: allocated.normalised(given["scores"]),
     "koord_publish": publish,
     "koord_model": model,
     "koord_inject": inject,

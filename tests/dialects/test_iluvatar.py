@@ -11,7 +11,7 @@ from subak.dialects import Dialect, Protocols, QuotaUnit, Source, hami
 from subak.dialects.amounts import asked
 from subak.dialects.config import Config
 from subak.dialects.config import Iluvatar as LegacyNames
-from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy, legacy_cards, vendor_annotations
+from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy, vendor_annotations
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.manifest import Role
@@ -221,14 +221,15 @@ class TestNodes:
     def test_sixteen_cards_follow_from_the_capacity(self) -> None:
         seen = node_of("n1", {CORE: "1600", MEMORY: "2048"})
         node = stocked(seen, LEGACY)
-        assert len(node.devices) == len(legacy_cards(1600, 2048)) == 16
+        assert len(node.devices) == 16
         first = node.devices[0]
         assert (first.id, first.memory_bytes, first.cores, first.slots) == ("n1-iluvatar-0", 32768 * MIB, 100, 100)
         assert node.offers == {"hami-iluvatar"}
 
     def test_a_rest_of_cores_is_one_more_card(self) -> None:
-        assert [each.index for each in legacy_cards(150, 3)] == [0, 1]
-        assert legacy_cards(150, 3)[0].facts["memory_bytes"] == 512 * MIB
+        node = stocked(node_of("n1", {CORE: "150", MEMORY: "3"}), LEGACY)
+        assert [each.index for each in node.devices] == [0, 1]
+        assert node.devices[0].memory_bytes == 512 * MIB
 
     def test_the_register_is_believed_before_the_capacity(self) -> None:
         seen = node_of("n1", {MR_CORE: 1600, MR_MEMORY: 2048}, {"hami.io/node-MR-V100-register": REGISTER})

@@ -11,7 +11,7 @@ from subak.model.device import RDMA, Device
 from subak.model.node import Node
 from subak.model.placement import Charge, Grant, Placement, Share
 from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, Claim
-from subak.policy.allocated import allocated_score, card_score, node_score, node_scores, normalised, ratio_of
+from subak.policy.allocated import allocated_score, card_score, node_score, node_scores, ratio_of
 from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 
@@ -84,11 +84,6 @@ def test_rdma_is_scored_by_its_percentage() -> None:
 def test_broken_cards_do_not_count() -> None:
     broken = CardState.of(Device("GPU-1", 1, "nvidia", memory_bytes=16 * GI, healthy=False))
     assert node_score([card(25), broken], claim(50), LEAST_ALLOCATED) == 50
-
-
-@pytest.mark.parametrize(("raw", "scores"), [([0], [0]), ([10], [100]), ([200, 10], [100, 5]), ([], [])])
-def test_nodes_are_compared_with_the_best(raw: list[int], scores: list[int]) -> None:
-    assert normalised(raw) == scores
 
 
 @given(st.integers(100, 2**42), st.integers(0, 100))

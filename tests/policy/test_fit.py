@@ -315,6 +315,21 @@ def test_cards_outside_one_scope_are_told_as_numa() -> None:
     assert fit(node, claim(count=2, memory_percent=100, policy=policy)) == Counter({Reason.NUMA_NOT_FIT: 2})
 
 
+def test_who_wants_every_card_gets_all_that_the_user_admits_or_none() -> None:
+    node = [card(0), card(1, model="NVIDIA-T4"), card(2)]
+    asked = claim(everywhere=True, selection=Selection(use_types=("a100",)))
+    assert indices(fit(node, asked)) == [0, 2]
+    node[2] = card(2, used=4)
+    assert fit(node, asked) == Counter(
+        {
+            Reason.CARD_TYPE_MISMATCH: 1,
+            Reason.CARD_TIME_SLICING_EXHAUSTED: 1,
+            Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST: 1,
+        }
+    )
+    assert fit(node[1:2], asked) == Counter({Reason.CARD_TYPE_MISMATCH: 1})
+
+
 def test_numa_bind_takes_cards_of_one_numa_node() -> None:
     node = [card(0, numa=1), card(1, numa=0), card(2, numa=0)]
     assert indices(fit(node, claim(count=2, policy=NUMA_BIND))) == [1, 2]

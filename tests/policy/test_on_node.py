@@ -158,6 +158,18 @@ def only(*ids: str) -> Any:
     return replace(claim().selection, use_ids=frozenset(ids))
 
 
+def test_cards_that_must_lie_together_do_so_on_every_way() -> None:
+    """The first container's preferred NUMA node has the only card of the second, so it moves as a whole."""
+    near = CardPolicy(pick=Pick.TREE, scope="NUMANode")
+    pair = claim(memory_percent=100, cores=100, count=2, policy=near)
+    other = claim(16_000, container=1, selection=only("GPU-0"))
+    cards = [card(i, numa=i // 2, pcie=str(i)) for i in range(4)]
+    assert given_to(cards, pair) == [[0, 1]]
+    assert given_to(cards, pair, other) == [[2, 3], [0]]
+    cards[3] = card(3, numa=1, pcie="3", healthy=False)
+    assert isinstance(refusal(cards, pair, other), Counter)
+
+
 def test_the_refusal_is_that_of_the_first_container_that_found_no_room() -> None:
     """On the preferred way that is the second, by cores; on another way it fits, and the third finds no memory."""
     claims = [app(1, cores=50), app(1, 1, cores=60), app(17_000, 2)]
@@ -239,20 +251,34 @@ def test_extras_of_a_pods_other_containers_count() -> None:
     assert given_to(cards, app(1, extras=two), app(1, 1, extras=two)) == [[0], [1]]
 
 
-def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve containers that do not fit on eight cards could be tried in billions of ways."""
-    module = sys.modules[on_node.__module__]
-    steps, grant_as_ever = Counter[str](), module.grant
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
+    """The claims for which cards were tried, one after the other."""
+    module, tried = sys.modules[on_node.__module__], []
+    grant_as_ever = module.grant
 
-    def counted(*arguments: Any) -> Any:
-        steps["tried"] += 1
-        return grant_as_ever(*arguments)
+    def counted(asked: Claim, cards: Any) -> Any:
+        tried.append(asked)
+        return grant_as_ever(asked, cards)
 
     monkeypatch.setattr(module, "grant", counted)
+    return tried
+
+
+def test_the_search_is_bounded(trials: list[Claim]) -> None:
+    """Twelve containers that do not fit on eight cards could be tried in billions of ways."""
     claims = [app(5_000, container) for container in range(11)]
     answer = tried([card(index, used_mib=index) for index in range(5)], *claims, app(9_000, 11), app(16_000, 12))
     assert isinstance(answer, Counter)
-    assert MOST_TRIALS <= steps["tried"] <= MOST_TRIALS + len(claims)
+    assert MOST_TRIALS <= len(trials) <= MOST_TRIALS + len(claims)
+
+
+def test_a_container_that_nobody_disturbs_is_not_sought_room_for_twice(trials: list[Claim]) -> None:
+    """However the others are placed, the only MetaX card stays full."""
+    cards = [*(card(index) for index in range(4)), card(4, family="metax", used=4)]
+    others = [app(1_000, container) for container in range(4)]
+    assert isinstance(tried(cards, *others, app(1, 4, families=frozenset({"metax"}))), Counter)
+    assert trials == others
 
 
 def test_a_pod_that_fits_at_once_is_found_however_many_containers_it_has() -> None:

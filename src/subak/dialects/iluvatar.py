@@ -50,11 +50,6 @@ def totals(names: LegacyNames | ChipNames) -> Totals:
     )
 
 
-def legacy_cards(cores: int, memory: int) -> tuple[Sighting, ...]:
-    """The cards of a node whose capacity is so many `vcuda-core` and `vcuda-memory`."""
-    return totals(LegacyNames()).cards(cores, memory)
-
-
 def vendor_annotations(containers: Sequence[Sequence[Share]], now_ns: int) -> dict[str, str]:
     """What the vendor's gpu-manager looks for; `containers` are the shares of each app container.
 

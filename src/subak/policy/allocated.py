@@ -12,7 +12,7 @@ no memory; their percentages stand in the place of the ratio.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -56,12 +56,6 @@ def ratio_of(memory: int, total: int) -> int:
     percentage exactly.
     """
     return -(-memory * 100 // total) if total else 0
-
-
-def normalised(scores: Sequence[int]) -> list[int]:
-    """Scores of nodes stretched so that the best is 100; raw ones exceed it where several kinds of device are asked."""
-    best = max(scores, default=0)
-    return [score * 100 // best for score in scores] if best > 0 else list(scores)
 
 
 def card_score(card: CardState, claim: Claim, strategy: str) -> int:
