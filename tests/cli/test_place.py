@@ -348,6 +348,12 @@ def test_other_kinds_are_skipped_with_a_note(tmp_path: Path) -> None:
     assert "Service skipped: only Pods are placed" in answer.err
 
 
+def test_files_without_any_pod_are_bad_input(tmp_path: Path) -> None:
+    answer = place(tmp_path, {"kind": "Deployment", "metadata": {"name": "d"}}, GOOD)
+    assert answer.code == 2
+    assert "there is no Pod in the files" in answer.err
+
+
 def test_text_shows_who_shares_which_card(tmp_path: Path) -> None:
     pods = [asking(300, "a"), asking(200, "b"), asking(900, "c"), asking("16gb", "d")]
     answer = place(tmp_path, pods, GOOD, "-o", "text")

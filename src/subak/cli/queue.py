@@ -66,7 +66,8 @@ class Outcome:
 
 
 def pods(paths: Iterable[str], outcome: Outcome) -> Iterable[manifest.Pod]:
-    """The pods in the files; what is no pod or cannot be one goes to the outcome."""
+    """The pods in the files; what is no pod or cannot be one goes to the outcome, and so does that there is none."""
+    found = False
     for path in paths:
         for document in documents(path):
             if isinstance(document, FileError):
@@ -74,10 +75,13 @@ def pods(paths: Iterable[str], outcome: Outcome) -> Iterable[manifest.Pod]:
             elif document.kind != "Pod":
                 outcome.notes.append(f"{document.place}: {document.kind} skipped: only Pods are placed")
             else:
+                found = True
                 try:
                     yield decode(document, manifest.Pod)
                 except Refusal as refusal:
                     outcome.rejected.append(Rejected(*named(document), refusal.field, refusal.value, refusal.message))
+    if not found and not outcome.errors:
+        outcome.errors.append("there is no Pod in the files: give Pods, such as those that a Deployment makes")
 
 
 def admitted(cluster: Cluster, pod: manifest.Pod, outcome: Outcome) -> manifest.Pod | None:
