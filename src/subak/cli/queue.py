@@ -66,7 +66,7 @@ class Outcome:
 
 
 def pods(paths: Iterable[str], outcome: Outcome) -> Iterable[manifest.Pod]:
-    """The pods in the files; what is no pod or cannot be one goes to the outcome, and so does that there is none."""
+    """The pods in the files; what is no pod or cannot be one goes to the outcome."""
     found = False
     for path in paths:
         for document in documents(path):
@@ -80,7 +80,7 @@ def pods(paths: Iterable[str], outcome: Outcome) -> Iterable[manifest.Pod]:
                     yield decode(document, manifest.Pod)
                 except Refusal as refusal:
                     outcome.rejected.append(Rejected(*named(document), refusal.field, refusal.value, refusal.message))
-    if not found and not outcome.errors:
+    if outcome.notes and not found and not outcome.errors:
         outcome.errors.append("there is no Pod in the files: give Pods, such as those that a Deployment makes")
 
 
