@@ -416,6 +416,14 @@ def test_containers_that_stay_together_need_one_card_for_all(claims: tuple[Claim
     compare(snapshot, Request(claims), exactly=True)
 
 
+def test_each_percentage_of_containers_that_stay_together_must_be_free() -> None:
+    snapshot = cluster(one("a"))
+    snapshot.restore("default/p", placed("a", share("a-0", 8_000)))
+    small, large = together(0, 0, memory_percent=10), together(0, 1, memory_percent=60)
+    assert named(snapshot, Request((small, replace(large, memory_percent=50)))) == ["a"]
+    assert named(snapshot, Request((small, large))) == []
+
+
 def test_containers_that_together_take_all_cores_may_join_others() -> None:
     """None of them wants a card alone."""
     snapshot = cluster(one("a"))

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subak.model import manifest
+from subak.model.device import Partition, PartitionTable
 from subak.model.manifest import Taint
 from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.reason import Reason
-from subak.model.request import CardPolicy, Claim, Needs, Pick, Request, Selection
+from subak.model.request import CardPolicy, Claim, Needs, Partitioning, Pick, Request, Selection
 from subak.policy.explain import NO_NODES, Explanation, Group, _figures, _Verdict, explain
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
@@ -240,6 +241,21 @@ def test_cards_outside_one_scope_are_told(roots: tuple[str, str], scope: str, sa
     policy = CardPolicy(pick=Pick.TREE, scope=scope)
     answer = why([home], claim(count=2, memory_percent=100, policy=policy))
     assert str(answer.groups[0]) == f"1 node: {says} (NumaNotFit)"
+
+
+@pytest.mark.parametrize(
+    ("count", "says"),
+    [
+        (1, "no such partition in the node's table, 1 card asked (CardPartitionMissing)"),
+        (2, "no partition wholly free, 2 cards asked (CardPartitionNotFree)"),
+    ],
+)
+def test_partitions_of_the_nodes_table_are_told(count: int, says: str) -> None:
+    table = PartitionTable((Partition((0, 1)),))
+    home = node("a", *(device(i, id=f"a-{i}", minor=i, partitions=table) for i in range(2)))
+    policy = CardPolicy(partition=Partitioning(required=True))
+    answer = why([home], claim(count=count, policy=policy), a=[share("a-0", 1)])
+    assert str(answer.groups[0]) == f"1 node: {says}"
 
 
 def test_containers_that_fit_only_one_by_one_are_told_so() -> None:

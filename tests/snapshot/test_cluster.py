@@ -91,6 +91,7 @@ def test_no_card_is_overcommitted(held: list[Any], taken: Any) -> None:
 
 def test_a_vendors_own_amounts_are_not_overcommitted() -> None:
     snapshot = Snapshot([one(extras=(("aicpu", 5),))])
+    snapshot.assume("default/plain", placed("a", share("a-0", 1)))
     for number, amount in enumerate((2, 2)):
         snapshot.assume(f"default/p{number}", placed("a", share("a-0", extras=(("aicpu", amount),))))
     with pytest.raises(Overcommitted, match="card a-0 has 1 aicpu left; pod default/late takes 2"):
