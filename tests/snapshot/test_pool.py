@@ -107,9 +107,13 @@ def test_cards_that_are_no_gpus_have_no_part_in_use() -> None:
 
 def test_a_copy_of_a_card_changes_no_ledger() -> None:
     pool = pool_of(one("a"))
-    pool.cards(0)[0].take(CHARGE)
+    copy = pool.cards(0)[0]
+    copy.take(CHARGE)
+    assert (copy.used, copy.memory_used, copy.cores_used) == (2, 4_000 * MIB, 30)
     assert pool.cards(0)[0].used == 0
     assert pool.state[0, MEMORY, 0] == 16_000 * MIB
+    copy.take(CHARGE, -1)
+    assert (copy.used, copy.memory_used, copy.cores_used) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
