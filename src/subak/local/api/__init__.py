@@ -1,0 +1,9 @@
+"""An API server in the same process: what a real kube-apiserver answers, for the kinds that Subak needs.
+
+    request ── server ──> registry ── defaults, validation, admission ──> store ──> watchers
+                             │  ^
+                             └──┘ patch (JSON, merge, strategic merge, server-side apply)
+
+Objects are plain dicts as JSON has them; one that is stored is never changed in place.  `tests/contracts` holds the
+server to what a real one does.
+"""

@@ -1,0 +1,71 @@
+"""The kinds that are served, and what discovery says about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object.  `status`: it has a status subresource, so that other writes leave its status alone."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str = ""
+    short: tuple[str, ...] = ()
+    namespaced: bool = True
+    status: bool = False
+    subresources: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    custom: bool = False
+    """Of a CustomResourceDefinition: no defaults and no rules beyond its schema, and no strategic merge patch."""
+
+    @property
+    def api_version(self) -> str:
+        """`v1`, or `group/version`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """As messages of the API server name it: `pods`, `leases.coordination.k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+POD = Kind(
+    "", "v1", "Pod", "pods", "pod", ("po",), status=True,
+    subresources=("binding", "eviction", "exec", "log"), categories=("all",),
+)  # fmt: skip
+NODE = Kind("", "v1", "Node", "nodes", "node", ("no",), namespaced=False, status=True)
+NAMESPACE = Kind(
+    "", "v1", "Namespace", "namespaces", "namespace", ("ns",), namespaced=False, status=True, subresources=("finalize",)
+)
+EVENT = Kind("", "v1", "Event", "events", "event", ("ev",))
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", "configmap", ("cm",))
+SECRET = Kind("", "v1", "Secret", "secrets", "secret")
+SERVICE = Kind("", "v1", "Service", "services", "service", ("svc",), status=True, categories=("all",))
+SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", ("sa",))
+RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", "resourcequota", ("quota",), status=True)
+NEW_EVENT = Kind("events.k8s.io", "v1", "Event", "events", "event", ("ev",))
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease")
+PRIORITY_CLASS = Kind(
+    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "priorityclass", ("pc",), namespaced=False
+)
+POD_GROUP = Kind(
+    "scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", "podgroup", ("pg", "podgroup-v1beta1"),
+    status=True, custom=True,
+)  # fmt: skip
+QUEUE = Kind(
+    "scheduling.volcano.sh", "v1beta1", "Queue", "queues", "queue", ("q", "queue-v1beta1"),
+    namespaced=False, status=True, custom=True,
+)  # fmt: skip
+DEVICE = Kind(
+    "scheduling.koordinator.sh", "v1alpha1", "Device", "devices", "device",
+    namespaced=False, status=True, custom=True,
+)  # fmt: skip
+
+KINDS = (
+    POD, NODE, NAMESPACE, EVENT, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, RESOURCE_QUOTA,
+    NEW_EVENT, LEASE, PRIORITY_CLASS, POD_GROUP, QUEUE, DEVICE,
+)  # fmt: skip
