@@ -1,0 +1,32 @@
+"""What the kubelet asks of whoever knows the cards: each container's share, and what comes with the vendor's image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from subak.dialects import Injection
+from subak.model import manifest
+
+if TYPE_CHECKING:
+    from subak.local.runtime.spec import File
+
+
+class Devices(Protocol):
+    """The cards of all local nodes."""
+
+    async def allocate(self, pod: manifest.Pod) -> Sequence[Injection]:
+        """What each container gets, in the order of `pod.containers`.
+
+        Called once before a pod's first container starts, and again after a restart of the kubelet; asking twice for
+        the same pod gives the same answer.  Raises Refusal if the node cannot honour the placement.
+        """
+
+    async def release(self, pod: manifest.Pod) -> None:
+        """The pod has ended and holds nothing any more.  Does no harm if it never held anything."""
+
+    def files(self, node: str) -> Sequence[File]:
+        """What the vendor's image or plugin would bring into a container on this node."""
+
+    def simulated(self, node: str) -> bool:
+        """Whether the node's cards are make-believe: then a file that an injection mounts need not exist."""
