@@ -1,0 +1,149 @@
+"""Slices of this machine's cards that single commands hold, without any cluster.
+
+A slice is a file, and the file is a pod: what it asks for, and, once it has a place, the annotations that record its
+cards.  So the ledger of the machine is read like that of a cluster.  A slice lives as long as somebody holds the lock
+on its file.  The command inherits it, and the kernel lets go of it however the command ends: nothing has to be tidied
+up for the cards to be free.
+
+    enter ──> waiting ── attempt: fits, and nobody before it does ──> holding ── the last process ends ──> gone
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from subak.dialects.interpreter import Interpreter
+from subak.model import manifest
+from subak.model.node import Node
+from subak.policy.explain import Explanation, explain
+from subak.policy.held import held
+from subak.policy.place import place
+from subak.snapshot.cluster import Snapshot
+
+NAMESPACE = "run"
+"""The namespace of pods that stand for slices."""
+
+_GATE = "gate"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A command's place in the line, or what it holds.  `lock` is the file descriptor that keeps it alive."""
+
+    path: Path
+    lock: int
+
+
+class Slices:
+    """All slices of a machine, under a directory that all its users share."""
+
+    def __init__(self, directory: Path, interpreter: Interpreter, node: Node) -> None:
+        self.directory = directory
+        self.interpreter = interpreter
+        self.node = node
+        directory.mkdir(parents=True, exist_ok=True)
+        if directory.stat().st_uid == os.getuid():
+            directory.chmod(0o1777)  # for everybody, as /tmp
+
+    def enter(self, pod: manifest.Pod) -> Slice:
+        """Join the line.  The pod gets the number of its place as the end of its name.  Raises Refusal."""
+        complete = self.interpreter.admit(pod)
+        with self._gate():
+            number = max((_number(path) for path in self.directory.glob("*.json")), default=0) + 1
+            path = self.directory / f"{number:09}.json"
+            metadata = msgspec.structs.replace(complete.metadata, name=f"{pod.name}-{number}", namespace=NAMESPACE)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            os.write(lock, msgspec.json.encode(msgspec.structs.replace(complete, metadata=metadata)))
+        return Slice(path, lock)
+
+    def attempt(self, slice: Slice, now_ns: int) -> manifest.Pod | Explanation:
+        """The pod with its cards if it can have them now, otherwise why it has to wait."""
+        with self._gate():
+            snapshot = self._snapshot()
+            for path, pod in self._living():
+                if pod.spec.node_name:
+                    continue
+                request = self.interpreter.request(pod)
+                placement = place(snapshot, request)
+                if path == slice.path:
+                    if placement is None:
+                        return explain(snapshot, request)
+                    written = self.interpreter.annotations(pod, placement, self.node, now_ns)
+                    placed = _placed(pod, self.node.name, written)
+                    _rewrite(slice.lock, msgspec.json.encode(placed))
+                    return placed
+                if placement is not None:  # it came earlier and takes its turn in a moment
+                    snapshot.assume(pod.key, placement, request.needs.resources)
+        raise FileNotFoundError(f"{slice.path} was removed: somebody has emptied {self.directory}")
+
+    def pods(self) -> list[manifest.Pod]:
+        """The pods of all living slices, in the order of their arrival."""
+        with self._gate():
+            return [pod for _, pod in self._living()]
+
+    def _snapshot(self) -> Snapshot:
+        """The machine's cards, and what living slices hold of them."""
+        snapshot = Snapshot([self.node])
+        for _, pod in self._living():
+            if pod.spec.node_name == self.node.name:
+                placement, resources, _ = held(self.interpreter, snapshot, pod, self.node)
+                snapshot.restore(pod.key, placement, resources)
+        return snapshot
+
+    def _living(self) -> Iterator[tuple[Path, manifest.Pod]]:
+        """Slices whose lock is held; the files of others are removed."""
+        for path in sorted(self.directory.glob("*.json")):
+            try:
+                with path.open("rb") as file:
+                    if _free(file.fileno()):
+                        path.unlink(missing_ok=True)
+                        continue
+                    pod = msgspec.json.decode(file.read(), type=manifest.Pod)
+            except (OSError, msgspec.MsgspecError):
+                continue  # gone in between, or not ours to read
+            yield path, pod
+
+    @contextmanager
+    def _gate(self) -> Iterator[None]:
+        """One at a time looks and takes."""
+        path = self.directory / _GATE
+        try:
+            gate = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            gate = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(gate)
+
+
+def _number(path: Path) -> int:
+    return int(path.stem) if path.stem.isdigit() else 0
+
+
+def _placed(pod: manifest.Pod, node: str, annotations: dict[str, str]) -> manifest.Pod:
+    metadata = msgspec.structs.replace(pod.metadata, annotations={**pod.annotations, **annotations})
+    return msgspec.structs.replace(pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _rewrite(descriptor: int, content: bytes) -> None:
+    os.pwrite(descriptor, content, 0)
+    os.ftruncate(descriptor, len(content))
+
+
+def _free(descriptor: int) -> bool:
+    """Whether nobody holds the lock.  It is let go of when the descriptor is closed."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

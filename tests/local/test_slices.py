@@ -1,0 +1,123 @@
+"""Slices: commands share the machine's cards, wait for their turn, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from subak.dialects.interpreter import Interpreter
+from subak.local.slices import Slice, Slices
+from subak.model import manifest
+from subak.model.device import MIB
+from subak.model.reason import Refusal
+from subak.policy.explain import Explanation
+
+REGISTER = '[{"id":"GPU-a","index":0,"count":10,"devmem":16000,"devcore":100,"type":"NVIDIA A10","numa":0,"mode":"hami-core","health":true}]'
+
+
+def ask(memory_mib: int, cores: int = 0) -> manifest.Pod:
+    limits: manifest.Amounts = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory_mib, "nvidia.com/gpucores": cores}
+    container = manifest.Container(name="command", resources=manifest.Resources(limits=limits))
+    return manifest.Pod(metadata=manifest.Metadata(name="job"), spec=manifest.PodSpec(containers=[container]))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Callable[[], Slices]:
+    """Opens the machine's ledger, as each command does for itself."""
+    interpreter = Interpreter()
+    node = manifest.Node(
+        metadata=manifest.Metadata(name="here", annotations={"hami.io/node-nvidia-register": REGISTER}),
+        status=manifest.NodeStatus(capacity={"nvidia.com/gpu": 10}),
+    )
+    digest, warnings = interpreter.node(node)
+    assert not warnings
+    return lambda: Slices(tmp_path / "slices", interpreter, digest)
+
+
+def end(slice: Slice) -> None:
+    os.close(slice.lock)
+
+
+def attempt(slices: Slices, slice: Slice) -> manifest.Pod | Explanation:
+    return slices.attempt(slice, now_ns=1)
+
+
+def test_a_command_gets_the_card_and_the_next_what_is_left(machine: Callable[[], Slices]) -> None:
+    one, two = machine(), machine()
+    first, second = one.enter(ask(10_000)), two.enter(ask(6_000))
+    assert isinstance(attempt(one, first), manifest.Pod)
+    placed = attempt(two, second)
+    assert isinstance(placed, manifest.Pod)
+    (grant,) = two.interpreter.placement(placed, two.node).grants
+    assert [(share.id, share.memory_bytes) for share in grant.shares] == [("GPU-a", 6_000 * MIB)]
+
+
+def test_who_does_not_fit_waits_until_the_other_ends(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    first, second = slices.enter(ask(10_000)), slices.enter(ask(8_000))
+    attempt(slices, first)
+    why = attempt(slices, second)
+    assert isinstance(why, Explanation)
+    assert "largest free slice 6,000 MiB, 8,000 MiB asked" in str(why)
+    end(first)
+    assert isinstance(attempt(slices, second), manifest.Pod)
+
+
+def test_who_came_first_is_served_first(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    running, early, late = (slices.enter(ask(amount)) for amount in (16_000, 9_000, 9_000))
+    attempt(slices, running)
+    end(running)
+    assert isinstance(attempt(slices, late), Explanation)
+    assert isinstance(attempt(slices, early), manifest.Pod)
+
+
+def test_a_small_command_passes_one_that_is_too_big_for_now(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    running, big, small = (slices.enter(ask(amount)) for amount in (10_000, 9_000, 2_000))
+    attempt(slices, running)
+    assert isinstance(attempt(slices, big), Explanation)
+    assert isinstance(attempt(slices, small), manifest.Pod)
+
+
+def test_a_slice_lives_as_long_as_any_process_that_inherited_it(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    held = slices.enter(ask(16_000))
+    attempt(slices, held)
+    child = subprocess.Popen(["sleep", "60"], pass_fds=[held.lock])
+    end(held)
+    waiting = slices.enter(ask(1_000))
+    assert isinstance(attempt(slices, waiting), Explanation)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert isinstance(attempt(slices, waiting), manifest.Pod)
+
+
+def test_files_of_ended_commands_are_removed(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    for _ in range(3):
+        end(slices.enter(ask(1_000)))
+    assert slices.pods() == []
+    assert not list(slices.directory.glob("*.json"))
+
+
+def test_a_pod_of_the_ledger_says_what_it_is(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    slice = slices.enter(ask(1_000))
+    (waiting,) = slices.pods()
+    assert (waiting.key, waiting.spec.node_name) == ("run/job-1", "")
+    attempt(slices, slice)
+    (holding,) = slices.pods()
+    assert holding.spec.node_name == "here"
+
+
+def test_what_cannot_be_asked_for_is_refused_at_once(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    with pytest.raises(Refusal, match="-5"):
+        slices.enter(ask(-5))
+    assert slices.pods() == []
