@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """A kind of object.  `status`: it has a status subresource, so that other writes leave its status alone."""
+    """A kind of object.  `status`: it has a status subresource, so that other writes leave its status alone.
+
+    There is one object for each kind, so that looking things up by kind is cheap.
+    """
 
     group: str
     version: str
