@@ -28,6 +28,10 @@ class Response:
     stream: AsyncIterator[bytes] | None = None
 
 
+class Unreachable(ConnectionError):
+    """No connection could be made: the server has not seen the request, so it may be sent again."""
+
+
 class Transport(Protocol):
     """Carries requests to one API server."""
 

@@ -41,6 +41,7 @@ class Metadata(Lean, frozen=True, gc=False, kw_only=True):
     generate_name: str = ""
     namespace: str = ""
     uid: str = ""
+    resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None
