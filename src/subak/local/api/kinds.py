@@ -56,17 +56,13 @@ PRIORITY_CLASS = Kind(
     "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "priorityclass", ("pc",), namespaced=False
 )
 POD_GROUP = Kind(
-    "scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", "podgroup", ("pg", "podgroup-v1beta1"),
-    status=True, custom=True,
-)  # fmt: skip
+    "scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", "podgroup", ("pg", "podgroup-v1beta1"), custom=True
+)
 QUEUE = Kind(
     "scheduling.volcano.sh", "v1beta1", "Queue", "queues", "queue", ("q", "queue-v1beta1"),
     namespaced=False, status=True, custom=True,
 )  # fmt: skip
-DEVICE = Kind(
-    "scheduling.koordinator.sh", "v1alpha1", "Device", "devices", "device",
-    namespaced=False, status=True, custom=True,
-)  # fmt: skip
+DEVICE = Kind("scheduling.koordinator.sh", "v1alpha1", "Device", "devices", "device", namespaced=False, custom=True)
 
 KINDS = (
     POD, NODE, NAMESPACE, EVENT, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, RESOURCE_QUOTA,
