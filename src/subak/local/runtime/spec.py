@@ -1,0 +1,129 @@
+"""What a container is to be, and what whoever runs containers promises.
+
+Three runtimes follow the contract: `namespaces` runs the command as a confined process, `stand_in` starts a process
+that only waits, `none` starts nothing at all.
+
+A container's log file has the format of the Container Runtime Interface, one line of output a line of the file:
+
+    2026-11-15T08:00:00.000000000Z stdout F the line
+    2026-11-15T08:00:00.000000001Z stderr P a piece of a line that is very long, or that ends without a newline
+
+At `LOG_LIMIT` bytes the file is renamed to `NAME.1` (an older one is lost) and a new one begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from subak.local.api.kubelet import Session
+
+LOG_LIMIT = 10 << 20
+
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where programs are looked for if the environment has no PATH."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A directory or file of the machine that the container sees at `destination`, or a tmpfs of its own there.
+
+    Parent directories and the destination itself come into being in the container's private layer.
+    """
+
+    destination: str
+    source: str = ""
+    """Path on the machine; a tmpfs if empty."""
+    read_only: bool = False
+    size: int = 0
+    """The most bytes that a tmpfs may hold; 0 leaves it to the kernel (half of the memory)."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file or directory that a vendor's image or plugin would bring; it comes to lie in the private layer."""
+
+    path: str
+    content: bytes = b""
+    directory: bool = False
+    mode: int = 0o644
+    """A directory gets the bits to enter it as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One container.  Paths are absolute; those of `mounts`' sources, `devices` and `log` are the machine's."""
+
+    name: str
+    """For messages: names the container to its user, as `NAMESPACE/POD/CONTAINER`."""
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """All of the environment; nothing is inherited.  `machine.search_path()` is a PATH that suits the machine."""
+    working_directory: str = "/"
+    """Comes into being if it is not there."""
+    mounts: Sequence[Mount] = ()
+    """Later ones may lie inside earlier ones."""
+    files: Sequence[File] = ()
+    """Laid down before the mounts.  They win over what the machine has at the same path."""
+    devices: Sequence[str] = ()
+    """Device nodes or directories of them, e.g. `/dev/nvidia0`; the container sees them under the same path."""
+    host_name: str = ""
+    """The machine's own if empty."""
+    uid: int = 0
+    gid: int = 0
+    groups: Sequence[int] = ()
+    """Further groups.  Only root can give them; without root the container keeps those of the user."""
+    log: Path | None = None
+    """Where output goes; it is thrown away if None.  The directory exists."""
+    stdin: bool = False
+    """Standard input stays open (though nothing comes) instead of being at its end at once."""
+
+
+class StartError(Exception):
+    """A program that could not be started: what was tried and why it failed.
+
+    `exit_code` is what a shell or a container runtime would give: 127 if the program is not there, 126 if it cannot
+    be run, 128 if the container around it could not be made.
+    """
+
+    def __init__(self, message: str, exit_code: int = 128) -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+
+    @property
+    def reason(self) -> str:
+        """A word for a container's status, as containerd has it."""
+        return "StartError"
+
+
+class Container(Protocol):
+    """A container that has been started."""
+
+    @property
+    def pid(self) -> int:
+        """Its first process as the machine sees it; 0 if there is none."""
+
+    async def wait(self) -> int:
+        """The exit code of its command, 128+n if signal n ended it.  Any number of callers may wait, at any time."""
+
+    async def stop(self, grace: float) -> None:
+        """Ask it to end (SIGTERM), and end it by force `grace` seconds later.  Nothing of it is left afterwards."""
+
+    async def execute(self, argv: Sequence[str], env: Mapping[str, str], *, stdin: bool, tty: bool) -> Session:
+        """Start a program beside the command, as the same user.  `env` is all of its environment.
+
+        Raises StartError if the program or the container is not there.
+        """
+
+
+class Runtime(Protocol):
+    """Starts containers."""
+
+    async def start(self, spec: Spec) -> Container:
+        """Start a container: its program has begun when this returns.  Raises StartError."""
+
+    async def close(self) -> None:
+        """End all containers, at once."""
