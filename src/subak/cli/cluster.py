@@ -1,4 +1,4 @@
-"""A cluster from files: nodes, Device objects, quotas, and the pods that already run there."""
+"""A cluster as its objects describe it: nodes, Device objects, quotas, and the pods that already run there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from subak.snapshot.cluster import Snapshot
 
 @dataclass(slots=True)
 class Cluster:
-    """What a cluster file describes.  `errors` are unreadable files, `warnings` all that was left out and why."""
+    """What objects describe.  `errors` are unreadable files, `warnings` all that was left out and why."""
 
     interpreter: Interpreter
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -27,9 +27,14 @@ class Cluster:
     warnings: list[str] = field(default_factory=list)
 
     @classmethod
+    def of(cls, interpreter: Interpreter) -> Cluster:
+        """A cluster without nodes."""
+        return cls(interpreter, quotas=Quotas(interpreter.quota_units))
+
+    @classmethod
     def from_files(cls, interpreter: Interpreter, paths: Iterable[str]) -> Cluster:
         """The cluster that the files describe."""
-        cluster = cls(interpreter, quotas=Quotas(interpreter.quota_units))
+        cluster = cls.of(interpreter)
         cluster.read(paths)
         return cluster
 
@@ -42,12 +47,24 @@ class Cluster:
                     self.errors.append(str(document))
                 elif document.kind in KINDS:
                     self._take(document, objects[document.kind])
-        devices = {each.name: each for each in objects["Device"].values() if isinstance(each, manifest.Device)}
-        self._add_nodes([each for each in objects["Node"].values() if isinstance(each, manifest.Node)], devices)
-        for quota in objects["ResourceQuota"].values():
-            if isinstance(quota, manifest.ResourceQuota):
-                self.warnings += self.quotas.put(quota)
-        pods = [each for each in objects["Pod"].values() if isinstance(each, manifest.Pod)]
+        self.fill(
+            [each for each in objects["Node"].values() if isinstance(each, manifest.Node)],
+            [each for each in objects["Device"].values() if isinstance(each, manifest.Device)],
+            [each for each in objects["ResourceQuota"].values() if isinstance(each, manifest.ResourceQuota)],
+            [each for each in objects["Pod"].values() if isinstance(each, manifest.Pod)],
+        )
+
+    def fill(
+        self,
+        nodes: Iterable[manifest.Node],
+        devices: Iterable[manifest.Device],
+        quotas: Iterable[manifest.ResourceQuota],
+        pods: Iterable[manifest.Pod],
+    ) -> None:
+        """Take in objects; what running pods hold is booked."""
+        self._add_nodes(nodes, {each.name: each for each in devices})
+        for quota in quotas:
+            self.warnings += self.quotas.put(quota)
         # Those that say which cards they hold come first: for the others we can only assume some of the rest.
         for pod in sorted(pods, key=lambda pod: not self.interpreter.owned & pod.annotations.keys()):
             self._add_pod(pod)
@@ -75,7 +92,7 @@ class Cluster:
             refusal = self.quotas.refuse(namespace, placement)
         return refusal
 
-    def _add_nodes(self, nodes: list[manifest.Node], devices: dict[str, manifest.Device]) -> None:
+    def _add_nodes(self, nodes: Iterable[manifest.Node], devices: dict[str, manifest.Device]) -> None:
         digests = []
         for node in nodes:
             digest, warnings = self.interpreter.node(node, devices.pop(node.name, None))

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from subak.cli.cards import line, show_cards, terminal
 from subak.cli.queue import Outcome, Pending, Placed
 from subak.model.device import MIB
-from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-BAR = 24
 
 
 def as_data(outcome: Outcome) -> dict[str, Any]:
@@ -90,67 +88,36 @@ def emit(data: dict[str, Any], form: str) -> None:
 
 def complain(errors: Iterable[str], warnings: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
     """Errors, warnings and notes, on standard error."""
-    for word, lines in (("error", errors), ("warning", warnings), ("note", notes)):
-        for line in lines:
-            click.echo(f"{word}: {line}", err=True)
+    for word, sentences in (("error", errors), ("warning", warnings), ("note", notes)):
+        for sentence in sentences:
+            click.echo(f"{word}: {sentence}", err=True)
 
 
 def show(outcome: Outcome, snapshot: Snapshot, wide: bool) -> None:
     """The outcome for people: where each pod went, what it got, and the cards with their tenants."""
-    from rich.console import Console
-
-    # No emoji: a device string may hold what looks like the code of one.
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    console = terminal()
     for placed in outcome.placed:
         _show_placed(console, placed, wide)
     for pending in outcome.pending:
-        _line(console, (pending.pod.key, "yellow"), f" waits: {pending.message}")
+        line(console, (pending.pod.key, "yellow"), f" waits: {pending.message}")
     for rejected in outcome.rejected:
-        _line(console, (f"{rejected.namespace}/{rejected.name}", "red"), f" rejected: {rejected.message}")
-        _line(console, f"    {rejected.field} = {rejected.value!r}")
+        line(console, (f"{rejected.namespace}/{rejected.name}", "red"), f" rejected: {rejected.message}")
+        line(console, f"    {rejected.field} = {rejected.value!r}")
     show_cards(console, snapshot, {placed.placement.node for placed in outcome.placed})
 
 
-def _line(console: Console, *parts: str | tuple[str, str]) -> None:
-    """One line of texts and texts with a style; as they are, since names and values may look like markup."""
-    from rich.text import Text
-
-    console.print(Text.assemble(*parts))
-
-
 def _show_placed(console: Console, placed: Placed, wide: bool) -> None:
-    _line(console, (placed.pod.key, "green"), " -> ", (placed.placement.node, "bold"))
+    line(console, (placed.pod.key, "green"), " -> ", (placed.placement.node, "bold"))
     for entry in _placed(placed)["containers"]:
         cards = ", ".join(
             f"card {card['index']} {card['memory_mib']:,} MiB {card['cores']} cores" for card in entry["cards"]
         )
-        _line(console, f"    {entry['name']}: {cards or 'no card'}")
+        line(console, f"    {entry['name']}: {cards or 'no card'}")
         for name, value in entry["env"].items():
-            _line(console, (f"        {name}={value}", "dim"))
+            line(console, (f"        {name}={value}", "dim"))
         if wide:
             for mount in entry["mounts"]:
                 access = "ro" if mount["read_only"] else "rw"
-                _line(console, (f"        {mount['source']} on {mount['destination']} ({access})", "dim"))
+                line(console, (f"        {mount['source']} on {mount['destination']} ({access})", "dim"))
     for name, value in placed.annotations.items():
-        _line(console, (f"    {name}: {value}", "dim"))
-
-
-def show_cards(console: Console, snapshot: Snapshot, nodes: Iterable[str]) -> None:
-    """Every card of these nodes as a bar of its memory, with those who hold a part of it."""
-    full, free = ("█", "·") if console.encoding.startswith("utf") else ("#", ".")
-    for name in sorted(nodes):
-        _line(console, "")
-        _line(console, (name, "bold"))
-        for card in snapshot.cards(name):
-            _line(console, "  " + card_line(card, full, free))
-
-
-def card_line(card: CardState, full: str, free: str) -> str:
-    """One card: index, model, how much of its memory is taken, and by whom."""
-    device = card.device
-    share = card.memory_used / device.memory_bytes if device.memory_bytes else 0
-    filled = max(min(BAR, round(share * BAR)), 1 if card.memory_used else 0)
-    holders = ", ".join(f"{key} {charge.memory_bytes // MIB:,}" for key, charge in card.tenants.items())
-    amount = f"{card.memory_used // MIB:>7,} of {device.memory_bytes // MIB:>7,} MiB"
-    bar = (full * filled).ljust(BAR, free)
-    return f"{device.index:>2} {device.model or device.family:<16} {bar} {amount}  {holders}".rstrip()
+        line(console, (f"    {name}: {value}", "dim"))

@@ -1,0 +1,45 @@
+"""The cluster as it is now: the same picture that files give, read from an API server."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from subak.cli.cluster import Cluster
+from subak.dialects.interpreter import Interpreter
+from subak.kube.client import Client
+from subak.kube.codec import T
+from subak.kube.resource import DEVICES, NODES, PODS, RESOURCE_QUOTAS, Resource
+from subak.kube.status import ApiError
+from subak.model import manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A cluster, and all its pods by key."""
+
+    cluster: Cluster
+    pods: dict[str, manifest.Pod]
+
+
+async def picture(client: Client, interpreter: Interpreter | None = None) -> Picture:
+    """What the API server knows of nodes, cards, quotas and pods."""
+    nodes, devices, quotas, pods = await asyncio.gather(
+        _all(client, NODES, manifest.Node),
+        _all(client, DEVICES, manifest.Device),
+        _all(client, RESOURCE_QUOTAS, manifest.ResourceQuota),
+        _all(client, PODS, manifest.Pod),
+    )
+    cluster = Cluster.of(interpreter or Interpreter())
+    cluster.fill(nodes, devices, quotas, pods)
+    return Picture(cluster, {pod.key: pod for pod in pods})
+
+
+async def _all(client: Client, resource: Resource, type: type[T]) -> list[T]:
+    """All objects of a kind; none if the server does not have the kind."""
+    try:
+        return (await client.list(resource, strict=False, type=type)).items
+    except ApiError as error:
+        if error.code == 404:
+            return []
+        raise
