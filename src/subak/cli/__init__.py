@@ -12,8 +12,21 @@ import click
 from subak import __version__
 
 COMMANDS = {
+    "up": "Start a whole cluster on this machine.",
+    "demo": "Start one, run the examples on it, and show who shares which card.",
+    "run": "Run one command with a slice of a local GPU.",
+    "top": "Draw every card with those who share it.",
+    "nodes": "List the nodes and what is taken of their cards.",
+    "why": "Say why a pod waits, or whom it shares its cards with.",
+    "get": "Show objects.",
+    "describe": "Show objects in detail, with their events.",
+    "apply": "Create or change objects from files.",
+    "delete": "Delete objects.",
+    "logs": "Print what a container printed.",
+    "exec": "Run a program in a container.",
     "place": "Decide where pods go, on files.",
     "explain": "Say why pods fit where they fit, on files.",
+    "completion": "Print a script that completes commands in your shell.",
 }
 
 

@@ -41,24 +41,27 @@ def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str
     world = Cluster.from_files(interpreter(device_config), cluster)
     outcome = Outcome()
     answers = [
-        (pod, _explanation(world, complete))
+        (pod, explanation(world, complete))
         for pod in pods(files, outcome)
         if (complete := admitted(world, pod, outcome)) is not None
     ]
     errors = world.errors + outcome.errors
     complain(errors, world.warnings, outcome.notes)
     if output in ("json", "yaml"):
-        emit({"explained": [_data(*answer) for answer in answers], "rejected": as_data(outcome)["rejected"]}, output)
+        emit(
+            {"explained": [answer_data(*answer) for answer in answers], "rejected": as_data(outcome)["rejected"]},
+            output,
+        )
     else:
         for pod, answer in answers:
-            _show(pod, answer, wide=output == "wide")
+            show_answer(pod, answer, wide=output == "wide")
         complain(f"pod {each.namespace}/{each.name}: {each.message} ({each.field})" for each in outcome.rejected)
     if errors or outcome.rejected:
         sys.exit(2)
     sys.exit(0 if all(answer.fitting for _, answer in answers) else 1)
 
 
-def _explanation(world: Cluster, pod: manifest.Pod) -> policy.Explanation:
+def explanation(world: Cluster, pod: manifest.Pod) -> policy.Explanation:
     """What every node says; where the namespace's quota is used up, that comes before all of them."""
     request = world.interpreter.request(pod)
     exceeded = world.over_quota(pod.namespace, request, place(world.snapshot, request))
@@ -68,7 +71,8 @@ def _explanation(world: Cluster, pod: manifest.Pod) -> policy.Explanation:
     return policy.Explanation(len(nodes), (), (policy.Group(reason, nodes, exceeded),), {reason: len(nodes)})
 
 
-def _data(pod: manifest.Pod, answer: policy.Explanation) -> dict[str, Any]:
+def answer_data(pod: manifest.Pod, answer: policy.Explanation) -> dict[str, Any]:
+    """An explanation in the form that scripts rely on."""
     return {
         "namespace": pod.namespace,
         "name": pod.name,
@@ -80,7 +84,8 @@ def _data(pod: manifest.Pod, answer: policy.Explanation) -> dict[str, Any]:
     }
 
 
-def _show(pod: manifest.Pod, answer: policy.Explanation, wide: bool) -> None:
+def show_answer(pod: manifest.Pod, answer: policy.Explanation, wide: bool) -> None:
+    """An explanation for people."""
     click.echo(f"{pod.key}: {len(answer.fitting):,} of {answer.nodes:,} nodes fit")
     if answer.fitting:
         click.echo(f"  fits: {_few(answer.fitting, wide)}")

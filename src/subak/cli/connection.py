@@ -1,0 +1,107 @@
+"""The cluster that a command speaks to, and how errors on the way there are told."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+import click
+
+from subak.kube import kubeconfig
+from subak.kube.client import Client
+from subak.kube.endpoint import ConfigError, Endpoint
+from subak.kube.http import HttpTransport
+from subak.kube.status import ApiError
+
+P = ParamSpec("P")
+
+REFUSED, MISUSED = 1, 2
+
+
+def default_kubeconfig() -> Path:
+    """Where `subak up` writes the way to its cluster unless told otherwise."""
+    folder = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"
+    return Path(folder) / "subak" / "kubeconfig"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A client, and the namespace that is meant where none is said; `all` means every namespace."""
+
+    client: Client
+    transport: HttpTransport
+    namespace: str
+    all: bool = False
+
+    @property
+    def scope(self) -> str:
+        """The namespace to list; empty for all."""
+        return "" if self.all else self.namespace
+
+
+def endpoint(path: str | None, context: str) -> Endpoint:
+    """The API server that is meant: by option, by KUBECONFIG, that of `subak up`, or kubectl's.  Raises ConfigError."""
+    if path is None and not os.environ.get("KUBECONFIG") and default_kubeconfig().exists():
+        return kubeconfig.load(default_kubeconfig(), context)
+    try:
+        return kubeconfig.load(path, context)
+    except ConfigError as error:
+        if path is None and not os.environ.get("KUBECONFIG"):
+            raise ConfigError(f"{error}; or start a cluster on this machine with: subak up") from None
+        raise
+
+
+def connected(command: Callable[Concatenate[Connection, P], Awaitable[int | None]]) -> Callable[..., None]:
+    """Run an asynchronous command on the cluster that the shared options name; it may return an exit code."""
+
+    @click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: $KUBECONFIG.")
+    @click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig, not the current one.")
+    @click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace; default: the context's.")
+    @functools.wraps(command)
+    def run(*args: P.args, **options: P.kwargs) -> None:
+        path, context, namespace = (options.pop(name) for name in ("path", "context", "namespace"))
+        everywhere = bool(options.pop("all_namespaces", False))
+
+        async def act() -> int | None:
+            target = endpoint(path, context)  # type: ignore[arg-type]
+            transport = HttpTransport(target)
+            connection = Connection(Client(transport), transport, str(namespace) or target.namespace, everywhere)
+            try:
+                return await command(connection, *args, **options)
+            finally:
+                await transport.close()
+
+        sys.exit(told(act))
+
+    return run
+
+
+def told(act: Callable[[], Awaitable[int | None]]) -> int:
+    """The exit code of what is done; what goes wrong is one line on standard error."""
+    try:
+        return asyncio.run(_whole(act)) or 0
+    except ApiError as error:
+        reason = f" ({error.reason})" if error.reason else ""
+        click.echo(f"Error from server{reason}: {error.message}", err=True)
+        return REFUSED
+    except (ConfigError, click.UsageError) as error:
+        click.echo(f"error: {error}", err=True)
+        return MISUSED
+    except (OSError, TimeoutError) as error:
+        click.echo(f"error: the cluster cannot be reached: {str(error) or 'no answer'}; is `subak up` running?", err=True)
+        return REFUSED
+    except KeyboardInterrupt:
+        return 130
+
+
+async def _whole(act: Callable[[], Awaitable[int | None]]) -> Any:
+    return await act()
+
+
+all_option = click.option("-A", "--all-namespaces", is_flag=True, help="Every namespace.")

@@ -1,0 +1,68 @@
+"""`subak nodes`: the nodes with their cards, one line each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from subak.cli.cards import bar, strokes, terminal
+from subak.cli.connection import Connection, connected
+from subak.cli.live import Picture, picture
+from subak.cli.options import output_option
+from subak.cli.report import emit
+from subak.model.device import GPU, MIB
+from subak.model.node import Node
+
+WIDTH = 16
+
+
+@click.command()
+@output_option
+@connected
+async def nodes(connection: Connection, output: str) -> None:
+    """List the nodes: their cards, what is taken of them, and in which languages they can be asked for.
+
+    \b
+    Examples:
+      subak nodes
+      subak nodes -o json
+    """
+    now = await picture(connection.client)
+    rows = [_data(now, node) for node in now.cluster.snapshot]
+    if output in ("json", "yaml"):
+        emit({"nodes": rows}, output)
+        return
+    console = terminal()
+    full, free = strokes(console)
+    table = [["NODE", "STATUS", "CARDS", "MEMORY", "", "CORES", "PODS", *(["SPEAKS"] if output == "wide" else ())]]
+    for row in rows:
+        used, total = row["memory_used_mib"], row["memory_mib"]
+        cells = [row["name"], row["status"], row["cards"], bar(used, total, full, free, WIDTH)]
+        cells += [f"{used:,}/{total:,} MiB", f"{row['cores_used']}/{row['cores']}", str(row["pods"])]
+        table.append([*cells, ", ".join(row["speaks"])] if output == "wide" else cells)
+    for line in aligned(table):
+        click.echo(line)
+
+
+def aligned(table: list[list[str]]) -> list[str]:
+    """The rows with their columns under each other, three blanks apart, as kubectl prints them."""
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))] if table else []
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def _data(now: Picture, node: Node) -> dict[str, Any]:
+    cards = [card for card in now.cluster.snapshot.cards(node.name) if card.device.kind == GPU]
+    models = Counter(card.device.model or card.device.family for card in cards)
+    return {
+        "name": node.name,
+        "status": ("Ready" if node.ready else "NotReady") + (",SchedulingDisabled" if node.unschedulable else ""),
+        "cards": ", ".join(f"{count} x {model}" for model, count in models.items()) or "none",
+        "memory_mib": sum(card.device.memory_bytes for card in cards) // MIB,
+        "memory_used_mib": sum(card.memory_used for card in cards) // MIB,
+        "cores": sum(card.device.cores for card in cards),
+        "cores_used": sum(card.cores_used for card in cards),
+        "pods": sum(pod.spec.node_name == node.name and not pod.finished for pod in now.pods.values()),
+        "speaks": sorted(node.offers),
+    }

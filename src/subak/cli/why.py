@@ -1,0 +1,126 @@
+"""`subak why`: where a pod is, with whom it shares its cards, or what keeps it off every node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from subak.cli.cards import card_data, card_line, line, strokes, terminal
+from subak.cli.connection import Connection, connected
+from subak.cli.explain import answer_data, explanation, show_answer
+from subak.cli.live import Picture, picture
+from subak.cli.options import output_option
+from subak.cli.report import complain, emit
+from subak.kube.resource import EVENTS, PODS
+from subak.kube.status import ApiError
+from subak.model import manifest
+from subak.model.reason import Refusal
+from subak.snapshot.card import CardState
+
+LAST = 5
+
+
+@click.command()
+@click.argument("pod", metavar="POD")
+@output_option
+@connected
+async def why(connection: Connection, pod: str, output: str) -> int:
+    """Say why POD waits, node by node with numbers; or, if it has its place, whom it shares its cards with.
+
+    POD is a name, or NAMESPACE/NAME.
+
+    \b
+    Examples:
+      subak why too-big
+      subak why default/too-big -o json
+
+    \b
+    Exit codes:
+      0  the pod has its place, or has finished
+      1  it waits, or it is not there
+    """
+    namespace, _, name = pod.removeprefix("pod/").rpartition("/")
+    full = await connection.client.get(PODS, name, namespace or connection.namespace)
+    now = await picture(connection.client)
+    key = f"{full['metadata']['namespace']}/{name}"
+    if key not in now.pods:
+        raise ApiError(404, "NotFound", f'pods "{name}" was removed in the meantime')
+    told = _Told(now, now.pods[key], full, await _events(connection, full))
+    if output in ("json", "yaml"):
+        emit(told.data(), output)
+    else:
+        told.show(wide=output == "wide")
+    return 1 if told.waits else 0
+
+
+async def _events(connection: Connection, pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was said about the pod, the oldest first."""
+    metadata = pod["metadata"]
+    about = f"involvedObject.uid={metadata['uid']},involvedObject.name={metadata['name']}"
+    events = (await connection.client.list(EVENTS, metadata["namespace"], fields=about)).items
+    return sorted(events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+
+
+class _Told:
+    """What there is to say about one pod."""
+
+    def __init__(self, now: Picture, pod: manifest.Pod, full: dict[str, Any], events: list[dict[str, Any]]) -> None:
+        self.now = now
+        self.pod = pod
+        self.status = full.get("status", {})
+        self.events = events
+        self.waits = not pod.spec.node_name and not pod.finished
+
+    def cards(self) -> list[CardState]:
+        """The cards of which the pod holds a part."""
+        if not self.pod.spec.node_name or self.now.cluster.snapshot.node(self.pod.spec.node_name) is None:
+            return []
+        cards = self.now.cluster.snapshot.cards(self.pod.spec.node_name)
+        return [card for card in cards if self.pod.key in card.tenants]
+
+    def data(self) -> dict[str, Any]:
+        """For scripts."""
+        data: dict[str, Any] = {
+            "namespace": self.pod.namespace,
+            "name": self.pod.name,
+            "phase": self.status.get("phase", ""),
+            "node": self.pod.spec.node_name,
+            "message": self.status.get("message", ""),
+        }
+        if self.waits:
+            try:
+                data |= answer_data(self.pod, explanation(self.now.cluster, self.pod))
+            except Refusal as refusal:
+                data |= {"message": refusal.message, "field": refusal.field, "value": refusal.value}
+        return data | {"cards": [card_data(card) for card in self.cards()]}
+
+    def show(self, wide: bool) -> None:
+        """For people."""
+        if self.waits:
+            self._show_waiting(wide)
+        else:
+            self._show_placed()
+        for event in self.events[-LAST:]:
+            click.echo(f"  event {event.get('reason', '')}: {event.get('message', '')}")
+
+    def _show_waiting(self, wide: bool) -> None:
+        if self.pod.metadata.deletion_timestamp is not None:
+            click.echo(f"{self.pod.key} is being deleted")
+            return
+        try:
+            show_answer(self.pod, explanation(self.now.cluster, self.pod), wide)
+        except Refusal as refusal:
+            complain([f"pod {self.pod.key}: {refusal.message} ({refusal.field})"])
+
+    def _show_placed(self) -> None:
+        console = terminal()
+        phase = self.status.get("phase", "")
+        detail = ": ".join(part for part in (self.status.get("reason", ""), self.status.get("message", "")) if part)
+        where = f" on {self.pod.spec.node_name}" if self.pod.spec.node_name else ""
+        line(console, (self.pod.key, "green"), f" is {phase}{where}{f' ({detail})' if detail else ''}")
+        cards = self.cards()
+        for card in cards:
+            line(console, "  " + card_line(card, *strokes(console)))
+        if not cards and not self.pod.finished:
+            line(console, "  it holds no card")
