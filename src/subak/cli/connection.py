@@ -15,6 +15,7 @@ import click
 
 from subak.kube import kubeconfig
 from subak.kube.client import Client
+from subak.kube.discovery import UnknownKind
 from subak.kube.endpoint import ConfigError, Endpoint
 from subak.kube.http import HttpTransport
 from subak.kube.status import ApiError
@@ -90,11 +91,12 @@ def told(act: Callable[[], Awaitable[int | None]]) -> int:
         reason = f" ({error.reason})" if error.reason else ""
         click.echo(f"Error from server{reason}: {error.message}", err=True)
         return REFUSED
-    except (ConfigError, click.UsageError) as error:
-        click.echo(f"error: {error}", err=True)
+    except (ConfigError, UnknownKind, click.UsageError) as error:
+        click.echo(f"error: {error.message if isinstance(error, click.UsageError) else error}", err=True)
         return MISUSED
     except (OSError, TimeoutError) as error:
-        click.echo(f"error: the cluster cannot be reached: {str(error) or 'no answer'}; is `subak up` running?", err=True)
+        detail = str(error) or "no answer"
+        click.echo(f"error: the cluster cannot be reached: {detail}; is `subak up` running?", err=True)
         return REFUSED
     except KeyboardInterrupt:
         return 130

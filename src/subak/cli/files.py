@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -233,3 +233,16 @@ KINDS: dict[str, type[manifest.Lean]] = {
     "ResourceQuota": manifest.ResourceQuota,
 }
 """What a cluster file may hold; other kinds are skipped."""
+
+
+def files_documents(paths: Iterable[str]) -> Iterator[Document | FileError]:
+    """The objects in files and in directories of them, which are read by name."""
+    for path in paths:
+        if path != "-" and Path(path).is_dir():
+            inside = sorted(each for each in Path(path).iterdir() if each.suffix in (".yaml", ".yml", ".json"))
+            if not inside:
+                yield FileError(f"{path}: the directory holds no .yaml, .yml or .json file")
+            for each in inside:
+                yield from documents(str(each))
+        else:
+            yield from documents(path)

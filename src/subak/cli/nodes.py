@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from subak.cli.cards import bar, strokes, terminal
+from subak.cli.columns import aligned
 from subak.cli.connection import Connection, connected
 from subak.cli.live import Picture, picture
 from subak.cli.options import output_option
@@ -44,12 +45,6 @@ async def nodes(connection: Connection, output: str) -> None:
         table.append([*cells, ", ".join(row["speaks"])] if output == "wide" else cells)
     for line in aligned(table):
         click.echo(line)
-
-
-def aligned(table: list[list[str]]) -> list[str]:
-    """The rows with their columns under each other, three blanks apart, as kubectl prints them."""
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))] if table else []
-    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
 def _data(now: Picture, node: Node) -> dict[str, Any]:

@@ -1,0 +1,129 @@
+"""`subak delete`: delete objects, and wait until they are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from subak.cli.connection import Connection, all_option, connected
+from subak.cli.files import FileError, files_documents
+from subak.cli.report import complain
+from subak.cli.targets import Target, targets
+from subak.kube.codec import Unreadable
+from subak.kube.discovery import Discovery, UnknownKind
+from subak.kube.status import ApiError
+
+
+@click.command()
+@click.argument("objects", nargs=-1, metavar="[TYPE NAME... | TYPE/NAME...]")
+@click.option("-f", "--filename", "files", multiple=True, metavar="FILE|DIRECTORY", help="The objects in these files.")
+@click.option("--all", "everything", is_flag=True, help="All objects of the type.")
+@click.option("-l", "--selector", metavar="LABELS", help="All objects with these labels.")
+@all_option
+@click.option("--grace-period", "grace", type=int, metavar="SECONDS", help="How long a pod may take to end.")
+@click.option("--force", is_flag=True, help="At once, with no time to end.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Return when they are gone.")
+@click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
+@connected
+async def delete(
+    connection: Connection,
+    objects: tuple[str, ...],
+    files: tuple[str, ...],
+    everything: bool,
+    selector: str | None,
+    grace: int | None,
+    force: bool,
+    wait: bool,
+    ignore_not_found: bool,
+) -> int:
+    """Delete objects.
+
+    \b
+    Examples:
+      subak delete pod gpu-pod1
+      subak delete -f examples/volcano
+      subak delete pods --all --force
+
+    \b
+    Exit codes:
+      0  they are gone (or, with --no-wait, going)
+      1  something is not there, or the server refused
+      2  a file cannot be read, or it is not said what to delete
+    """
+    discovery = await Discovery.of(connection.client)
+    doomed, errors = _of_files(discovery, connection, files)
+    if objects:
+        for target in targets(discovery, objects):
+            doomed += await _named(connection, target, everything, selector)
+    elif not files:
+        raise click.UsageError("say what to delete: TYPE NAME, or -f FILE")
+    failures = 0
+    going = []
+    for target, namespace in doomed:
+        try:
+            uid = await _delete(connection, target, namespace, 0 if force else grace)
+            click.echo(f'{target.known.singular} "{target.name}" {"force " if force else ""}deleted')
+            going.append((target, namespace, uid))
+        except ApiError as error:
+            if error.code != 404 or not ignore_not_found:
+                complain([error.message])
+                failures += 1
+    if wait:
+        for target, namespace, uid in going:
+            await _gone(connection, target, namespace, uid)
+    return 2 if errors else 1 if failures else 0
+
+
+Doomed = list[tuple[Target, str]]
+
+
+def _of_files(discovery: Discovery, connection: Connection, files: Sequence[str]) -> tuple[Doomed, int]:
+    doomed: Doomed = []
+    errors = 0
+    for document in files_documents(files):
+        try:
+            if isinstance(document, FileError):
+                raise document
+            known = discovery.kind(str(document.content.get("apiVersion", "")), document.kind)
+        except (FileError, UnknownKind) as error:
+            complain([str(error.args[0])])
+            errors += 1
+            continue
+        metadata = document.content.get("metadata") or {}
+        doomed.append((Target(known, metadata.get("name", "")), metadata.get("namespace") or connection.namespace))
+    return doomed, errors
+
+
+async def _named(connection: Connection, target: Target, everything: bool, selector: str | None) -> Doomed:
+    if target.name:
+        return [(target, connection.namespace)]
+    if not everything and selector is None:
+        raise click.UsageError(f"say which {target.known.resource.plural}: give names, --all or -l LABELS")
+    found = (await connection.client.list(target.known.resource, connection.scope, labels=selector)).items
+    return [(Target(target.known, each["metadata"]["name"]), each["metadata"].get("namespace", "")) for each in found]
+
+
+async def _delete(connection: Connection, target: Target, namespace: str, grace: int | None) -> str:
+    """Delete one object; gives the UID that it had, if the server says it."""
+    resource = target.known.resource
+    answer = await connection.client.delete(
+        resource, target.name, namespace if resource.namespaced else "", grace=grace, propagation="Background"
+    )
+    uid = answer.get("details", {}).get("uid") or answer.get("metadata", {}).get("uid")
+    return str(uid or "")
+
+
+async def _gone(connection: Connection, target: Target, namespace: str, uid: str) -> None:
+    """Wait until the object is gone, or another one has its name."""
+    resource = target.known.resource
+    scope = namespace if resource.namespaced else ""
+    only = f"metadata.name={target.name}"
+    while True:
+        listing = await connection.client.list(resource, scope, fields=only)
+        if not any(each["metadata"]["uid"] == uid or not uid for each in listing.items):
+            return
+        events = await connection.client.watch(resource, scope, revision=listing.revision, fields=only, timeout=60)
+        async for event in events:
+            if not isinstance(event, Unreadable) and event.type == "DELETED":
+                return

@@ -1,0 +1,199 @@
+"""An object told at length, in the order and with the headings that kubectl's users know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+Told = list[tuple[str, Any]]
+"""Headings and what stands beside or below them: a text, texts below each other, or more headings."""
+
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_UNTOLD = ("managedFields", "uid", "resourceVersion", "name", "namespace", "labels", "annotations")
+
+
+def lines(told: Told, depth: int = 0) -> Iterator[str]:
+    """The text, with what stands beside headings under each other."""
+    width = max((len(heading) for heading, value in told if not _below(value)), default=0) + 2
+    margin = "  " * depth
+    for heading, value in told:
+        if isinstance(value, list) and value and isinstance(value[0], tuple):
+            yield f"{margin}{heading}:"
+            yield from lines(value, depth + 1)
+        elif isinstance(value, list):
+            first, *others = value or ["<none>"]
+            yield f"{margin}{heading + ':':<{width}} {first}".rstrip()
+            for other in others:
+                yield f"{margin}{'':<{width}} {other}".rstrip()
+        else:
+            yield f"{margin}{heading + ':':<{width}} {value}".rstrip()
+
+
+def _below(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], tuple)
+
+
+def of(object: dict[str, Any]) -> Told:
+    """What there is to tell of an object."""
+    metadata = object["metadata"]
+    told: Told = [("Name", metadata["name"])]
+    if "namespace" in metadata:
+        told.append(("Namespace", metadata["namespace"]))
+    told += [("Labels", _pairs(metadata.get("labels"))), ("Annotations", _pairs(metadata.get("annotations"), ": "))]
+    match object.get("kind"):
+        case "Pod":
+            return told + _pod(object)
+        case "Node":
+            return told + _node(object)
+        case _:
+            rest = {key: value for key, value in object.items() if key != "metadata"}
+            rest["metadata"] = {key: value for key, value in metadata.items() if key not in _UNTOLD}
+            return told + _anything(rest)
+
+
+def events(found: Sequence[dict[str, Any]], age: Mapping[int, str]) -> list[list[str]]:
+    """The events of an object as a table, `age` by position."""
+    rows = [["Type", "Reason", "Age", "From", "Message"]]
+    for position, event in enumerate(found):
+        count = (event.get("series") or {}).get("count") or event.get("count") or 1
+        when = age[position] if count == 1 else f"{age[position]} (x{count})"
+        source = event.get("reportingComponent") or (event.get("source") or {}).get("component", "")
+        rows.append([event.get("type", ""), event.get("reason", ""), when, source, event.get("message", "").strip()])
+    return rows
+
+
+def _pairs(values: Mapping[str, str] | None, between: str = "=") -> list[str]:
+    return [f"{key}{between}{value}" for key, value in sorted((values or {}).items())]
+
+
+def _pod(pod: dict[str, Any]) -> Told:
+    spec, status = pod.get("spec", {}), pod.get("status", {})
+    node = spec.get("nodeName", "")
+    host = status.get("hostIP", "")
+    told: Told = [
+        ("Scheduler", spec.get("schedulerName", "")),
+        ("Priority", str(spec.get("priority", 0))),
+        ("Node", f"{node}/{host}" if node and host else node or "<none>"),
+        ("Start Time", status.get("startTime", "<none>")),
+        ("Status", "Terminating" if pod["metadata"].get("deletionTimestamp") else status.get("phase", "")),
+        ("IP", status.get("podIP", "")),
+    ]
+    told += [(name, status[key]) for name, key in (("Reason", "reason"), ("Message", "message")) if status.get(key)]
+    for heading, containers, states in (
+        ("Init Containers", spec.get("initContainers"), status.get("initContainerStatuses")),
+        ("Containers", spec.get("containers"), status.get("containerStatuses")),
+    ):
+        known = {state["name"]: state for state in states or ()}
+        if containers:
+            told.append(
+                (heading, [(each["name"], _container(each, known.get(each["name"], {}))) for each in containers])
+            )
+    told.append(("Conditions", [(each["type"], _condition(each)) for each in status.get("conditions", ())]))
+    told.append(("Volumes", [_volume(each) for each in spec.get("volumes", ())]))
+    told += [
+        ("QoS Class", status.get("qosClass", "")),
+        ("Node-Selectors", _pairs(spec.get("nodeSelector"))),
+        ("Tolerations", [_toleration(each) for each in spec.get("tolerations", ())]),
+    ]
+    return told
+
+
+def _container(container: dict[str, Any], status: dict[str, Any]) -> Told:
+    told: Told = [("Image", container.get("image", ""))]
+    for name in ("command", "args"):
+        if container.get(name):
+            told.append((name.capitalize(), [part for text in container[name] for part in text.splitlines()]))
+    told += list(_state("State", status.get("state", {})))
+    if status.get("lastState"):
+        told += list(_state("Last State", status["lastState"]))
+    told += [("Ready", str(status.get("ready", False))), ("Restart Count", str(status.get("restartCount", 0)))]
+    for name in ("limits", "requests"):
+        amounts = container.get("resources", {}).get(name)
+        if amounts:
+            told.append((name.capitalize(), [(key, str(value)) for key, value in sorted(amounts.items())]))
+    told.append(("Environment", [_variable(each) for each in container.get("env", ())]))
+    mounts = container.get("volumeMounts", ())
+    told.append(
+        ("Mounts", [f"{m['mountPath']} from {m['name']} ({'ro' if m.get('readOnly') else 'rw'})" for m in mounts])
+    )
+    return told
+
+
+def _state(heading: str, state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, detail in state.items():
+        yield heading, name.capitalize()
+        for key in ("reason", "message", "exitCode", "startedAt", "finishedAt"):
+            if detail.get(key) not in (None, ""):
+                yield "  " + _WORD.sub(" ", key).title(), str(detail[key])
+        return
+    yield heading, "Waiting"
+
+
+def _variable(variable: dict[str, Any]) -> str:
+    if "valueFrom" in variable:
+        ((source, detail),) = list(variable["valueFrom"].items())[:1]
+        return f"{variable['name']}: from {source} {', '.join(f'{key} {value}' for key, value in detail.items())}"
+    return f"{variable['name']}: {variable.get('value', '')}"
+
+
+def _condition(condition: dict[str, Any]) -> str:
+    detail = ": ".join(part for part in (condition.get("reason", ""), condition.get("message", "")) if part)
+    return f"{condition['status']} ({detail})" if detail else str(condition["status"])
+
+
+def _volume(volume: dict[str, Any]) -> tuple[str, Any]:
+    kinds = [(key, value) for key, value in volume.items() if key != "name"]
+    return volume["name"], [(_WORD.sub(" ", key), _inline(value)) for key, value in kinds] or "<none>"
+
+
+def _toleration(toleration: dict[str, Any]) -> str:
+    key, value = toleration.get("key", ""), toleration.get("value", "")
+    text = f"{key}={value}" if value else key
+    text += f":{toleration['effect']}" if toleration.get("effect") else ""
+    if toleration.get("operator") == "Exists":
+        text += " op=Exists"
+    return text + (f" for {toleration['tolerationSeconds']}s" if "tolerationSeconds" in toleration else "")
+
+
+def _node(node: dict[str, Any]) -> Told:
+    spec, status = node.get("spec", {}), node.get("status", {})
+    taints = [f"{each['key']}={each.get('value', '')}:{each['effect']}" for each in spec.get("taints", ())]
+    told: Told = [
+        ("Taints", taints),
+        ("Unschedulable", str(spec.get("unschedulable", False)).lower()),
+        ("Conditions", [(each["type"], _condition(each)) for each in status.get("conditions", ())]),
+        ("Addresses", [(each["type"], each["address"]) for each in status.get("addresses", ())]),
+    ]
+    for name in ("capacity", "allocatable"):
+        told.append((name.capitalize(), [(key, str(value)) for key, value in sorted(status.get(name, {}).items())]))
+    return told
+
+
+def _anything(content: Mapping[str, Any]) -> Told:
+    told: Told = []
+    for key, value in content.items():
+        heading = "API Version" if key == "apiVersion" else _WORD.sub(" ", key[:1].upper() + key[1:])
+        if isinstance(value, Mapping):
+            if value:
+                told.append((heading, _anything(value)))
+        elif isinstance(value, list):
+            told.append((heading, _listed(value)))
+        else:
+            told.append((heading, str(value).splitlines() or ""))
+    return told
+
+
+def _listed(values: Iterable[Any]) -> list[Any]:
+    values = list(values)
+    if values and all(isinstance(value, Mapping) for value in values):
+        return [(str(value.get("name", position)), _anything(value)) for position, value in enumerate(values)]
+    return [_inline(value) for value in values]
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_inline(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return "; ".join(_inline(each) for each in value)
+    return str(value)

@@ -1,0 +1,50 @@
+"""`subak logs`: what a container printed."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from subak.cli.connection import Connection, connected
+
+
+@click.command()
+@click.argument("pod", metavar="POD")
+@click.option("-c", "--container", metavar="NAME", help="The container; needed if the pod has several.")
+@click.option("-f", "--follow", is_flag=True, help="Go on while it prints.")
+@click.option("-p", "--previous", is_flag=True, help="Of the container's last run, before it was started again.")
+@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
+@click.option("--tail", type=int, metavar="LINES", help="Only the last lines.")
+@click.option("--since", type=int, metavar="SECONDS", help="Only what is newer.")
+@connected
+async def logs(
+    connection: Connection,
+    pod: str,
+    container: str | None,
+    follow: bool,
+    previous: bool,
+    timestamps: bool,
+    tail: int | None,
+    since: int | None,
+) -> None:
+    """Print what a container of POD printed.
+
+    \b
+    Examples:
+      subak logs gpu-pod1
+      subak logs gpu-pod1 -f --tail 20
+    """
+    chunks = await connection.client.logs(
+        pod.removeprefix("pod/"),
+        connection.namespace,
+        container=container,
+        follow=follow,
+        previous=previous,
+        timestamps=timestamps,
+        tail_lines=tail,
+        since_seconds=since,
+    )
+    async for chunk in chunks:
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
