@@ -21,8 +21,8 @@ PODS = {
     "koordinator": ("pod",),
     "moore-threads": ("pod",),
     "iluvatar": ("pod", "bi-v150"),
-    "metax": ("sgpu", "gpu"),
-    "shared": ("hami", "volcano", "koordinator"),
+    "metax": ("sgpu/pod", "gpu/pod"),
+    "shared": ("1-hami", "2-volcano", "3-koordinator"),
 }
 A10 = "GPU-4d2c9a71-6e0b-4b3f-9d18-a1b2c3d40001"
 
@@ -30,7 +30,7 @@ A10 = "GPU-4d2c9a71-6e0b-4b3f-9d18-a1b2c3d40001"
 def place(folder: str, *pods: str, cluster: str = "") -> Answer:
     """Place pods of a folder on its own cluster, or on another one."""
     files = [argument for name in pods for argument in ("-f", EXAMPLES / folder / f"{name}.yaml")]
-    return subak("place", *files, "--cluster", EXAMPLES / (cluster or f"{folder}/cluster.yaml"), "-o", "json")
+    return subak("place", *files, "--cluster", EXAMPLES / f"clusters/{cluster or folder}.yaml", "-o", "json")
 
 
 def placed(answer: Answer) -> list[Any]:
@@ -69,7 +69,7 @@ def test_koordinator_pod_gets_half_of_the_second_card() -> None:
 
 
 def test_koordinator_annotation_is_the_printed_one_where_cards_have_no_id(tmp_path: Path) -> None:
-    text = (EXAMPLES / "koordinator/cluster.yaml").read_text()
+    text = (EXAMPLES / "clusters/koordinator.yaml").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("    id: ")]
     cluster = write(tmp_path / "cluster.yaml", "\n".join(lines))
     answer = subak("place", "-f", EXAMPLES / "koordinator/pod.yaml", "--cluster", cluster, "-o", "json")
@@ -103,7 +103,7 @@ def test_iluvatar_pods_of_both_generations() -> None:
 
 
 def test_metax_pods_get_a_part_of_a_card_and_a_whole_one() -> None:
-    part, whole = placed(place("metax", "sgpu", "gpu"))
+    part, whole = placed(place("metax", "sgpu/pod", "gpu/pod"))
     assert (part["node"], whole["node"]) == ("mxc500-sgpu-1", "mxc500-1")
     (share,) = part["containers"][0]["cards"]
     assert (share["memory_mib"], share["cores"]) == (4096, 60)
@@ -115,14 +115,14 @@ def test_metax_pods_get_a_part_of_a_card_and_a_whole_one() -> None:
 
 
 def test_metax_annotation_as_printed_is_an_error_that_says_where_and_how() -> None:
-    answer = place("metax", "as-printed")
+    answer = place("metax", "invalid/pod")
     assert answer.code == 2
-    assert "metax/as-printed.yaml:5:45: not valid YAML: mapping values are not allowed" in answer.err
+    assert "metax/invalid/pod.yaml:5:45: not valid YAML: mapping values are not allowed" in answer.err
     assert "indented below it, as in\n  annotations:\n    key: value" in answer.err
 
 
 def test_three_systems_share_one_card_and_a_pod_that_is_too_big_waits() -> None:
-    answer = place("shared", *PODS["shared"], "too-big")
+    answer = place("shared", *PODS["shared"], "4-too-big")
     assert (answer.code, answer.err) == (1, "")
     held = {each["name"]: each["containers"][0]["cards"] for each in answer.data["placed"]}
     assert {name: [(card["uuid"], card["memory_mib"]) for card in cards] for name, cards in held.items()} == {
@@ -136,22 +136,22 @@ def test_three_systems_share_one_card_and_a_pod_that_is_too_big_waits() -> None:
 
 
 def test_the_three_share_the_card_in_the_whole_cluster_too() -> None:
-    answer = place("shared", *PODS["shared"], "too-big", cluster="cluster.yaml")
+    answer = place("shared", *PODS["shared"], "4-too-big", cluster="all")
     assert {card["uuid"] for each in answer.data["placed"] for card in each["containers"][0]["cards"]} == {A10}
     assert answer.pending["reasons"] == {"CardInsufficientMemory": 1, "NodeSelectorMismatch": 7}
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_pod_has_a_place_in_the_whole_cluster(folder: str) -> None:
-    assert len(placed(place(folder, *PODS[folder], cluster="cluster.yaml"))) == len(PODS[folder])
+    assert len(placed(place(folder, *PODS[folder], cluster="all"))) == len(PODS[folder])
 
 
 def test_the_whole_cluster_is_made_of_the_folders_parts() -> None:
     def objects(path: Path) -> list[Any]:
         return list(yaml.safe_load_all(path.read_text()))
 
-    parts = [each for folder in FOLDERS for each in objects(EXAMPLES / folder / "cluster.yaml")]
-    assert objects(EXAMPLES / "cluster.yaml") == parts
+    parts = [each for folder in FOLDERS for each in objects(EXAMPLES / f"clusters/{folder}.yaml")]
+    assert objects(EXAMPLES / "clusters/all.yaml") == parts
 
 
 def test_the_demo_ends_well_although_one_pod_waits() -> None:

@@ -57,10 +57,25 @@ def test_a_key_on_the_line_of_its_parent_has_a_remedy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("option", "other"), [("-f", "--cluster"), ("--cluster", "-f")])
 def test_a_file_that_cannot_be_read(tmp_path: Path, option: str, other: str) -> None:
     good = write(tmp_path / "good.yaml", [GOOD, asking(1)])
-    for path, reason in ((tmp_path / "none.yaml", "No such file or directory"), (tmp_path, "Is a directory")):
-        answer = subak("place", option, path, other, good)
-        assert answer.code == 2
-        assert f"error: {path}: cannot be read: {reason}" in answer.err
+    answer = subak("place", option, tmp_path / "none.yaml", other, good)
+    assert answer.code == 2
+    assert f"error: {tmp_path}/none.yaml: cannot be read: No such file or directory" in answer.err
+
+
+def test_the_files_of_a_directory_are_read_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "pods"
+    folder.mkdir()
+    write(folder / "2.yaml", {**asking(1), "metadata": {"name": "second"}})
+    write(folder / "1.yaml", {**asking(1), "metadata": {"name": "first"}})
+    (folder / "notes.txt").write_text("{")
+    answer = subak("place", "-f", folder, "--cluster", write(tmp_path / "cluster.yaml", GOOD), "-o", "json")
+    assert [each["name"] for each in answer.data["placed"]] == ["first", "second"]
+
+
+def test_a_directory_without_objects(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    answer = subak("place", "-f", tmp_path / "empty", "--cluster", write(tmp_path / "cluster.yaml", GOOD))
+    assert (answer.code, "empty: the directory holds no .yaml" in answer.err) == (2, True)
 
 
 def test_standard_input_that_is_no_text(tmp_path: Path) -> None:

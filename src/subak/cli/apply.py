@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from subak.cli.connection import Connection, connected
-from subak.cli.files import Document, FileError, files_documents
+from subak.cli.files import Document, FileError, documents
 from subak.cli.report import complain
 from subak.kube.client import APPLY_PATCH
 from subak.kube.codec import decode
@@ -44,7 +44,7 @@ async def apply(connection: Connection, files: tuple[str, ...], dry_run: bool, f
     """
     discovery = await Discovery.of(connection.client)
     errors = refused = 0
-    for document in files_documents(files):
+    for document in (each for path in files for each in documents(path)):
         if isinstance(document, FileError):
             complain([str(document)])
             errors += 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from subak.cli.connection import Connection, all_option, connected
-from subak.cli.files import FileError, files_documents
+from subak.cli.files import FileError, documents
 from subak.cli.report import complain
 from subak.cli.targets import Target, targets
 from subak.kube.codec import Unreadable
@@ -81,7 +81,7 @@ Doomed = list[tuple[Target, str]]
 def _of_files(discovery: Discovery, connection: Connection, files: Sequence[str]) -> tuple[Doomed, int]:
     doomed: Doomed = []
     errors = 0
-    for document in files_documents(files):
+    for document in (each for path in files for each in documents(path)):
         try:
             if isinstance(document, FileError):
                 raise document

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -65,7 +65,21 @@ class Document:
 
 
 def documents(path: str) -> Iterator[Document | FileError]:
-    """The objects in a file (`-` for standard input), lists taken apart; what cannot be read comes as an error."""
+    """The objects in a file (`-` for standard input), or in the files of a directory, lists taken apart.
+
+    What cannot be read comes as an error.
+    """
+    if path == "-" or not Path(path).is_dir():
+        yield from _in_file(path)
+        return
+    inside = sorted(each for each in Path(path).iterdir() if each.suffix in (".yaml", ".yml", ".json"))
+    if not inside:
+        yield FileError(f"{path}: the directory holds no .yaml, .yml or .json file")
+    for each in inside:
+        yield from _in_file(str(each))
+
+
+def _in_file(path: str) -> Iterator[Document | FileError]:
     try:
         text = _text(path)
     except FileError as error:
@@ -233,16 +247,3 @@ KINDS: dict[str, type[manifest.Lean]] = {
     "ResourceQuota": manifest.ResourceQuota,
 }
 """What a cluster file may hold; other kinds are skipped."""
-
-
-def files_documents(paths: Iterable[str]) -> Iterator[Document | FileError]:
-    """The objects in files and in directories of them, which are read by name."""
-    for path in paths:
-        if path != "-" and Path(path).is_dir():
-            inside = sorted(each for each in Path(path).iterdir() if each.suffix in (".yaml", ".yml", ".json"))
-            if not inside:
-                yield FileError(f"{path}: the directory holds no .yaml, .yml or .json file")
-            for each in inside:
-                yield from documents(str(each))
-        else:
-            yield from documents(path)
