@@ -113,10 +113,11 @@ class Mount:
 
 @dataclass(slots=True)
 class Injection:
-    """What one container gets."""
+    """What one container gets.  `devices` are device nodes of the host, which only whoever knows the driver can tell."""
 
     env: dict[str, str] = field(default_factory=dict)
     mounts: list[Mount] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

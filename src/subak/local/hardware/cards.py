@@ -1,0 +1,127 @@
+"""The cards of a described node: the fields under `cards`, see `profiles`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from subak.dialects import MOST_CARDS, Source, metax_gpu, metax_sgpu, nvidia
+from subak.dialects.mthreads import CARD_CORES
+from subak.local.hardware.description import Fields
+from subak.local.hardware.machine import card_id
+from subak.local.hardware.plugins import VENDORS, Plugin
+from subak.model.device import FULL_CORES, MIB, MOST_CARD_BYTES, Device
+
+FIELDS = ("vendor", "model", "count", "memory", "shares", "mode", "numa", "switches", "links", "unhealthy")
+
+SHARED, WHOLE = "sgpu", "whole"
+"""How MetaX cards are given out."""
+
+LINKED, SWITCHED, SAME_CPU, CROSS_CPU = 100, 50, 20, 10
+"""How HAMi's plugin scores two NVIDIA cards: an NVLink adds to what the way over PCIe is worth."""
+
+_BLOCKS = {"iluvatar": 256, "mthreads": 512}
+"""MiB in which a vendor's totals count memory."""
+
+
+def mode(fields: Fields) -> str:
+    """How the cards are given out."""
+    if fields["vendor"] == metax_sgpu.FAMILY:
+        return fields.one_of("mode", (SHARED, WHOLE), SHARED)
+    if "mode" in fields:
+        raise fields.wrong("mode", fields["mode"], "is for metax cards only: remove it")
+    return "hami-core" if fields["vendor"] == nvidia.FAMILY else ""
+
+
+def described(fields: Fields, plugins: tuple[Plugin, ...]) -> tuple[Device, ...]:
+    """The cards, still without ids and links, which depend on the node's name."""
+    family, count = fields.one_of("vendor", VENDORS), fields.whole("count", MOST_CARDS, 1)
+    numa = _of_each(fields.groups("numa", count), [0] * count)
+    alone = [MOST_CARDS + index for index in range(count)]
+    switches = _of_each(fields.groups("switches", count), alone) if "switches" in fields else numa
+    zones = _of_each(fields.groups("links", count), [-1] * count)
+    broken = fields.indices("unhealthy", count)
+    memory_bytes, given = _memory(fields), mode(fields)
+    alike = Device(
+        id="",
+        index=0,
+        family=family,
+        model=_model(fields),
+        memory_bytes=memory_bytes,
+        cores=CARD_CORES if family == "mthreads" else FULL_CORES,
+        slots=_shares(fields, plugins) or memory_bytes // MIB,
+        mode="" if given == WHOLE else given,
+    )
+    return tuple(
+        replace(
+            alike,
+            index=index,
+            minor=index,
+            numa=numa[index],
+            pcie=f"pci{switches[index]:04x}:3a",
+            zone=zones[index] + 1,
+            healthy=index not in broken,
+        )
+        for index in range(count)
+    )
+
+
+def _of_each(groups: list[list[int]], otherwise: list[int]) -> list[int]:
+    """The number of each card's group."""
+    numbers = {index: number for number, group in enumerate(groups) for index in group}
+    return [numbers.get(index, default) for index, default in enumerate(otherwise)]
+
+
+def _model(fields: Fields) -> str:
+    """The model; NVIDIA's as HAMi's plugin writes it, from which Koordinator's agent cuts the vendor's name again."""
+    model: str = fields["model"] or ""
+    if fields["vendor"] != nvidia.FAMILY or not model or model.startswith(nvidia.WORD):
+        return model
+    return f"{nvidia.WORD}-{model}"
+
+
+def _memory(fields: Fields) -> int:
+    family, block = fields["vendor"], _BLOCKS.get(fields["vendor"], 1)
+    memory = fields.quantity("memory", "23040Mi")
+    size = int(memory.value)
+    if memory.value != size or size % (block * MIB) or size > MOST_CARD_BYTES:
+        unit = "MiB" if block == 1 else f"blocks of {block} MiB"
+        raise fields.wrong("memory", fields["memory"], f"must be a whole number of {unit} up to 16Ti, such as 24Gi")
+    if family == metax_sgpu.FAMILY and mode(fields) == WHOLE and size != metax_gpu.MEMORY_MIB * MIB:
+        raise fields.wrong("memory", fields["memory"], "must be 64Gi: MetaX's plugin does not tell the size of cards")
+    return size
+
+
+def _shares(fields: Fields, plugins: tuple[Plugin, ...]) -> int:
+    """How many containers may have a part of a card, by the plugin that is believed first."""
+    first = min(plugins, key=lambda each: (each.source, -each.shares))
+    if first.source is Source.REGISTER:
+        return fields.whole("shares", MOST_CARDS, first.shares)
+    if "shares" in fields:
+        raise fields.wrong("shares", fields["shares"], "cannot be chosen for these plugins: remove it")
+    return first.shares
+
+
+def named(devices: tuple[Device, ...], node: str, plugins: tuple[Plugin, ...]) -> tuple[Device, ...]:
+    """The cards of one node: with UUIDs if a plugin tells them, and NVIDIA's with what their connections are worth."""
+    if all(each.source is Source.CAPACITY for each in plugins):
+        return tuple(replace(each, id=f"{node}-{each.family}-{each.index}") for each in devices)
+    cards = tuple(replace(each, id=card_id(node, each.index)) for each in devices)
+    if cards[0].family != nvidia.FAMILY:
+        return cards
+    wired = any(each.zone for each in cards)
+    return tuple(
+        replace(
+            each,
+            zone=0,
+            links={other.id: _pair(each, other) for other in cards if other is not each} if wired else {},
+        )
+        for each in cards
+    )
+
+
+def _pair(one: Device, other: Device) -> int:
+    if one.numa != other.numa:
+        path = CROSS_CPU
+    else:
+        path = SWITCHED if one.pcie == other.pcie else SAME_CPU
+    return path + (LINKED if one.zone and one.zone == other.zone else 0)
