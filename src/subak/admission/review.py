@@ -1,0 +1,79 @@
+"""The review of a pod that is to be created, on the object as it was sent.
+
+Pods that ask for no card pass as they are.  The others are put to the dialects: what these fill in (limits, variables,
+annotations) is written into the object, and what they refuse is an `ApiError` like that of an admission webhook.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from subak.dialects.interpreter import Interpreter
+from subak.kube.status import ApiError, Cause
+from subak.model import manifest
+from subak.model.reason import Refusal
+
+WEBHOOK = "pods.subak.io"
+
+
+def review(interpreter: Interpreter, pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod with its defaults filled in.  Raises ApiError if it cannot mean anything."""
+    try:
+        lean = msgspec.convert(pod, manifest.Pod)
+    except msgspec.ValidationError as error:
+        raise _denied(str(error)) from None
+    if not interpreter.speaking(lean) and interpreter.owned.isdisjoint(lean.annotations):
+        return pod
+    try:
+        complete = interpreter.admit(lean)
+    except Refusal as refusal:
+        raise _denied(refusal.message, refusal.field) from None
+    return _filled(pod, lean, complete)
+
+
+def _denied(message: str, field: str = "") -> ApiError:
+    text = f'admission webhook "{WEBHOOK}" denied the request: {message}'
+    causes = [Cause("FieldValueInvalid", message, field)] if field else []
+    return ApiError(403, "Forbidden", text, causes=causes)
+
+
+def _filled(pod: dict[str, Any], before: manifest.Pod, after: manifest.Pod) -> dict[str, Any]:
+    """The object with what the lean pod has gained."""
+    if after == before:
+        return pod
+    pod = {**pod, "metadata": {**pod["metadata"]}, "spec": {**pod["spec"]}}
+    if after.annotations != before.annotations:
+        pod["metadata"]["annotations"] = dict(after.annotations)
+    for field, old, new in (
+        ("initContainers", before.spec.init_containers, after.spec.init_containers),
+        ("containers", before.spec.containers, after.spec.containers),
+    ):
+        if old != new:
+            triples = zip(pod["spec"][field], old or (), new or (), strict=True)
+            pod["spec"][field] = [_filled_container(*triple) for triple in triples]
+    return pod
+
+
+def _filled_container(
+    container: dict[str, Any], before: manifest.Container, after: manifest.Container
+) -> dict[str, Any]:
+    if after == before:
+        return container
+    container = dict(container)
+    if after.resources != before.resources:
+        # Requests beside limits: the defaults of the API server have been filled in already.
+        container["resources"] = {
+            **container.get("resources", {}),
+            "limits": _written(after.limits),
+            "requests": _written(after.requests),
+        }
+    added = (after.env or [])[len(before.env or ()) :]
+    if added:
+        container["env"] = [*container.get("env", ()), *({"name": each.name, "value": each.value} for each in added)]
+    return container
+
+
+def _written(amounts: manifest.Amounts) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
