@@ -1,0 +1,206 @@
+"""What containers printed: finding the log of the right attempt, and reading it as `kubectl logs` asks.
+
+Each attempt of a container has a file of its own, `CONTAINER/RESTARTS.log`, in the format of the Container Runtime
+Interface (see `runtime.spec`); a long one has an older part beside it, `RESTARTS.log.1`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from subak.kube.status import ApiError
+from subak.local.api.kubelet import LogOptions
+
+CHUNK = 1 << 16
+LOOK_AGAIN = 0.05
+
+
+def attempt(pod: dict[str, Any], container: str, previous: bool) -> int:
+    """Which attempt of a container is meant.  Raises ApiError as kubelets answer if there is none."""
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    found = next((each for each in statuses if each["name"] == container), None)
+    if found is None:
+        raise _bad(f'container "{container}" in pod "{name}" is not available')
+    state, last = found.get("state") or {}, (found.get("lastState") or {}).get("terminated")
+    ran_before = bool(last and last.get("containerID"))
+    restarts = int(found.get("restartCount") or 0)
+    waits = "running" not in state and "terminated" not in state
+    if previous:
+        if not ran_before:
+            raise _bad(f'previous terminated container "{container}" in pod "{name}" not found')
+        return restarts if waits else restarts - 1
+    if not waits:
+        if "terminated" in state and not state["terminated"].get("containerID") and not ran_before:
+            raise _bad(f'container "{container}" in pod "{name}" is terminated')
+        return restarts
+    if ran_before:
+        return restarts
+    reason = (state.get("waiting") or {}).get("reason")
+    if reason:
+        raise _bad(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
+    raise _bad(f'container "{container}" in pod "{name}" is waiting to start - no logs yet')
+
+
+def _bad(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+async def read(path: Path, options: LogOptions, ended: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """The output in a log file; if followed, also what comes until the container has `ended`."""
+    left = options.limit_bytes
+    printer = _Printer(options)
+    async for data in _lines(path, options, ended):
+        text = printer.print(data)
+        if left is not None:
+            text = text[:left]
+            left -= len(text)
+        if text:
+            yield text
+        if left is not None and left <= 0:
+            return
+
+
+class _Printer:
+    """Turns lines of the file into what was printed."""
+
+    def __init__(self, options: LogOptions) -> None:
+        self._timestamps = options.timestamps
+        self._since = b"" if options.since is None else _stamp(options.since)
+        self._within_line = False
+
+    def print(self, lines: list[bytes]) -> bytes:
+        out = []
+        for line in lines:
+            parts = line.split(b" ", 3)
+            if len(parts) < 4 or parts[0] < self._since:
+                continue
+            stamp, _, tag, text = parts
+            if self._timestamps and not self._within_line:
+                out.append(stamp + b" ")
+            self._within_line = tag.startswith(b"P")
+            out.append(text if self._within_line else text + b"\n")
+        return b"".join(out)
+
+
+def _stamp(moment: float) -> bytes:
+    second, nanos = divmod(round(moment * 10**9), 10**9)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(second))}.{nanos:09d}Z".encode()
+
+
+async def _lines(path: Path, options: LogOptions, ended: Callable[[], bool]) -> AsyncIterator[list[bytes]]:
+    """Whole lines of the file, from where they are wanted."""
+    older = path.with_name(path.name + ".1")
+    skip = None if options.tail_lines is None else _skip([older, path], options.tail_lines)
+    for index, each in enumerate((older, path)):
+        try:
+            file = each.open("rb")
+        except FileNotFoundError:
+            if each is path and options.follow and not ended():
+                async for lines in _follow(path, None, ended):
+                    yield lines
+            continue
+        try:
+            if skip is not None:
+                file.seek(skip[index])
+            for lines in _whole(file):
+                yield lines
+                await asyncio.sleep(0)
+            if each is path and options.follow:
+                async for lines in _follow(path, file, ended):
+                    yield lines
+        finally:
+            file.close()
+
+
+def _whole(file: BinaryIO) -> Iterator[list[bytes]]:
+    """What is there, in whole lines; the file is left at the beginning of an unfinished one."""
+    while True:
+        start = file.tell()
+        data = file.read(CHUNK)
+        end = data.rfind(b"\n")
+        while data and end < 0 and (more := file.read(CHUNK)):
+            data += more
+            end = data.rfind(b"\n")
+        if end < 0:
+            file.seek(start)
+            return
+        file.seek(start + end + 1)
+        yield data[:end].split(b"\n")
+
+
+async def _follow(path: Path, file: BinaryIO | None, ended: Callable[[], bool]) -> AsyncIterator[list[bytes]]:
+    """What comes after what is there.  The file may not be there yet, and may be replaced by a new one."""
+    opened: BinaryIO | None = None
+    try:
+        while True:
+            last = ended()
+            if file is None:
+                try:
+                    file = opened = path.open("rb")
+                except FileNotFoundError:
+                    if last:
+                        return
+            if file is not None:
+                replaced = _replaced(path, file)
+                for lines in _whole(file):
+                    yield lines
+                if replaced:
+                    if opened is not None:
+                        opened.close()
+                    file = opened = None
+                    continue
+            if last:
+                return
+            await asyncio.sleep(LOOK_AGAIN)
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+def _replaced(path: Path, file: BinaryIO) -> bool:
+    try:
+        return path.stat().st_ino != os.fstat(file.fileno()).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _skip(paths: list[Path], lines: int) -> list[int]:
+    """Where the last so many lines begin in each file."""
+    offsets = []
+    for path in reversed(paths):
+        try:
+            with path.open("rb") as file:
+                offset, found = _tail(file, lines)
+        except FileNotFoundError:
+            offset, found = 0, 0
+        offsets.append(offset)
+        lines -= found
+    return offsets[::-1]
+
+
+def _tail(file: BinaryIO, lines: int) -> tuple[int, int]:
+    """Where the last `lines` lines begin, and how many they are."""
+    position = file.seek(0, os.SEEK_END)
+    if lines <= 0:
+        return position, 0
+    found = 0
+    end = position
+    while position > 0:
+        step = min(CHUNK, position)
+        position -= step
+        file.seek(position)
+        data = file.read(step)
+        at = len(data)
+        while (at := data.rfind(b"\n", 0, at)) >= 0:
+            if position + at == end - 1:
+                continue  # the end of the last line
+            found += 1
+            if found == lines:
+                return position + at + 1, lines
+    return 0, found + (end > 0)

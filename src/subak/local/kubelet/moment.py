@@ -1,0 +1,22 @@
+"""Moments as Kubernetes writes them: `2026-11-15T08:00:00Z`."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from functools import lru_cache
+
+
+def text(moment: float) -> str:
+    """Seconds since the epoch as text, to the second."""
+    return _text(int(moment))
+
+
+@lru_cache(maxsize=64)  # many pods change in the same second
+def _text(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+
+
+def read(written: str) -> float:
+    """The moment that was written, fractions included."""
+    return datetime.fromisoformat(written).timestamp()

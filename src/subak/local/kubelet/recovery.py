@@ -1,0 +1,128 @@
+"""Pods that ran before: what a restarted kubelet makes of the status that it finds.
+
+Processes do not outlive the kubelet that started them, so for the pods it is as if the machine had been rebooted.
+What was running has ended in a way that nobody saw (exit code 255, reason Unknown, as containerd has it after a
+reboot).  If the pod goes on, it does so from the beginning: init containers run again, and the crash pauses are
+forgotten.  What had ended for good stays ended.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from subak.local.kubelet import moment
+from subak.local.kubelet.container import Container, End, State
+from subak.local.kubelet.life import Life
+from subak.local.kubelet.status import SCHEME
+from subak.model.manifest import Lean, Role
+
+LOST_EXIT_CODE = 255
+LOST_REASON = "Unknown"
+
+
+class Running(Lean, frozen=True, gc=False, kw_only=True):
+    """Since when it runs."""
+
+    started_at: str = ""
+
+
+class Terminated(Lean, frozen=True, gc=False, kw_only=True):
+    """How it ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    container_id: str = msgspec.field(default="", name="containerID")
+
+
+class ContainerState(Lean, frozen=True, gc=False, kw_only=True):
+    """One of its fields; neither if it waits."""
+
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Lean, frozen=True, gc=False, kw_only=True):
+    """What the status says of a container."""
+
+    name: str
+    restart_count: int = 0
+    container_id: str = msgspec.field(default="", name="containerID")
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
+    """What the status says of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    start_time: str | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the pod's life is over."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+_STATUS = msgspec.json.Decoder(PodStatus)
+
+
+def read(status: msgspec.Raw) -> PodStatus:
+    """The status as it was found.  Raises msgspec.ValidationError if it cannot be read."""
+    return _STATUS.decode(status)
+
+
+def recover(life: Life, status: PodStatus, now: float) -> bool:
+    """Tell a new life what its containers did before; True if any of them ever ran."""
+    known = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
+    for container in life.containers:
+        found = known.get(container.name)
+        if found is not None:
+            _remember(container, found, now)
+    ran = any(each.state is State.ENDED for each in life.containers)
+    if status.finished or not any(each.wants_start for each in life.apps):
+        life.initialized = life.initialized or any(each.state is State.ENDED for each in life.apps)
+        return ran
+    for container in life.containers:
+        again = container.role is not Role.APP or container.wants_start
+        container.stale = container.state is State.ENDED and again and not _hopeless(container)
+        container.waiting, container.not_before = None, 0.0
+    return ran
+
+
+def _remember(container: Container, status: ContainerStatus, now: float) -> None:
+    container.restarts = status.restart_count
+    container.id = status.container_id.removeprefix(SCHEME)
+    last, ended = status.last_state.terminated, status.state.terminated
+    if status.state.running is not None:
+        began = status.state.running.started_at
+        container.end = End(LOST_EXIT_CODE, LOST_REASON, moment.read(began) if began else None, now, id=container.id)
+        container.last = _end(last) if last else None
+    elif ended is not None:
+        container.end = _end(ended)
+        container.last = _end(last) if last else None
+    elif last is not None:  # it waited to be started again
+        container.end = _end(last)
+    if container.end is not None:
+        container.state = State.ENDED
+
+
+def _end(said: Terminated) -> End:
+    return End(
+        said.exit_code,
+        said.reason,
+        moment.read(said.started_at) if said.started_at else None,
+        moment.read(said.finished_at) if said.finished_at else None,
+        said.message,
+        said.container_id.removeprefix(SCHEME),
+    )
+
+
+def _hopeless(container: Container) -> bool:
+    """Whether it is an init container that failed for good: the pod has failed with it."""
+    return container.role is Role.INIT and not container.succeeded and container.restart_policy == "Never"

@@ -1,0 +1,223 @@
+"""The status of a pod, as the API server has it, from what is known of its life."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from subak.local.kubelet import moment
+from subak.local.kubelet.container import CREATING, INITIALIZING, UNKNOWN, Container, End, State
+from subak.local.kubelet.downward import ADDRESS
+from subak.local.kubelet.life import Life
+from subak.local.kubelet.pod import Pod
+from subak.model.manifest import Role
+
+JsonObject = dict[str, Any]
+
+PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
+SCHEME = "subak://"
+
+_LOST = "The container could not be located when the pod was terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A condition's status, and why it is not True."""
+
+    status: bool
+    reason: str = ""
+    message: str = ""
+
+
+def status(
+    pod: Pod, life: Life, started_at: float, now: float, old: Mapping[str, Any], seen: Mapping[str, Any]
+) -> JsonObject:
+    """The whole status.  `old` is the status so far; of `seen`, the latest from the API server, count the gates."""
+    told = phase(life)
+    images = [each.image for each in pod.spec.all]
+    waiting = INITIALIZING if pod.spec.init_containers else CREATING
+    statuses = [_container(each, image, life, waiting) for each, image in zip(life.containers, images, strict=True)]
+    early = len(pod.spec.init_containers)
+    made: JsonObject = {
+        "observedGeneration": pod.metadata.generation,
+        "phase": told,
+        "conditions": _conditions(pod, life, told, now, old, seen),
+        "hostIP": ADDRESS,
+        "hostIPs": [{"ip": ADDRESS}],
+        "startTime": moment.text(started_at),
+        "containerStatuses": statuses[early:],
+    }
+    if early:
+        made["initContainerStatuses"] = statuses[:early]
+    if life.prepared or "podIP" in old:
+        made |= {"podIP": ADDRESS, "podIPs": [{"ip": ADDRESS}]}
+    if life.over and life.ending and life.ending.reason:
+        made |= {"reason": life.ending.reason, "message": life.ending.message}
+    return made
+
+
+def refused(reason: str, message: str, generation: int, started_at: float) -> JsonObject:
+    """The status of a pod that the node does not take."""
+    return {
+        "observedGeneration": generation,
+        "phase": FAILED,
+        "reason": reason,
+        "message": f"Pod was rejected: {message}",
+        "startTime": moment.text(started_at),
+    }
+
+
+def phase(life: Life) -> str:
+    """Where in its life the pod is."""
+    if life.over:
+        assert life.ending is not None
+        done = all(each.succeeded for each in life.apps) and not life.ending.reason
+        return SUCCEEDED if done else FAILED
+    if not life.initialized or any(each.state is State.NEW for each in life.apps):
+        return PENDING
+    return RUNNING
+
+
+def _container(container: Container, image: str, life: Life, waiting: str) -> JsonObject:
+    state, id = _state(container, life, waiting), container.id
+    made: JsonObject = {
+        "name": container.name,
+        "state": state,
+        "lastState": {},
+        "ready": container.succeeded if container.role is Role.INIT else container.ready,
+        "restartCount": container.restarts,
+        "image": image,
+        "imageID": f"{SCHEME}{image}" if id else "",
+        "started": container.started,
+    }
+    # While it waits to be started again, its latest end is its last state.
+    last = container.end if "waiting" in state and container.end else container.last
+    if last is not None:
+        made["lastState"] = {"terminated": _terminated(last)}
+    if id:
+        made["containerID"] = f"{SCHEME}{id}"
+    return made
+
+
+def _state(container: Container, life: Life, waiting: str) -> JsonObject:
+    if container.running:
+        return {"running": {"startedAt": moment.text(container.started_at)}}
+    if container.state is State.ENDED and container.end and (container.waiting is None or life.ending):
+        return {"terminated": _terminated(container.end)}
+    if life.over and life.initialized:
+        return {"terminated": {"exitCode": 137, "reason": UNKNOWN, "message": _LOST}}
+    if container.waiting is None:
+        return {"waiting": {"reason": waiting}}
+    message = {"message": container.waiting.message} if container.waiting.message else {}
+    return {"waiting": {"reason": container.waiting.reason, **message}}
+
+
+def _terminated(end: End) -> JsonObject:
+    made: JsonObject = {"exitCode": end.exit_code, "reason": end.reason}
+    if end.message:
+        made["message"] = end.message
+    if end.started_at is not None:
+        made["startedAt"] = moment.text(end.started_at)
+    if end.finished_at is not None:
+        made["finishedAt"] = moment.text(end.finished_at)
+    if end.id:
+        made["containerID"] = f"{SCHEME}{end.id}"
+    return made
+
+
+def _conditions(
+    pod: Pod, life: Life, told: str, now: float, old: Mapping[str, Any], seen: Mapping[str, Any]
+) -> list[JsonObject]:
+    containers = _containers_ready(life, told)
+    verdicts = {
+        "PodReadyToStartContainers": Verdict(life.prepared and not life.over),
+        "Initialized": _initialized(life, told),
+        "Ready": _gates(pod, containers, seen),
+        "ContainersReady": containers,
+        "PodScheduled": Verdict(True),
+    }
+    before = {each["type"]: each for each in old.get("conditions") or ()}
+    return [
+        _condition(type, verdict, pod.metadata.generation, now, before.get(type)) for type, verdict in verdicts.items()
+    ]
+
+
+def _condition(type: str, verdict: Verdict, generation: int, now: float, before: JsonObject | None) -> JsonObject:
+    told = "True" if verdict.status else "False"
+    same = before is not None and before.get("status") == told
+    made = {
+        "type": type,
+        "observedGeneration": generation,
+        "status": told,
+        "lastTransitionTime": (before.get("lastTransitionTime") if before and same else None) or moment.text(now),
+    }
+    if verdict.reason:
+        made["reason"] = verdict.reason
+    if verdict.message:
+        made["message"] = verdict.message
+    return made
+
+
+def _initialized(life: Life, told: str) -> Verdict:
+    if told == SUCCEEDED:
+        return Verdict(True, "PodCompleted")
+    if any(each.begun for each in life.apps):
+        return Verdict(True)
+    incomplete = [
+        each.name
+        for each in life.containers
+        if (each.role is Role.INIT and not each.succeeded) or (each.role is Role.SIDECAR and not each.started)
+    ]
+    if incomplete:
+        message = f"containers with incomplete status: [{' '.join(incomplete)}]"
+        return Verdict(False, "ContainersNotInitialized", message)
+    return Verdict(True)
+
+
+def _containers_ready(life: Life, told: str) -> Verdict:
+    if told in (SUCCEEDED, FAILED):
+        return Verdict(False, "PodCompleted" if told == SUCCEEDED else "PodFailed")
+    unready = [each.name for each in life.containers if each.role is not Role.INIT and not each.ready]
+    if unready:
+        return Verdict(False, "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]")
+    return Verdict(True)
+
+
+def _gates(pod: Pod, containers: Verdict, seen: Mapping[str, Any]) -> Verdict:
+    """Ready: all containers are, and every condition that others have to set is True."""
+    if not containers.status or not pod.spec.readiness_gates:
+        return containers
+    set_by_others = {each["type"]: each.get("status") for each in seen.get("conditions") or ()}
+    missing = []
+    for gate in pod.spec.readiness_gates:
+        type = gate.condition_type
+        if type not in set_by_others:
+            missing.append(f'corresponding condition of pod readiness gate "{type}" does not exist.')
+        elif set_by_others[type] != "True":
+            missing.append(f'the status of pod readiness gate "{type}" is not "True", but {set_by_others[type]}')
+    return Verdict(False, "ReadinessGatesNotReady", ", ".join(missing)) if missing else containers
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> JsonObject:
+    """The strategic merge patch of the status from `old` to `new`: only what differs, conditions one by one."""
+    patch = {name: value for name, value in new.items() if name != "conditions" and old.get(name) != value}
+    before = {each["type"]: each for each in old.get("conditions") or ()}
+    conditions = []
+    for condition in new.get("conditions") or ():
+        was = before.get(condition["type"], {})
+        different = {name: value for name, value in condition.items() if was.get(name) != value}
+        gone = {name: None for name in ("reason", "message") if was.get(name) and name not in condition}
+        if different or gone:
+            conditions.append({"type": condition["type"], **different, **gone})
+    if conditions:
+        patch["conditions"] = conditions
+    return patch
+
+
+def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> JsonObject:
+    """What the API server has after the patch: conditions of others stay."""
+    mine = {each["type"] for each in new.get("conditions") or ()}
+    others = [each for each in old.get("conditions") or () if each["type"] not in mine]
+    conditions = [*others, *(new.get("conditions") or ())]
+    return {**old, **new, **({"conditions": conditions} if conditions else {})}

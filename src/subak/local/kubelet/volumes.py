@@ -1,0 +1,158 @@
+"""The volumes of one pod, as directories under the pod's own.
+
+`set_up` makes or refreshes them; `mounts` says what a container sees of them.  What cannot be served here (persistent
+claims, network file systems, ...) is refused with a message that says so.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from subak.local.kubelet import snapshots
+from subak.local.kubelet.content import Contents, Reference
+from subak.local.kubelet.expansion import MissingValues, expand_path
+from subak.local.kubelet.payload import BadVolume, payload, references, sources
+from subak.local.kubelet.pod import Container, EmptyDir, HostPath, Pod, Volume, VolumeMount
+from subak.local.runtime.spec import Mount
+from subak.model.manifest import Amount
+from subak.model.quantity import Quantity
+
+SERVED = "emptyDir, configMap, secret, downwardAPI, projected and hostPath"
+
+_CHECKS = {
+    "Directory": (stat.S_ISDIR, "a directory"),
+    "DirectoryOrCreate": (stat.S_ISDIR, "a directory"),
+    "File": (stat.S_ISREG, "a file"),
+    "FileOrCreate": (stat.S_ISREG, "a file"),
+    "Socket": (stat.S_ISSOCK, "a socket file"),
+    "CharDevice": (stat.S_ISCHR, "a character device"),
+    "BlockDevice": (stat.S_ISBLK, "a block device"),
+}
+
+
+def wanted(pod: Pod) -> set[Reference]:
+    """The ConfigMaps and Secrets that the pod's volumes show."""
+    return {reference for volume in pod.spec.volumes for reference in references(volume)}
+
+
+def dynamic(pod: Pod) -> bool:
+    """Whether any volume shows something that may change while the pod runs."""
+    return any(sources(volume) for volume in pod.spec.volumes)
+
+
+class Volumes:
+    """The volumes of one pod in `directory`."""
+
+    __slots__ = ("_directory",)
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def set_up(self, pod: Pod, volume: Volume, contents: Contents, allocatable: Mapping[str, Amount]) -> None:
+        """Make one volume what it should be.  Raises BadVolume."""
+        path = self._directory / volume.name
+        try:
+            if sources(volume):
+                snapshots.write(path, payload(volume, pod, contents, allocatable))
+            elif volume.host_path:
+                _check(volume.host_path)
+                if not Path(volume.host_path.path).exists():
+                    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            elif volume.empty_dir or volume.projected:
+                path.mkdir(mode=0o777, parents=True, exist_ok=True)
+                path.chmod(0o777)
+            else:
+                raise BadVolume(f"volume {volume.name}: this kind of volume is not served here, only {SERVED} are")
+        except OSError as error:
+            raise BadVolume(f"volume {volume.name}: {error}") from None
+
+    def mounts(self, pod: Pod, container: Container, variables: Mapping[str, str]) -> list[Mount]:
+        """What a container sees of the volumes.  Raises BadVolume."""
+        volumes = {each.name: each for each in pod.spec.volumes}
+        made = []
+        for mount in container.volume_mounts:
+            volume = volumes.get(mount.name)
+            if volume is None:
+                raise BadVolume(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
+            destination = os.path.normpath("/" + mount.mount_path)
+            if _private_memory(pod, volume) and not (mount.sub_path or mount.sub_path_expr):
+                assert volume.empty_dir is not None
+                made.append(Mount(destination, read_only=mount.read_only, size=_size(volume.empty_dir)))
+                continue
+            source = self._source(volume, mount, container, variables)
+            made.append(Mount(destination, str(source), mount.read_only or bool(sources(volume))))
+        if container.volume_devices:
+            raise BadVolume(f'container "{container.name}": volumeDevices are not served here')
+        return made
+
+    def _source(self, volume: Volume, mount: VolumeMount, container: Container, variables: Mapping[str, str]) -> Path:
+        path = self._directory / volume.name
+        if volume.host_path and (host := Path(volume.host_path.path)).exists():
+            path = host
+        part = mount.sub_path
+        if mount.sub_path_expr:
+            try:
+                part = expand_path(mount.sub_path_expr, variables)
+            except MissingValues as error:
+                raise BadVolume(str(error)) from None
+        if not part:
+            return path
+        if part.startswith("/") or ".." in part.split("/"):
+            raise BadVolume(f"unable to provision SubPath `{part}`: it must be a path inside the volume")
+        try:
+            return _below(path, part)
+        except OSError:
+            # What the machine says about its own files is no business of the pod's user.
+            message = f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
+            raise BadVolume(message) from None
+
+
+def _below(volume: Path, part: str) -> Path:
+    """A path inside a volume, made if it is not there; a symbolic link must not lead out."""
+    root = volume.resolve(strict=True)
+    path = root / part
+    if not (path.exists() or path.is_symlink()):
+        parent = path.parent.resolve()
+        if not parent.is_relative_to(root):
+            raise PermissionError(f"{path} leads out of the volume")
+        path.mkdir(mode=stat.S_IMODE(root.stat().st_mode), parents=True)
+    real = path.resolve(strict=True)
+    if not real.is_relative_to(root):
+        raise PermissionError(f"{path} leads out of the volume")
+    return real
+
+
+def _private_memory(pod: Pod, volume: Volume) -> bool:
+    """Whether a memory volume can be a tmpfs of the container's own: if several containers share it, it cannot."""
+    if not volume.empty_dir or volume.empty_dir.medium != "Memory":
+        return False
+    users = [each for each in pod.spec.all for mount in each.volume_mounts if mount.name == volume.name]
+    return len(users) == 1
+
+
+def _size(directory: EmptyDir) -> int:
+    return Quantity.parse(directory.size_limit).ceil() if directory.size_limit else 0
+
+
+def _check(host: HostPath) -> None:
+    """Whether the machine's path is what the pod says it is; it is made where the type asks for that."""
+    if not host.type:
+        return
+    if host.type not in _CHECKS:
+        raise BadVolume(f"{host.type} is an invalid volume type")
+    path = Path(host.path)
+    if host.type == "DirectoryOrCreate":
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    elif host.type == "FileOrCreate" and not path.exists():
+        path.touch(mode=0o644)
+    fits, what = _CHECKS[host.type]
+    if not path.exists() or not fits(path.stat().st_mode):
+        raise BadVolume(f"hostPath type check failed: {host.path} is not {what}")
+
+
+def sorted_mounts(mounts: Iterable[Mount]) -> list[Mount]:
+    """Outer ones first, so that none hides another."""
+    return sorted(mounts, key=lambda mount: mount.destination.rstrip("/").count("/"))
