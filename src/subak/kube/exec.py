@@ -93,7 +93,7 @@ async def execute(
 
 
 async def _refusal(transport: HttpTransport, path: str, query: dict[str, str], code: int) -> ApiError:
-    """Why the server refused.  aiohttp drops the body of such an answer; asked without a WebSocket, it says it again."""
+    """Why the server refused.  aiohttp drops the body of such an answer; without a WebSocket it is said again."""
     response = await transport.send(Request("GET", path, query))
     try:
         return ApiError.from_status(decode(dict[str, Any], response.body), response.status)

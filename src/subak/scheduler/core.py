@@ -110,8 +110,8 @@ class Core:
         return out
 
     def wakes_at(self) -> float | None:
-        """When the next cycle is due though nothing happens; None if only an event can bring work."""
-        return self._line.next_pause_ends()
+        """When the next cycle is due though nothing happens: 0 for at once, None if only an event can bring work."""
+        return 0.0 if self._line.ready else self._line.next_pause_ends()
 
     # Pods
 

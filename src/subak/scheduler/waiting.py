@@ -140,6 +140,11 @@ class Line:
                 return self._tickets.pop(key)
         return None
 
+    @property
+    def ready(self) -> bool:
+        """Whether somebody may be tried now; the next `pop` knows for sure."""
+        return bool(self._ready or self._failed)
+
     def next_pause_ends(self) -> float | None:
         """When a paused pod comes back."""
         while self._paused and self._stamp.get(self._paused[0][1]) != self._paused[0][2]:

@@ -1,0 +1,86 @@
+"""Carries out a binding, so that afterwards it is certain whether the pod is bound by it.
+
+A refusal is certain.  A conflict may be our own binding that arrived twice, and no answer, or an answer that the server
+could not finish, says nothing: then the pod is read.  If it is still without a node, the same binding is sent again.
+It can do no harm if the first one arrives late: the server lets only one of them pass, and both say the same.  Until
+all is certain the core keeps the cards for the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from subak.kube.client import Client
+from subak.kube.resource import PODS
+from subak.kube.status import ApiError
+from subak.model import manifest
+from subak.scheduler.counters import Counters
+from subak.scheduler.messages import Bind
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+TRIES = 5
+
+
+class NotBound(Exception):
+    """The pod is certainly not bound by this binding."""
+
+
+class Binder:
+    """Sends bindings, at most `at_once` of them at a time."""
+
+    def __init__(self, client: Client, counters: Counters, at_once: int) -> None:
+        self._client = client
+        self._counters = counters
+        self._slots = asyncio.Semaphore(at_once)
+
+    async def bind(self, bind: Bind) -> None:
+        """Returns when the pod is bound.  Raises NotBound when it is certain that it will not be."""
+        for attempt in range(TRIES):
+            try:
+                async with self._slots:
+                    await self._send(bind)
+                return
+            except ApiError as error:
+                if error.code < 500 and error.code != 409:
+                    raise NotBound(error.message) from error
+                problem: Exception = error
+            except (OSError, TimeoutError) as error:
+                problem = error
+            pod = await self._look_up(bind)
+            if pod is not None and _is_done(bind, pod):
+                return
+            if pod is None or pod.spec.node_name or (isinstance(problem, ApiError) and problem.code == 409):
+                raise NotBound(str(problem)) from problem
+            await asyncio.sleep(_pause(attempt))
+        raise NotBound(str(problem)) from problem
+
+    async def _send(self, bind: Bind) -> None:
+        namespace, name = bind.key.split("/")
+        await self._client.bind(name, namespace, bind.node, uid=bind.uid, annotations=bind.annotations)
+
+    async def _look_up(self, bind: Bind) -> manifest.Pod | None:
+        """The pod as it is on the server, None if it is gone; asks until there is an answer."""
+        self._counters.looked_up += 1
+        namespace, name = bind.key.split("/")
+        attempt = 0
+        while True:
+            try:
+                pod = await self._client.get(PODS, name, namespace, type=manifest.Pod)
+                return pod if pod.metadata.uid == bind.uid else None
+            except ApiError as error:
+                if error.code == 404:
+                    return None
+            except (OSError, TimeoutError):
+                pass
+            await asyncio.sleep(_pause(attempt))
+            attempt += 1
+
+
+def _is_done(bind: Bind, pod: manifest.Pod) -> bool:
+    """Whether the pod is bound as the binding says."""
+    return pod.spec.node_name == bind.node and bind.annotations.items() <= pod.annotations.items()
+
+
+def _pause(attempt: int) -> float:
+    return min(FIRST_PAUSE * float(2 ** min(attempt, 10)), LONGEST_PAUSE) * random.uniform(0.5, 1.5)

@@ -1,0 +1,67 @@
+"""What the scheduler is told: lists and watches of an API server become events of the core."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from subak.kube.client import Client
+from subak.kube.reflector import DELETED, Reflector
+from subak.kube.resource import DEVICES, NODES, PODS, RESOURCE_QUOTAS
+from subak.model import manifest
+from subak.scheduler.messages import (
+    DeviceGone,
+    DeviceSeen,
+    Event,
+    NodeGone,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+    QuotasSeen,
+)
+
+
+class Feed:
+    """Pods, nodes, Koordinator's Devices (a server may lack the kind) and quotas."""
+
+    def __init__(self, client: Client, handle: Callable[[Event], None]) -> None:
+        self._handle = handle
+        self._quotas: dict[str, dict[str, manifest.ResourceQuota]] = {}
+        self.pods = Reflector(client, PODS, manifest.Pod, self._pod)
+        self.nodes = Reflector(client, NODES, manifest.Node, self._node)
+        self.reflectors: tuple[Reflector[Any], ...] = (
+            self.pods,
+            self.nodes,
+            Reflector(client, DEVICES, manifest.Device, self._device, optional=True),
+            Reflector(client, RESOURCE_QUOTAS, manifest.ResourceQuota, self._quota),
+        )
+
+    async def run(self) -> None:
+        """Tell until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors:
+                group.create_task(reflector.run())
+
+    async def complete(self) -> None:
+        """Wait until everything that was there has been told."""
+        for reflector in self.reflectors:
+            await reflector.synced.wait()
+
+    def _pod(self, change: str, pod: manifest.Pod) -> None:
+        self._handle(PodGone(pod.key) if change == DELETED else PodSeen(pod))
+
+    def _node(self, change: str, node: manifest.Node) -> None:
+        self._handle(NodeGone(node.name) if change == DELETED else NodeSeen(node))
+
+    def _device(self, change: str, device: manifest.Device) -> None:
+        self._handle(DeviceGone(device.name) if change == DELETED else DeviceSeen(device))
+
+    def _quota(self, change: str, quota: manifest.ResourceQuota) -> None:
+        namespace = quota.metadata.namespace
+        quotas = self._quotas.setdefault(namespace, {})
+        if change == DELETED:
+            quotas.pop(quota.name, None)
+        else:
+            quotas[quota.name] = quota
+        self._handle(QuotasSeen(namespace, tuple(quotas.values())))

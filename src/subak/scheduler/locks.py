@@ -1,0 +1,189 @@
+"""Takes part in HAMi's node lock, for vendors whose agents learn from it which pod they serve.
+
+Pods that need the lock of one node come one after the other, in the order in which they were decided; pods of other
+nodes, and those that need no lock, do not wait.  Whoever waits is woken when the node changes, when the holder or the
+pod itself is gone, or when the lock becomes void.  A lock whose holder has no business on the node any more (gone,
+finished, or bound elsewhere) is void at once.  The vendor's agent releases the lock; we do so only if we do not bind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from subak.dialects import nodelock
+from subak.kube.client import Client
+from subak.kube.resource import NODES
+from subak.kube.status import ApiError
+from subak.model import manifest
+from subak.scheduler.binder import NotBound
+from subak.scheduler.counters import Counters
+from subak.scheduler.feed import Feed
+from subak.scheduler.messages import Bind, Event, NodeGone, NodeSeen, PodGone, PodSeen
+
+PAUSE = 1.0
+RELEASES = 5
+
+log = logging.getLogger(__name__)
+
+
+class Bell:
+    """Wakes whoever waits for news of a node or a pod."""
+
+    def __init__(self) -> None:
+        self._listening: dict[str, set[asyncio.Event]] = {}
+
+    def ring(self, name: str) -> None:
+        """There is news."""
+        for event in self._listening.get(name, ()):
+            event.set()
+
+    @contextmanager
+    def listen(self, news: asyncio.Event, *names: str) -> Iterator[None]:
+        """Set `news` whenever there is some."""
+        for name in names:
+            self._listening.setdefault(name, set()).add(news)
+        try:
+            yield
+        finally:
+            for name in names:
+                self._listening[name].discard(news)
+                if not self._listening[name]:
+                    del self._listening[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The lock cannot be taken now: until when that may last, and who holds it."""
+
+    seconds: float
+    holder: str = ""
+
+
+class NodeLocks:
+    """The locks of all nodes."""
+
+    def __init__(self, client: Client, feed: Feed, counters: Counters) -> None:
+        self._client = client
+        self._feed = feed
+        self._counters = counters
+        self._bell = Bell()
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    def hear(self, event: Event) -> None:
+        """Wake whom an event concerns; `feed` knows of it already."""
+        match event:
+            case NodeSeen(node):
+                self._bell.ring(node.name)
+            case NodeGone(name) | PodGone(name):
+                self._bell.ring(name)
+            case PodSeen(pod) if pod.finished or pod.spec.node_name:
+                self._bell.ring(pod.key)
+
+    @asynccontextmanager
+    async def held(self, bind: Bind, locks: Sequence[str]) -> AsyncIterator[None]:
+        """Hold the node's locks for the pod; they stay, for the agent, unless NotBound is raised inside.
+
+        Raises NotBound if the pod or the node is gone before it is the pod's turn.
+        """
+        if not locks:
+            yield
+            return
+        async with self._turns.setdefault(bind.node, asyncio.Lock()):
+            try:
+                for lock in locks:
+                    await self._take(bind, lock)
+                yield
+            except NotBound:
+                for lock in locks:
+                    await self._release(bind, lock)
+                raise
+
+    async def _take(self, bind: Bind, lock: str) -> None:
+        """Wait for the lock and take it.  Raises NotBound."""
+        news = asyncio.Event()
+        with self._bell.listen(news, bind.node, bind.key):
+            while True:
+                news.clear()  # before looking, so that no news are missed
+                busy = await self._try(bind, lock)
+                if busy is None:
+                    return
+                self._counters.lock_waits += 1
+                with self._bell.listen(news, busy.holder), suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), busy.seconds)
+
+    async def _try(self, bind: Bind, lock: str) -> Busy | None:
+        """Take the lock if it is free; None means that the pod holds it."""
+        self._check(bind)
+        node = self._feed.nodes.objects.get(bind.node)
+        value: str | None = None
+        try:
+            while node is not None:
+                value = node.annotations.get(lock)
+                now = datetime.now(UTC)
+                ours = nodelock.take(value, bind.key, now, lambda holder: self._has_business(holder, bind.node))
+                if await self._write(node, lock, ours):
+                    return None
+                node = await self._read(bind.node)
+        except nodelock.Contention:
+            held = nodelock.Lock.parse(value or "")
+            return Busy(max((held.since + nodelock.EXPIRY - now).total_seconds(), 0.0) + 0.1, held.owner)
+        except ValueError as error:
+            log.warning(
+                "node %s: annotation %s: %s; pod %s waits until it is removed", bind.node, lock, error, bind.key
+            )
+            return Busy(nodelock.EXPIRY.total_seconds())
+        except (OSError, TimeoutError) as error:
+            log.warning("node %s: its lock cannot be taken for pod %s now: %s", bind.node, bind.key, error)
+            return Busy(PAUSE)
+        raise NotBound(f"node {bind.node} is gone")
+
+    def _check(self, bind: Bind) -> None:
+        """Whether the pod still waits to be bound."""
+        pod = self._feed.pods.objects.get(bind.key)
+        if pod is None or pod.metadata.uid != bind.uid or pod.spec.node_name:
+            raise NotBound("the pod is gone or has a node")
+
+    def _has_business(self, holder: str, node: str) -> bool:
+        pod = self._feed.pods.objects.get(holder)
+        return pod is not None and not pod.finished and pod.spec.node_name in ("", node)
+
+    async def _write(self, node: manifest.Node, lock: str, value: str | None) -> bool:
+        """Set or remove the lock; False if the node has changed since it was read."""
+        metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {lock: value}}
+        try:
+            await self._client.patch(NODES, node.name, "", {"metadata": metadata})
+        except ApiError as error:
+            if error.code == 409:
+                return False
+            if error.code >= 500:
+                raise ConnectionError(error.message) from error
+            raise NotBound(f"the lock of node {node.name} cannot be written: {error.message}") from error
+        return True
+
+    async def _read(self, name: str) -> manifest.Node:
+        try:
+            return await self._client.get(NODES, name, type=manifest.Node)
+        except ApiError as error:
+            if error.code == 404:
+                raise NotBound(f"node {name} is gone") from error
+            raise ConnectionError(error.message) from error
+
+    async def _release(self, bind: Bind, lock: str) -> None:
+        """Remove the lock if it is the pod's.  If that cannot be done, it becomes void by itself."""
+        for _ in range(RELEASES):
+            try:
+                node = await self._read(bind.node)
+                if not nodelock.release(node.annotations.get(lock), bind.key):
+                    return
+                if await self._write(node, lock, None):
+                    return
+            except (OSError, TimeoutError):
+                await asyncio.sleep(PAUSE)
+            except (NotBound, ValueError):
+                return
+        log.warning("node %s: the lock of pod %s could not be released", bind.node, bind.key)

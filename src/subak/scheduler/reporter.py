@@ -1,0 +1,125 @@
+"""Tells a pod's user why it waits: an event, and the condition `PodScheduled=False`, which autoscalers look at.
+
+Only the latest report of a pod matters.  The condition is written on the very version of the pod that has no node: a
+pod that is bound meanwhile is never said to be unschedulable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from subak.kube.client import STRATEGIC_PATCH, Client
+from subak.kube.events import NORMAL, WARNING, Recorder, Reference
+from subak.kube.reflector import Reflector
+from subak.kube.resource import PODS
+from subak.kube.status import ApiError
+from subak.model import manifest
+from subak.scheduler.messages import Bind, Report
+
+WRITERS = 8
+TRIES = 4
+PAUSE = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Writes reports, a few at a time; `run` must be running."""
+
+    def __init__(self, client: Client, pods: Reflector[manifest.Pod], recorder: Recorder) -> None:
+        self._client = client
+        self._pods = pods
+        self._recorder = recorder
+        self._waiting: dict[str, Report] = {}
+        self._told: dict[str, str] = {}
+        self._news = asyncio.Event()
+
+    def report(self, report: Report) -> None:
+        """Tell, as soon as it is possible."""
+        pod = self._pods.objects.get(report.key)
+        if pod is not None and pod.metadata.uid == report.uid:
+            self._recorder.record(Reference.to(PODS, pod), WARNING, "FailedScheduling", report.message)
+            self._waiting[report.key] = report
+            self._news.set()
+
+    def bound(self, bind: Bind) -> None:
+        """The pod has its place: nothing else is worth telling."""
+        self.forget(bind.key)
+        self._recorder.record(_reference(bind), NORMAL, "Scheduled", f"Successfully assigned {bind.key} to {bind.node}")
+
+    def not_bound(self, bind: Bind, why: str) -> None:
+        """The binding was refused; the pod is tried again."""
+        self._recorder.record(_reference(bind), WARNING, "FailedScheduling", f"binding to {bind.node} failed: {why}")
+
+    def forget(self, key: str) -> None:
+        """The pod is gone or bound."""
+        self._waiting.pop(key, None)
+        self._told.pop(key, None)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WRITERS):
+                group.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        while True:
+            while not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+            key = next(iter(self._waiting))
+            report = self._waiting.pop(key)
+            try:
+                await self._write(report)
+            except (ApiError, OSError, TimeoutError) as error:
+                log.warning("pod %s could not be told why it waits: %s", key, error)
+
+    async def _write(self, report: Report) -> None:
+        """Set the condition; a pod that has changed is read and looked at again."""
+        pod = self._pods.objects.get(report.key)
+        for attempt in range(TRIES):
+            if pod is None or pod.metadata.uid != report.uid or pod.spec.node_name or report.key in self._waiting:
+                return
+            try:
+                await self._patch(pod, report)
+                self._told[report.key] = report.uid
+                return
+            except (ApiError, OSError, TimeoutError) as error:
+                refused = isinstance(error, ApiError) and error.code not in (404, 409, 422) and error.code < 500
+                if refused or attempt == TRIES - 1:
+                    raise
+                if not isinstance(error, ApiError) or error.code >= 500:
+                    await asyncio.sleep(PAUSE)
+            pod = await self._read(report)
+
+    async def _patch(self, pod: manifest.Pod, report: Report) -> None:
+        condition: dict[str, Any] = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": report.message,
+        }
+        if self._told.get(report.key) != report.uid:
+            condition["lastTransitionTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = {"uid": report.uid, "resourceVersion": pod.metadata.resource_version}
+        body = {"metadata": metadata, "status": {"conditions": [condition]}}
+        await self._client.patch(
+            PODS, pod.name, pod.namespace, body, kind=STRATEGIC_PATCH, subresource="status", type=manifest.Object
+        )
+
+    async def _read(self, report: Report) -> manifest.Pod | None:
+        namespace, name = report.key.split("/")
+        try:
+            return await self._client.get(PODS, name, namespace, type=manifest.Pod)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
+
+
+def _reference(bind: Bind) -> Reference:
+    namespace, name = bind.key.split("/")
+    return Reference(PODS.api_version, PODS.kind, name, namespace, bind.uid)

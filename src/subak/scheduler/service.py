@@ -1,0 +1,142 @@
+"""Runs the core on an API server: what is seen there becomes events, what the core says is done there.
+
+    reflectors ── events ──> Core ── Bind ──> locks, binder ──> Binding
+                              ^  │                 │
+                              │  └── Report ──> reporter ──> condition, event
+                              └──── BindFailed ────┘
+
+Nothing is polled: a cycle runs when something has happened, or when a pod's pause ends.  The core decides nothing
+before it has been told all that there is.  While as many bindings are under way as is reasonable, it waits, so that
+whoever is more important and comes later still comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from subak.dialects.interpreter import Interpreter
+from subak.kube.client import Client
+from subak.kube.events import Recorder
+from subak.model import manifest
+from subak.scheduler.binder import Binder, NotBound
+from subak.scheduler.core import Core, everything
+from subak.scheduler.counters import Counters
+from subak.scheduler.feed import Feed
+from subak.scheduler.locks import NodeLocks
+from subak.scheduler.messages import Bind, BindFailed, Event, PodGone, Report, Warn
+from subak.scheduler.reporter import Reporter
+
+NAME = "subak"
+AT_ONCE = 64
+UNDER_WAY = 256
+PER_CYCLE = 32
+"""Few enough that the event loop turns to others every few milliseconds."""
+
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """A scheduler for the pods of an API server that it `serves`."""
+
+    def __init__(
+        self,
+        client: Client,
+        interpreter: Interpreter | None = None,
+        serves: Callable[[manifest.Pod], bool] = everything,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        self.core = Core(interpreter, serves)
+        self.counters = Counters()
+        self.ready = asyncio.Event()
+        self.feed = Feed(client, self._handle)
+        self.recorder = Recorder(client, NAME)
+        self._reporter = Reporter(client, self.feed.pods, self.recorder)
+        self._binder = Binder(client, self.counters, at_once)
+        self._locks = NodeLocks(client, self.feed, self.counters)
+        self._news = asyncio.Event()
+        self._under_way = 0
+        # Wall time that never jumps, since pauses are measured by it.
+        self._epoch = time.time() - time.monotonic()
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.feed.run())
+            group.create_task(self.recorder.run())
+            group.create_task(self._reporter.run())
+            await self.feed.complete()
+            self.ready.set()
+            while True:
+                self._cycle(group)
+                await self._next_turn()
+
+    def _handle(self, event: Event) -> None:
+        self.counters.events += 1
+        self.core.handle(event)
+        self._locks.hear(event)
+        if isinstance(event, PodGone):
+            self._reporter.forget(event.key)
+        self._news.set()
+
+    def _cycle(self, group: asyncio.TaskGroup) -> None:
+        """Decide what can be decided, and begin to do it."""
+        self._news.clear()
+        began = time.perf_counter()
+        instructions = self.core.cycle(self._now(), min(PER_CYCLE, UNDER_WAY - self._under_way))
+        self.counters.cycles += 1
+        self.counters.deciding_seconds += time.perf_counter() - began
+        for instruction in instructions:
+            match instruction:
+                case Bind():
+                    self._under_way += 1
+                    group.create_task(self._bind(instruction, self._locks_of(instruction)))
+                case Report():
+                    self.counters.reports += 1
+                    self._reporter.report(instruction)
+                case Warn(text):
+                    self.counters.warnings += 1
+                    log.warning("%s", text)
+
+    async def _next_turn(self) -> None:
+        """Wait until another cycle makes sense."""
+        full = self._under_way >= UNDER_WAY
+        wakes_at = None if full else self.core.wakes_at()
+        delay = None if wakes_at is None else max(wakes_at - self._now(), 0.0)
+        if delay == 0.0:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(delay):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def _bind(self, bind: Bind, locks: tuple[str, ...]) -> None:
+        """Carry out a binding, and say how it went."""
+        waits = bool(locks)
+        self._under_way -= waits  # whoever waits for a lock must not hold up the others
+        try:
+            async with self._locks.held(bind, locks):
+                await self._binder.bind(bind)
+            self.counters.bound += 1
+            self._reporter.bound(bind)
+        except NotBound as problem:
+            self.counters.bind_failures += 1
+            log.info("pod %s is not bound to %s: %s", bind.key, bind.node, problem)
+            self._reporter.not_bound(bind, str(problem))
+            self._handle(BindFailed(bind.key, bind.uid, str(problem)))
+        finally:
+            self._under_way -= not waits
+            self._news.set()
+
+    def _locks_of(self, bind: Bind) -> tuple[str, ...]:
+        """The locks that the agents of the pod's cards need."""
+        grants = self.core.snapshot.bookings[bind.key].placement.grants
+        dialects = (self.core.interpreter.by_name[grant.dialect] for grant in grants)
+        return tuple(sorted({dialect.protocols.lock for dialect in dialects if dialect.protocols.lock}))
+
+    def _now(self) -> float:
+        return self._epoch + time.monotonic()
