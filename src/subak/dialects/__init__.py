@@ -113,7 +113,7 @@ class Mount:
 
 @dataclass(slots=True)
 class Injection:
-    """What one container gets.  `devices` are device nodes of the host, which only whoever knows the driver can tell."""
+    """What one container gets.  `devices` are device nodes of the host: only who knows the driver can tell them."""
 
     env: dict[str, str] = field(default_factory=dict)
     mounts: list[Mount] = field(default_factory=list)

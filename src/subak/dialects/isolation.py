@@ -28,15 +28,20 @@ def visible(shares: Sequence[Share], node: Node) -> str:
     return ",".join(named if len(named) == len(shares) else [str(share.index) for share in shares])
 
 
+def owner(pod: manifest.Pod, container: manifest.Container) -> str:
+    """The name under which a container's files are kept on the host."""
+    return f"{pod.metadata.uid or pod.key.replace('/', '_')}_{container.name}"
+
+
 def limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Injection:
     """Memory and core limits for each visible card, the shared accounting file and the library itself."""
     container = pod.containers[position]
-    owner = f"{pod.metadata.uid or pod.key.replace('/', '_')}_{container.name}"
+    name = owner(pod, container)
     env = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{share.memory_bytes // MIB}m" for i, share in enumerate(shares)}
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].cores)
-    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{HOOK}/{owner}.cache"
+    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{HOOK}/{name}.cache"
     mounts = [
-        Mount(f"{HOOK}/containers/{owner}", HOOK, read_only=False),
+        Mount(f"{HOOK}/containers/{name}", HOOK, read_only=False),
         Mount(f"{HOST_DIRECTORY}/libsubak.so", LIBRARY),  # inside the directory above, so it comes after it
         Mount(LOCKS, LOCKS, read_only=False),
     ]

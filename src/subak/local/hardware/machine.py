@@ -21,7 +21,11 @@ _IDS = uuid.UUID("5b4f6a0e-0f6c-4c55-9a3e-2d1b7c9e4a60")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One node.  `plugins` are the vendors' plugins that run there; `real` cards belong to this computer."""
+    """One node.  `plugins` are the vendors' plugins that run there.
+
+    `device_files` are the device nodes by which a container reaches each card, by the card's id; only the cards of this
+    computer have any.
+    """
 
     name: str
     profile: str
@@ -32,7 +36,12 @@ class Machine:
     storage: str = STORAGE
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
-    real: bool = False
+    device_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def real(self) -> bool:
+        """Whether the cards belong to this computer."""
+        return bool(self.device_files)
 
     @property
     def stock(self) -> Node:

@@ -42,12 +42,13 @@ class Plugin:
 
     `source` says where it describes the cards: only a register or a Device object names them by UUID.  `shares` is how
     many containers may have a part of a card; 0 means one for every MiB.  An administrator can choose another number
-    where the cards are in a register.  `libraries` and `directories` are what the vendor's image has, in every
-    container.
+    where the cards are in a register.  `tells_use`: what it writes depends on which cards are free.  `libraries` and
+    `directories` are what the vendor's image has, in every container.
     """
 
     source = Source.CAPACITY
     shares = 100
+    tells_use = False
     libraries: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
 
@@ -99,7 +100,11 @@ class Plugin:
 class HamiNvidia(Plugin):
     """HAMi's own plugin."""
 
-    source, shares = Source.REGISTER, 10
+    source = Source.REGISTER
+
+    def __init__(self, dialect: nvidia.Nvidia) -> None:
+        super().__init__(dialect)
+        self.shares = dialect.names.device_split_count
 
     def annotations(self, node: Node) -> dict[str, str]:
         """The register in JSON, and how well the cards are connected if that is known."""
@@ -221,6 +226,7 @@ class MetaxGpu(Plugin):
     """MetaX's plugin for whole cards: how they are wired, and what the free ones are worth together."""
 
     shares = 1
+    tells_use = True
 
     def annotations(self, node: Node) -> dict[str, str]:
         """Wiring and figures of an unused node."""

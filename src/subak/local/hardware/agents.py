@@ -1,0 +1,202 @@
+"""The vendors' agents on all local nodes: what happens to a pod's cards between binding and its end.
+
+    bound pod ── its annotations ──> placement ── the node's own ledger ──> injections for its containers
+                                                       │ no room, no record, unknown cards
+                                                       └──> Refusal: the pod is not started
+
+When a pod has its cards, the agents say so as the vendors' do, see `reports` and `plugins`.  Which pod is served is
+known here, by its UID, so that nothing has to be guessed from sizes and times.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from subak.dialects import Injection
+from subak.dialects.interpreter import Interpreter
+from subak.kube.client import Client
+from subak.kube.resource import PODS
+from subak.local.hardware import library, objects
+from subak.local.hardware.host import INSTALLED, Host
+from subak.local.hardware.ledger import Ledger, Overcommitted
+from subak.local.hardware.machine import Machine
+from subak.local.hardware.plugins import Plugin
+from subak.local.hardware.reports import Reports
+from subak.local.runtime.spec import File
+from subak.model import manifest
+from subak.model.node import Node
+from subak.model.placement import Placement
+from subak.model.reason import Refusal
+
+CUDA_CARDS = "CUDA_VISIBLE_DEVICES"
+
+log = logging.getLogger(__name__)
+
+
+class Agents:
+    """The agents of these machines; follows `local.kubelet.devices.Devices`.
+
+    `directory` takes the place of the host's folders from which a vendor's plugin mounts files into containers: those
+    belong to the machine, and an ordinary user could not write there.
+    """
+
+    def __init__(self, client: Client, interpreter: Interpreter, machines: Iterable[Machine], directory: Path) -> None:
+        self._client = client
+        self._interpreter = interpreter
+        self._machines = {machine.name: machine for machine in machines}
+        self._ledgers = {name: Ledger(_truth(each, interpreter)) for name, each in self._machines.items()}
+        self._plugins = {
+            name: {plugin.dialect.name: plugin for plugin in each.plugins} for name, each in self._machines.items()
+        }
+        self._host = Host(directory)
+        self._reports = Reports(client)
+
+    async def restore(self) -> None:
+        """Book what the pods hold that ran here before a restart; to be called before the first pod is started."""
+        pods = (await self._client.list(PODS, type=manifest.Pod, strict=False)).items
+        for pod in pods:
+            ledger = self._ledgers.get(pod.spec.node_name)
+            if ledger is None or pod.status.phase != "Running":
+                continue
+            try:
+                placement = self._interpreter.placement(pod, ledger.node)
+            except ValueError as error:
+                log.warning("pod %s on node %s: %s; it holds nothing", pod.key, ledger.node.name, error)
+                continue
+            if placement.grants:
+                ledger.restore(pod.metadata.uid, pod.key, placement)
+        for name in {pod.spec.node_name for pod in pods} & self._ledgers.keys():
+            await self._tell_use(self._ledgers[name])
+
+    async def allocate(self, pod: manifest.Pod) -> Sequence[Injection]:
+        """What each container gets.  Raises Refusal if the node cannot honour what the pod's annotations record."""
+        ledger = self._ledgers.get(pod.spec.node_name)
+        if ledger is None:
+            raise Refusal(
+                "spec.nodeName", pod.spec.node_name, f"node {pod.spec.node_name!r} is no node of this cluster"
+            )
+        known = ledger.holdings.get(pod.metadata.uid)
+        if known is not None:
+            return self._injections(pod, known.placement, ledger.node)
+        if not self._interpreter.speaking(pod):
+            return [Injection() for _ in pod.containers]
+        try:
+            placement = self._recorded(pod, ledger.node)
+            _take(ledger, pod, placement)
+        except Refusal:
+            speaking = (dialect.name for dialect in self._interpreter.speaking(pod))
+            await self._reports.failed(pod, self._serving(pod, speaking))
+            raise
+        try:
+            await self._reports.served(pod, self._serving(pod, (grant.dialect for grant in placement.grants)))
+        except BaseException:
+            ledger.give_back(pod.metadata.uid)
+            raise
+        await self._tell_use(ledger)
+        return self._injections(pod, placement, ledger.node)
+
+    async def release(self, pod: manifest.Pod) -> None:
+        """The pod has ended."""
+        ledger = self._ledgers.get(pod.spec.node_name)
+        if ledger is not None and ledger.give_back(pod.metadata.uid) is not None:
+            self._host.remove(pod)
+            await self._tell_use(ledger)
+
+    def files(self, node: str) -> Sequence[File]:
+        """The libraries and directories of the vendor's image."""
+        files = []
+        for plugin in self._plugins.get(node, {}).values():
+            files += [File(path, directory=True, mode=0o755) for path in plugin.directories]
+            files += [File(path, library.empty(), mode=0o755) for path in plugin.libraries]
+        return files
+
+    def notes(self) -> list[str]:
+        """What a user of real cards should know."""
+        if self._host.enforces or not any(machine.real for machine in self._machines.values()):
+            return []
+        return [f"real cards: memory and core limits are booked but not enforced, as {INSTALLED} is not installed"]
+
+    def simulated(self, node: str) -> bool:
+        """Whether the node's cards are only described."""
+        machine = self._machines.get(node)
+        return machine is None or not machine.real
+
+    def _recorded(self, pod: manifest.Pod, node: Node) -> Placement:
+        """What the pod's annotations give it.  Raises Refusal unless that is all it asks for, in words spoken here."""
+        try:
+            placement = self._interpreter.placement(pod, node)
+        except Refusal:
+            raise
+        except ValueError as error:
+            raise Refusal("metadata.annotations", "", f"the record of its cards cannot be read: {error}") from None
+        served = {(grant.dialect, position) for grant in placement.grants for position in grant.containers}
+        for claim in self._interpreter.request(pod).claims:
+            for position in claim.containers:
+                if (claim.dialect, position) not in served:
+                    container = pod.containers[position]
+                    raise Refusal(
+                        f"{pod.fields[position]}.resources",
+                        ", ".join(f"{name}={amount}" for name, amount in container.requests.items()),
+                        f"container {container.name} asks for cards ({claim.dialect}), but no annotation of the pod "
+                        f"records any: whoever bound it to node {node.name} chose no card; let Subak place it",
+                    )
+        for dialect, position in sorted(served):
+            if dialect not in self._plugins[node.name]:
+                spoken = ", ".join(sorted(self._plugins[node.name]))
+                message = f"node {node.name} has no plugin for {dialect}; it speaks {spoken}"
+                raise Refusal(f"{pod.fields[position]}.resources", dialect, message)
+        return placement
+
+    def _injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
+        injections = self._interpreter.injections(pod, placement, node)
+        for injection in injections:
+            injection.mounts = [self._host.mount(each) for each in injection.mounts]
+        device_files = self._machines[node.name].device_files
+        for grant in placement.grants if device_files else ():
+            for position in grant.containers:
+                _show(injections[position], [share.id for share in grant.shares], device_files)
+        return injections
+
+    def _serving(self, pod: manifest.Pod, dialects: Iterable[str]) -> list[Plugin]:
+        """The node's plugins for these dialects."""
+        plugins = self._plugins[pod.spec.node_name]
+        return [plugins[name] for name in dict.fromkeys(dialects) if name in plugins]
+
+    async def _tell_use(self, ledger: Ledger) -> None:
+        """Let plugins tell which cards are free now."""
+        machine = self._machines[ledger.node.name]
+
+        def told() -> dict[str, str]:
+            free = {each.index for each in ledger.free()}
+            cards = [each for each in machine.devices if each.index in free]
+            return {key: text for plugin in telling for key, text in plugin.in_use(machine.stock, cards).items()}
+
+        telling = [plugin for plugin in machine.plugins if plugin.tells_use]
+        if telling:
+            await self._reports.use(machine.name, told)
+
+
+def _truth(machine: Machine, interpreter: Interpreter) -> Node:
+    """The node as schedulers see it, but with the health that the cards really have: some plugins do not tell it."""
+    node, _ = objects.digest(machine, interpreter)
+    health = {each.index: each.healthy for each in machine.devices}
+    return replace(node, devices=tuple(replace(each, healthy=health[each.index]) for each in node.devices))
+
+
+def _show(injection: Injection, cards: Sequence[str], device_files: Mapping[str, Sequence[str]]) -> None:
+    """Let a container see real cards: CUDA finds them by UUID, and opens the driver's device nodes."""
+    seen = injection.env.get(CUDA_CARDS, "").split(",")
+    injection.env[CUDA_CARDS] = ",".join(dict.fromkeys(id for id in (*seen, *cards) if id))
+    nodes = (path for id in cards for path in device_files.get(id, ()))
+    injection.devices = list(dict.fromkeys((*injection.devices, *nodes)))
+
+
+def _take(ledger: Ledger, pod: manifest.Pod, placement: Placement) -> None:
+    try:
+        ledger.take(pod.metadata.uid, pod.key, placement)
+    except Overcommitted as error:
+        held = [share.id for grant in placement.grants for share in grant.shares]
+        raise Refusal("metadata.annotations", ", ".join(dict.fromkeys(held)), str(error)) from None

@@ -1,0 +1,116 @@
+"""The node's own account of who holds what: the last word, whatever any scheduler wrote.
+
+It counts what the pods took that were started here, card by card, and refuses the one that would overcommit a card.  It
+is kept apart from the scheduler's snapshot on purpose: a mistake there must not be a mistake here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from subak.model.device import MIB, Device
+from subak.model.node import Node
+from subak.model.placement import Charge, MigInstance, Placement, charges
+
+
+class Overcommitted(ValueError):
+    """A pod that takes more of a card than is left of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one pod holds; `pod` is its namespace and name."""
+
+    pod: str
+    placement: Placement
+    charges: Mapping[str, Charge]
+
+
+class Ledger:
+    """The account of one node.  Pods are known by their UID: one may still end while another has its name already."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.holdings: dict[str, Holding] = {}
+
+    def take(self, uid: str, pod: str, placement: Placement) -> None:
+        """Book what a pod takes.  Raises Overcommitted, in numbers, and books nothing if a card has not that much."""
+        holding = Holding(pod, placement, charges(placement.grants))
+        for id, charge in holding.charges.items():
+            device = self.node.device(id)
+            if device is None:
+                known = ", ".join(each.id for each in self.node.devices) or "none"
+                raise Overcommitted(f"node {self.node.name} has no card {id}; its cards are {known}")
+            self._check(device, pod, charge)
+        self.holdings[uid] = holding
+
+    def restore(self, uid: str, pod: str, placement: Placement) -> None:
+        """Book what a pod already holds; truth needs no room."""
+        self.holdings[uid] = Holding(pod, placement, charges(placement.grants))
+
+    def give_back(self, uid: str) -> Holding | None:
+        """Forget what a pod held; None if it held nothing."""
+        return self.holdings.pop(uid, None)
+
+    def free(self) -> list[Device]:
+        """The cards that nobody holds."""
+        held = {id for holding in self.holdings.values() for id in holding.charges}
+        return [each for each in self.node.devices if each.id not in held]
+
+    def _check(self, device: Device, pod: str, charge: Charge) -> None:
+        tenants = {each.pod: each.charges[device.id] for each in self.holdings.values() if device.id in each.charges}
+        where = f"card {device.id} of node {self.node.name}"
+        if not device.healthy:
+            raise Overcommitted(f"{where} is broken; pod {pod} cannot have it")
+        left = _left(device, tenants.values())
+        taken = _amounts(charge)
+        if any(amount > left.get(name, 0) for name, amount in taken.items()):
+            holders = f"{', '.join(sorted(tenants))} hold the rest" if tenants else "nobody holds any of it"
+            raise Overcommitted(
+                f"{where} has {_said(left)} left ({holders}); pod {pod} takes {_said(taken)}, "
+                "which would overcommit the card"
+            )
+        for tenant, other in tenants.items():
+            self._check_apart(where, pod, charge, tenant, other)
+
+    @staticmethod
+    def _check_apart(where: str, pod: str, charge: Charge, tenant: str, other: Charge) -> None:
+        """MIG instances must not overlap, and a virtual function is one pod's."""
+        for mine in charge.mig:
+            for theirs in other.mig:
+                if _overlap(mine, theirs):
+                    raise Overcommitted(f"{where}: pod {pod} takes {_slices(mine)}, pod {tenant} has {_slices(theirs)}")
+        shared = {each.bus for each in charge.functions} & {each.bus for each in other.functions}
+        if shared:
+            raise Overcommitted(f"{where}: pod {pod} takes {', '.join(sorted(shared))}, which pod {tenant} has")
+
+
+def _amounts(charge: Charge) -> dict[str, int]:
+    return {"bytes": charge.memory_bytes, "cores": charge.cores, "shares": charge.slots, **charge.extras}
+
+
+def _left(device: Device, tenants: Iterable[Charge]) -> dict[str, int]:
+    left = {"bytes": device.memory_bytes, "cores": device.cores, "shares": device.slots, **dict(device.extras)}
+    for tenant in tenants:
+        for name, amount in _amounts(tenant).items():
+            left[name] = left.get(name, 0) - amount
+    return left
+
+
+def _said(amounts: Mapping[str, int]) -> str:
+    """Amounts for people; memory that is no whole number of MiB stays in bytes, or the refusal could look wrong."""
+    parts = []
+    for name, amount in amounts.items():
+        if name == "bytes" and amount % MIB == 0:
+            name, amount = "MiB", amount // MIB
+        parts.append(f"{amount:,} {name}")
+    return ", ".join(parts)
+
+
+def _overlap(one: MigInstance, other: MigInstance) -> bool:
+    return one.start < other.start + other.size and other.start < one.start + one.size
+
+
+def _slices(instance: MigInstance) -> str:
+    return f"MIG slices {instance.start} to {instance.start + instance.size - 1}"

@@ -1,0 +1,240 @@
+"""The Node, Device and Lease objects of all machines: made at start, kept fresh, NotReady at the end.
+
+    start ──> objects of new nodes are made, those of known nodes brought up to date, nodes of earlier runs removed
+    run   ──> leases renewed and the scheduler's handshakes answered, node by node, for as long as the cluster lives
+    stop  ──> NotReady
+
+A node may have been changed by others meanwhile: cordoned, labelled, tainted.  What they wrote stays.  What we wrote
+before is in an annotation, so that only that is taken back when it is no longer described.
+
+With more nodes each is visited less often, and its lease is longer: the load does not grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from subak.kube.client import Client
+from subak.kube.resource import DEVICES, LEASES, NODES, PODS, Resource
+from subak.kube.status import ApiError
+from subak.local.hardware import objects
+from subak.local.hardware.machine import PROFILE, Machine
+from subak.local.hardware.objects import LEASE_NAMESPACE
+
+WRITTEN = "subak.io/written"
+"""Annotation of a node: the keys of the labels, annotations and taints that are ours."""
+
+RENEWAL = 10.0
+LEASE = 40
+VISITS = 20.0
+"""Seconds between two visits of a node, seconds that its lease lasts, and the most visits in a second."""
+
+AT_ONCE = 32
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+CONDITION_TAINTS = frozenset({NOT_READY["key"], "node.kubernetes.io/unreachable"})
+"""Taints of nodes that are not ready; Kubernetes' controllers take them away when they are."""
+
+REQUESTING = "Requesting"
+
+log = logging.getLogger(__name__)
+
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What `start` found and did, by the nodes' names; `others` are nodes that somebody else made, which stay."""
+
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+class Written(msgspec.Struct):
+    """The keys under which we wrote."""
+
+    labels: list[str] = []
+    annotations: list[str] = []
+    taints: list[str] = []
+
+
+class Nodes:
+    """All nodes of the local cluster."""
+
+    def __init__(self, client: Client, machines: Iterable[Machine], clock: Clock = lambda: datetime.now(UTC)) -> None:
+        self._client = client
+        self._machines = {machine.name: machine for machine in machines}
+        self._clock = clock
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.pause = max(RENEWAL / max(len(self._machines), 1), 1 / VISITS)
+        self.lease_seconds = max(LEASE, int(4 * self.pause * len(self._machines)))
+
+    async def start(self) -> Started:
+        """Write the objects of all machines, and remove the nodes of earlier runs that are described no more."""
+        known = {node["metadata"]["name"]: node for node in (await self._client.list(NODES)).items}
+        devices = {device["metadata"]["name"] for device in (await self._client.list(DEVICES)).items}
+        unknown = {name: node for name, node in known.items() if name not in self._machines}
+        ours = [name for name, node in unknown.items() if PROFILE in (node["metadata"].get("labels") or {})]
+        await self._remove(ours)
+        await self._each(
+            self._put(machine, known.get(name), name in devices) for name, machine in self._machines.items()
+        )
+        return Started(
+            created=tuple(name for name in self._machines if name not in known),
+            updated=tuple(name for name in self._machines if name in known),
+            removed=tuple(ours),
+            others=tuple(name for name in unknown if name not in ours),
+        )
+
+    async def run(self) -> None:
+        """Visit one node after the other until cancelled."""
+        while True:
+            for machine in self._machines.values():
+                await asyncio.sleep(self.pause)
+                try:
+                    await self._renew(machine.name)
+                    await self._answer(machine)
+                except (ApiError, OSError, TimeoutError) as error:
+                    log.warning("node %s: %s", machine.name, error)
+            if not self._machines:
+                await asyncio.sleep(self.pause)
+
+    async def stop(self) -> None:
+        """Say of all nodes that they are not ready any more."""
+        condition = objects.stopped(self._clock())
+        await self._each(self._not_ready(name, condition) for name in self._machines)
+
+    # One node
+
+    async def _put(self, machine: Machine, known: dict[str, Any] | None, has_device: bool) -> None:
+        """Write a node's objects; a new node takes no pods until all of them are there."""
+        wanted = objects.node(machine, self._clock())
+        wanted["metadata"]["annotations"][WRITTEN] = _written(wanted)
+        if known is None:
+            taints = [*wanted["spec"].get("taints", ()), NOT_READY]
+            known = await self._client.create(NODES, {**wanted, "spec": {"taints": taints}})
+        else:
+            status = _replaced(known.get("status") or {}, wanted["status"])
+            await self._client.patch(NODES, machine.name, "", {"status": status}, subresource="status")
+        uid = known["metadata"]["uid"]
+        await self._write(LEASES, LEASE_NAMESPACE, objects.lease(machine.name, uid, self.lease_seconds, self._clock()))
+        device = objects.device(machine, uid)
+        if device is not None:
+            await self._write(DEVICES, "", device)
+        elif has_device:
+            await self._delete(DEVICES, machine.name)
+        patch = _difference(known, wanted)
+        if patch:
+            await self._client.patch(NODES, machine.name, "", patch)
+
+    async def _write(self, resource: Resource, namespace: str, wanted: dict[str, Any]) -> None:
+        """Make an object, or give it this content."""
+        name = wanted["metadata"]["name"]
+        try:
+            await self._client.create(resource, wanted, namespace)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            await self._client.update(resource, name, namespace, wanted)
+
+    async def _renew(self, name: str) -> None:
+        body = {"spec": {"renewTime": objects.renew_time(self._clock())}}
+        await self._client.patch(LEASES, name, LEASE_NAMESPACE, body)
+
+    async def _answer(self, machine: Machine) -> None:
+        """Answer a scheduler that asks whether the vendor's plugin lives."""
+        keys = objects.handshakes(machine)
+        if not keys:
+            return
+        node = await self._client.get(NODES, machine.name)
+        asked = [key for key in keys if REQUESTING in (node["metadata"].get("annotations") or {}).get(key, "")]
+        if asked:
+            answer = dict.fromkeys(asked, objects.reported(self._clock()))
+            await self._client.patch(NODES, machine.name, "", {"metadata": {"annotations": answer}})
+
+    async def _not_ready(self, name: str, condition: Mapping[str, Any]) -> None:
+        try:
+            await self._client.patch_status(NODES, name, "", {"conditions": [condition]})
+        except (ApiError, OSError, TimeoutError) as error:
+            log.warning("node %s: it could not be said that it is not ready: %s", name, error)
+
+    # Nodes of earlier runs
+
+    async def _remove(self, names: Sequence[str]) -> None:
+        """Remove nodes with all that is theirs; their pods go as Kubernetes' garbage collector lets them go."""
+        if not names:
+            return
+        gone = frozenset(names)
+        pods = [pod for pod in (await self._client.list(PODS)).items if pod["spec"].get("nodeName") in gone]
+        await self._each(
+            self._delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0) for pod in pods
+        )
+        await self._each(self._delete(DEVICES, name) for name in names)
+        await self._each(self._delete(LEASES, name, LEASE_NAMESPACE) for name in names)
+        await self._each(self._delete(NODES, name) for name in names)
+
+    async def _delete(self, resource: Resource, name: str, namespace: str = "", grace: int | None = None) -> None:
+        try:
+            await self._client.delete(resource, name, namespace, grace=grace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    async def _each(self, tasks: Iterable[Awaitable[None]]) -> None:
+        """Do all, some at a time."""
+
+        async def in_turn(task: Awaitable[None]) -> None:
+            async with self._slots:
+                await task
+
+        async with asyncio.TaskGroup() as group:
+            for task in tasks:
+                group.create_task(in_turn(task))
+
+
+def _written(node: Mapping[str, Any]) -> str:
+    metadata = node["metadata"]
+    taints = sorted(each["key"] for each in node["spec"].get("taints", ()))
+    return msgspec.json.encode(
+        Written(sorted(metadata["labels"]), sorted({*metadata["annotations"], WRITTEN}), taints)
+    ).decode()
+
+
+def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that makes a node what it is to be, and takes back what we wrote before and want no more."""
+    metadata = known["metadata"]
+    try:
+        before = msgspec.json.decode((metadata.get("annotations") or {}).get(WRITTEN, "{}"), type=Written)
+    except msgspec.MsgspecError:
+        before = Written()
+    patch: dict[str, Any] = {}
+    for part, ours in (("labels", before.labels), ("annotations", before.annotations)):
+        has, new = metadata.get(part) or {}, wanted["metadata"][part]
+        changes = {key: value for key, value in new.items() if has.get(key) != value}
+        changes |= {key: None for key in ours if key in has and key not in new}
+        if changes:
+            patch.setdefault("metadata", {})[part] = changes
+    has_taints = (known.get("spec") or {}).get("taints") or []
+    ours_now = wanted["spec"].get("taints") or []
+    mine = {*before.taints, *(each["key"] for each in ours_now), *CONDITION_TAINTS}
+    taints = [each for each in has_taints if each["key"] not in mine] + ours_now
+    if sorted(map(str, taints)) != sorted(map(str, has_taints)):
+        patch["spec"] = {"taints": taints or None}
+    return patch
+
+
+def _replaced(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch for a status: maps inside are exchanged as a whole."""
+    patch = dict(new)
+    for name, value in new.items():
+        if isinstance(value, dict):
+            patch[name] = {**dict.fromkeys(old.get(name) or ()), **value}
+    return patch

@@ -1,0 +1,91 @@
+"""What the vendors' agents write: that a pod has its cards or cannot have them, and which cards of a node are free.
+
+A pod gets one patch at most, and none if there is nothing to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from subak.dialects import nodelock
+from subak.kube.client import Client
+from subak.kube.resource import NODES, PODS
+from subak.kube.status import ApiError
+from subak.local.hardware.plugins import Plugin
+from subak.model import manifest
+
+LOCK_TRIES = 10
+
+log = logging.getLogger(__name__)
+
+
+class Reports:
+    """Writes for the agents of all nodes."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._telling: dict[str, asyncio.Lock] = {}
+
+    async def served(self, pod: manifest.Pod, plugins: Sequence[Plugin]) -> None:
+        """The pod has its cards."""
+        await self._annotate(pod, {key: text for plugin in plugins for key, text in plugin.served(pod).items()})
+        await self._unlock(pod, plugins)
+
+    async def failed(self, pod: manifest.Pod, plugins: Sequence[Plugin]) -> None:
+        """The pod was refused; that it is does not depend on whether this can be written."""
+        try:
+            await self._annotate(pod, {key: text for plugin in plugins for key, text in plugin.failed().items()})
+            await self._unlock(pod, plugins)
+        except (ApiError, OSError, TimeoutError) as error:
+            log.warning("pod %s: its refusal could not be written: %s", pod.key, error)
+
+    async def use(self, node: str, told: Callable[[], Mapping[str, str]]) -> None:
+        """Another set of cards is free; `told` gives the annotations, when it is their turn to be written."""
+        async with self._telling.setdefault(node, asyncio.Lock()):
+            try:
+                await self._client.patch(NODES, node, "", {"metadata": {"annotations": dict(told())}})
+            except (ApiError, OSError, TimeoutError) as error:  # nothing depends on it but how nodes are scored
+                log.warning("node %s: its free cards could not be told: %s", node, error)
+
+    async def _annotate(self, pod: manifest.Pod, annotations: Mapping[str, str]) -> None:
+        """Write what differs.  A pod that is gone, or whose name another has now, needs no annotations any more."""
+        news = {key: text for key, text in annotations.items() if pod.annotations.get(key) != text}
+        if not news:
+            return
+        body = {"metadata": {"uid": pod.metadata.uid, "annotations": news}}
+        try:
+            await self._client.patch(PODS, pod.name, pod.namespace, body)
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    async def _unlock(self, pod: manifest.Pod, plugins: Iterable[Plugin]) -> None:
+        """Release the node lock where the vendors' protocol has one."""
+        for key in {plugin.dialect.protocols.lock for plugin in plugins} - {""}:
+            for _ in range(LOCK_TRIES):
+                if await self._unlocked(pod, key):
+                    break
+            else:
+                log.warning("node %s: the lock of pod %s stays until it expires", pod.spec.node_name, pod.key)
+
+    async def _unlocked(self, pod: manifest.Pod, key: str) -> bool:
+        """Whether the pod does not hold the lock, after an attempt to remove it.  False: the node has just changed."""
+        node = await self._client.get(NODES, pod.spec.node_name)
+        metadata = node["metadata"]
+        try:
+            ours = nodelock.release((metadata.get("annotations") or {}).get(key), pod.key)
+        except ValueError as error:
+            log.warning("node %s: %s; it is left as it is", pod.spec.node_name, error)
+            return True
+        if not ours:
+            return True
+        body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": {key: None}}}
+        try:
+            await self._client.patch(NODES, pod.spec.node_name, "", body)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            return False
+        return True
