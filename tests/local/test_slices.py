@@ -124,3 +124,10 @@ def test_what_cannot_be_asked_for_is_refused_at_once(machine: Callable[[], Slice
     with pytest.raises(Refusal, match="must not be negative"):
         slices.enter(ask(-5))
     assert slices.pods() == []
+
+
+def test_more_than_the_cards_have_is_refused_instead_of_waiting_for_ever(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    with pytest.raises(Refusal, match="never have that much: largest free slice 16,000 MiB, 16,001 MiB asked"):
+        slices.enter(ask(16_001))
+    assert slices.pods() == []

@@ -22,6 +22,7 @@ import msgspec
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.node import Node
+from subak.model.reason import Refusal
 from subak.policy.explain import Explanation, explain
 from subak.policy.held import held
 from subak.policy.place import place
@@ -53,8 +54,15 @@ class Slices:
             directory.chmod(0o1777)  # for everybody, as /tmp
 
     def enter(self, pod: manifest.Pod) -> Slice:
-        """Join the line.  The pod gets the number of its place as the end of its name.  Raises Refusal."""
+        """Join the line.  The pod gets the number of its place as the end of its name.
+
+        Raises Refusal for what cannot be asked for, and for more than the cards have when nobody uses them.
+        """
         complete = self.interpreter.admit(pod)
+        request, unused = self.interpreter.request(complete), Snapshot([self.node])
+        if place(unused, request) is None:
+            why = "; ".join(f"{group.detail} ({group.reason})" for group in explain(unused, request).groups)
+            raise Refusal("spec.containers", pod.name, f"the cards never have that much: {why}")
         with self._gate():
             number = max((_number(path) for path in self.directory.glob("*.json")), default=0) + 1
             path = self.directory / f"{number:09}.json"

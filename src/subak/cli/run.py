@@ -1,0 +1,185 @@
+"""`subak run`: one command with a slice of a local card, without any cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from subak.cli.report import complain
+from subak.dialects.interpreter import Interpreter
+from subak.dialects.nvidia import FAMILY
+from subak.local.hardware import nvml, objects, profiles
+from subak.local.hardware.agents import CUDA_CARDS
+from subak.local.hardware.description import BadDescription
+from subak.local.hardware.machine import Machine
+from subak.local.slices import Slice, Slices
+from subak.model import manifest
+from subak.model.device import MIB
+from subak.model.node import Node
+from subak.model.quantity import Quantity, QuantityError
+from subak.model.reason import Refusal
+from subak.policy.explain import Explanation
+
+EVERY = 0.1
+BAD_INPUT, GAVE_UP, CANNOT_RUN, NOT_FOUND = 2, 75, 126, 127
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGUMENT]...")
+@click.option("--memory", metavar="AMOUNT", help="Memory of the card, such as 8Gi; a whole card if not said.")
+@click.option(
+    "--cores", type=click.IntRange(0, 100), default=0, metavar="PERCENT", help="Share of its time; 0: no limit."
+)
+@click.option("--cards", type=click.IntRange(1), default=1, show_default=True, help="On how many cards.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Give up waiting after so long; 0 does not wait.")
+@click.option("--hardware", metavar="FILE", help="Simulated cards instead of the machine's, to try it out.")
+def run(
+    command: tuple[str, ...],
+    memory: str | None,
+    cores: int,
+    cards: int,
+    timeout: float | None,
+    hardware: str | None,
+) -> None:
+    """Run COMMAND with a slice of a local NVIDIA card; it waits in line while the cards are full.
+
+    The command finds its cards and limits in its environment (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_MEMORY_LIMIT_0,
+    CUDA_DEVICE_SM_LIMIT).  The slice is its own until it and all programs that it started have ended.
+
+    \b
+    Examples:
+      subak run --memory 8Gi --cores 30 -- python train.py
+      subak run --cards 2 -- torchrun train.py
+
+    \b
+    Exit codes:
+      the command's own, or
+        2  bad input, or more than the cards have
+       75  no slice was free within --timeout
+      126, 127  the command cannot be run, is not there
+    """
+    interpreter = Interpreter()
+    machine = _machine(interpreter, hardware)
+    node, _ = objects.digest(machine, interpreter)
+    pod = _pod(command, memory, cores, cards)
+    slices = Slices(_directory(hardware), interpreter, node)
+    try:
+        slice = slices.enter(pod)
+    except Refusal as refusal:
+        _stop(refusal.message)
+    placed = _wait(slices, slice, timeout)
+    _say_what_it_has(interpreter, placed, node)
+    environment = {**os.environ, **_environment(interpreter, placed, node, slice, real=machine.real)}
+    os.set_inheritable(slice.lock, True)
+    _become(command, environment)
+
+
+def _machine(interpreter: Interpreter, hardware: str | None) -> Machine:
+    """The machine with its cards.  Ends the program if there are none."""
+    if hardware is None:
+        found = nvml.find(interpreter)
+        if found.machine is None:
+            _stop("; ".join(found.notes) + "; to try it out without a card, describe one in a file: --hardware FILE")
+        complain((), (), found.notes)
+        return found.machine
+    try:
+        machines = profiles.read(Path(hardware), interpreter)
+    except BadDescription as error:
+        _stop(str(error))
+    for machine in machines:
+        if any(device.family == FAMILY for device in machine.devices):
+            return machine
+    _stop(f"{hardware}: no node has NVIDIA cards: describe one, such as nodes: [{{profile: volcano}}]")
+
+
+def _directory(hardware: str | None) -> Path:
+    """Where the machine's users keep their slices; those of simulated cards lie apart."""
+    own = os.environ.get("SUBAK_SLICES")
+    if own:
+        return Path(own)
+    return Path("/tmp/subak-slices") if hardware is None else Path(f"/tmp/subak-slices-simulated-{os.getuid()}")
+
+
+def _pod(command: tuple[str, ...], memory: str | None, cores: int, cards: int) -> manifest.Pod:
+    """The request in HAMi's words."""
+    limits: manifest.Amounts = {"nvidia.com/gpu": cards}
+    if memory is not None:
+        limits["nvidia.com/gpumem"] = _mebibytes(memory)
+    if cores:
+        limits["nvidia.com/gpucores"] = cores
+    name = re.sub(r"[^a-z0-9]+", "-", Path(command[0]).name.lower()).strip("-")[:40] or "command"
+    container = manifest.Container(name="command", resources=manifest.Resources(limits=limits))
+    return manifest.Pod(
+        metadata=manifest.Metadata(name=name, annotations={"subak.io/command": shlex.join(command)}),
+        spec=manifest.PodSpec(containers=[container]),
+    )
+
+
+def _mebibytes(text: str) -> int:
+    try:
+        memory_bytes = Quantity.parse(text).value
+    except QuantityError as error:
+        _stop(f"--memory {text!r}: {error}")
+    if memory_bytes < MIB:
+        _stop(f"--memory {text!r} is less than 1 MiB: give an amount with a unit, such as 8Gi or 512Mi")
+    return int(-(-memory_bytes // MIB))
+
+
+def _wait(slices: Slices, slice: Slice, timeout: float | None) -> manifest.Pod:
+    """The pod with its cards, as soon as there is room.  Ends the program if there is none in time."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    said = ""
+    while isinstance(answer := slices.attempt(slice, time.time_ns()), Explanation):
+        if deadline is not None and time.monotonic() >= deadline:
+            complain([f"no slice was free within {timeout:g} s: {_short(answer)}"])
+            sys.exit(GAVE_UP)
+        if said != (said := _short(answer)):
+            complain((), (), [f"waiting for a card: {said}"])
+        time.sleep(EVERY)
+    return answer
+
+
+def _short(explanation: Explanation) -> str:
+    return "; ".join(f"{group.detail} ({group.reason})" for group in explanation.groups)
+
+
+def _say_what_it_has(interpreter: Interpreter, pod: manifest.Pod, node: Node) -> None:
+    shares = [share for grant in interpreter.placement(pod, node).grants for share in grant.shares]
+    held = ", ".join(
+        f"card {share.index} {share.memory_bytes // MIB:,} MiB{f' {share.cores} % of its time' if share.cores else ''}"
+        for share in shares
+    )
+    complain((), (), [f"{pod.name} has {held}"])
+
+
+def _environment(interpreter: Interpreter, pod: manifest.Pod, node: Node, slice: Slice, real: bool) -> dict[str, str]:
+    """What the command finds in its environment."""
+    placement = interpreter.placement(pod, node)
+    (injection,) = interpreter.injections(pod, placement, node)
+    env = dict(injection.env)
+    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = str(slice.path.with_suffix(".cache"))
+    if real:
+        env[CUDA_CARDS] = ",".join(share.id for grant in placement.grants for share in grant.shares)
+    return env
+
+
+def _become(command: tuple[str, ...], environment: dict[str, str]) -> None:
+    """Run the command in the place of this process."""
+    sys.stdout.flush()
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        complain([f"{command[0]}: {error.strerror}"])
+        sys.exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN)
+
+
+def _stop(message: str) -> NoReturn:
+    complain([message])
+    sys.exit(BAD_INPUT)
