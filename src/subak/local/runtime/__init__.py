@@ -1,0 +1,9 @@
+"""Single containers as processes of this machine, without images and without root.
+
+    Namespaces ── order ──> monitor ── forks ──> init (process 1 of the container) ── forks ──> the command
+         ^                  │ (host side)          in its own user, mount, pid, uts and ipc namespaces,
+         │                  │                      on a private view of the machine
+      Container <── socket ─┘ writes the log, starts further programs, ends everything if we die
+
+`spec` is the contract.  What runs in the monitor and in the container is in `launcher/`; the rest runs here.
+"""

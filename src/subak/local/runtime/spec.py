@@ -88,10 +88,12 @@ class StartError(Exception):
     be run, 128 if the container around it could not be made.
     """
 
-    def __init__(self, message: str, exit_code: int = 128) -> None:
+    def __init__(self, message: str, exit_code: int = 128, number: int = 0) -> None:
         super().__init__(message)
         self.message = message
         self.exit_code = exit_code
+        self.number = number
+        """The kernel's error number, 0 if it gave none."""
 
     @property
     def reason(self) -> str:

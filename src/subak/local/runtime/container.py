@@ -1,0 +1,177 @@
+"""A confined container: our end of the socket to its monitor.
+
+The socket is also its lifeline.  If this process dies, however it dies, the monitor sees the socket close and ends the
+container; nothing has to be cleaned up, because all that a container has goes with its last process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from subak.local.api.kubelet import Session
+from subak.local.runtime.launcher.order import (
+    EXECUTE,
+    EXITED,
+    FAILED,
+    KILL,
+    MESSAGE_LIMIT,
+    STARTED,
+    understand,
+)
+from subak.local.runtime.session import Watched
+from subak.local.runtime.spec import StartError
+
+if TYPE_CHECKING:
+    from subak.local.runtime.launcher.order import Order
+
+_LAUNCHER = str(Path(__file__).parent / "launcher")
+_PATIENCE = 10.0
+"""How long a container may take to go after SIGKILL, before its monitor is killed too."""
+
+
+class Confined:
+    """A `Container` with a process in namespaces of its own."""
+
+    def __init__(self, order: Order) -> None:
+        """Launch it; `begin` says when it runs."""
+        self._program = order["program"]
+        self._loop = asyncio.get_running_loop()
+        self._pid = 0
+        self._code = 128 + SIGKILL
+        self._begun: asyncio.Future[None] = self._loop.create_future()
+        self._exited: asyncio.Future[int] = self._loop.create_future()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, _in_memory(order) as file:
+            self._monitor = subprocess.Popen(
+                # Nothing from the environment, no site-packages: neither is needed, and it starts in half the time.
+                [sys.executable, "-I", "-S", "-X", "utf8", _LAUNCHER, str(theirs.fileno()), str(file.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                pass_fds=(theirs.fileno(), file.fileno()),
+                # Ctrl-C in our terminal is for us: we end containers as they should be.
+                start_new_session=True,
+            )
+        self._control.setblocking(False)
+        self._loop.add_reader(self._control, self._hear)
+
+    async def begin(self) -> None:
+        """Wait until its command has begun.  Raises StartError if it cannot; then nothing is left of it."""
+        try:
+            await self._begun
+        except BaseException:
+            await self._abandon()
+            raise
+
+    def when_gone(self, callback: Callable[[Self], None]) -> None:
+        """Have this called once nothing is left of it."""
+        self._exited.add_done_callback(lambda _: callback(self))
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._exited)
+
+    async def stop(self, grace: float) -> None:
+        for number, patience in ((SIGTERM, grace), (SIGKILL, _PATIENCE)):
+            if patience > 0:
+                self._send(KILL + bytes([number]))
+                if await self._gone(patience):
+                    return
+        await self._abandon()
+
+    async def execute(self, argv: Sequence[str], env: Mapping[str, str], *, stdin: bool, tty: bool) -> Session:
+        program = self._program | {"argv": encoded(argv), "env": encoded_map(env), "tty": tty}
+        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        given: list[int] = []
+        if tty:
+            session = Watched(line)
+        else:
+            near_input, outputs = -1, {}
+            if stdin:
+                far, near_input = os.pipe()
+                given.append(far)
+            else:
+                given.append(os.open(os.devnull, os.O_RDONLY))
+            for stream in (1, 2):
+                near, far = os.pipe()
+                given.append(far)
+                outputs[near] = stream
+            session = Watched(line, near_input, outputs)
+        with theirs, _in_memory(program) as file:
+            self._send(EXECUTE, [file.fileno(), theirs.fileno(), *given])
+        for descriptor in given:
+            os.close(descriptor)
+        await session.begin()
+        return session
+
+    def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Tell the monitor.  One that is gone needs no telling: whoever waits for an answer hears of it."""
+        with suppress(OSError):
+            socket.send_fds(self._control, [message], descriptors)
+
+    def _hear(self) -> None:
+        """The monitor has something to say, or has ended."""
+        words = understand(self._control.recv(MESSAGE_LIMIT))
+        if words[0] == STARTED:
+            self._pid = words[1]
+            if not self._begun.done():
+                self._begun.set_result(None)
+        elif words[0] == FAILED:
+            _, code, text, number = words
+            self._fail(StartError(text, code, number))
+        elif words[0] == EXITED:
+            self._code = words[1]
+        else:
+            self._loop.remove_reader(self._control)
+            self._control.close()
+            self._monitor.wait()  # it has closed all its files, the last thing that it does
+            self._fail(StartError(f"the launcher ended with code {self._monitor.returncode} before the command began"))
+            self._exited.set_result(self._code)
+
+    def _fail(self, error: StartError) -> None:
+        if not self._begun.done():
+            self._begun.set_exception(error)
+
+    async def _gone(self, patience: float) -> bool:
+        """Whether it ends within so many seconds."""
+        await asyncio.wait([self._exited], timeout=patience)
+        return self._exited.done()
+
+    async def _abandon(self) -> None:
+        """Let go of the lifeline, and wait until nothing is left."""
+        if not self._exited.done():
+            self._control.shutdown(socket.SHUT_WR)
+            if not await self._gone(_PATIENCE):
+                self._monitor.kill()
+                await self._gone(_PATIENCE)
+
+
+def encoded(texts: Iterable[str]) -> list[bytes]:
+    """Texts as the kernel takes them; what is no UTF-8 stays as it was."""
+    return [os.fsencode(text) for text in texts]
+
+
+def encoded_map(texts: Mapping[str, str]) -> dict[bytes, bytes]:
+    """The same for an environment."""
+    return {os.fsencode(key): os.fsencode(value) for key, value in texts.items()}
+
+
+def _in_memory(content: Any) -> IO[bytes]:
+    file = os.fdopen(os.memfd_create("order", os.MFD_CLOEXEC), "w+b")
+    file.write(marshal.dumps(content))
+    file.flush()
+    return file

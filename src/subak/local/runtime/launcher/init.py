@@ -1,0 +1,95 @@
+"""Process 1 of a container: builds the view, starts the command, buries the dead, passes signals on.
+
+The command is not process 1 itself, because the kernel spares process 1 all signals it has no handler for: a plain
+`sleep` would not end when it is asked to.  When the command ends this process ends, and with it whatever else runs in
+the container.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from contextlib import suppress
+
+from . import kernel, program, view
+from .order import EXITED, FAILED, STARTED, answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+    from .order import Order, Program
+
+_FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
+
+
+def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoReturn:
+    """Live the life of process 1.  `streams` become standard input (-1 for none), output and error of the command."""
+    try:
+        kernel.die_with_parent(signal.SIGKILL)
+        if select.select([monitor], [], [], 0)[0]:
+            os._exit(1)  # the monitor died before it could take us with it
+        os.setsid()
+        if order["host_name"]:
+            socket.sethostname(order["host_name"])
+        os.umask(0)
+        view.enter(order)
+        _make_working_directory(order["program"])
+        kernel.keep_secrets()
+        command, told = program.spawn(order["program"], streams)
+        program.confirm(told)
+    except program.NotStarted as error:
+        answer(monitor, FAILED, error.exit_code, error.message, error.number)
+        os._exit(error.exit_code)
+    except OSError as error:
+        answer(monitor, FAILED, program.NO_CONTAINER, error.strerror or str(error), error.errno or 0)
+        os._exit(program.NO_CONTAINER)
+    _forward_signals(command)
+    _let_go(streams)
+    answer(monitor, STARTED)
+    code = _wait_for(command)
+    answer(monitor, EXITED, code)
+    os._exit(code)
+
+
+def _make_working_directory(what: Program) -> None:
+    path = what["working_directory"]
+    if not os.path.isdir(path):
+        os.makedirs(path, 0o755, exist_ok=True)
+        os.chown(path, what["uid"], what["gid"])
+
+
+def _forward_signals(command: int) -> None:
+    def forward(number: int, _frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(command, number)
+
+    for name in _FORWARDED:
+        signal.signal(getattr(signal, name), forward)
+
+
+def _let_go(streams: Sequence[int]) -> None:
+    """Keep nothing that is only the command's, and no privilege that burying the dead does not need."""
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    for stream in {nothing, *streams} - {-1, 0, 1, 2}:
+        os.close(stream)
+    os.chdir("/")
+    kernel.give_up_privileges()
+
+
+def _wait_for(command: int) -> int:
+    while True:
+        process, status = os.waitpid(-1, 0)
+        if process == command:
+            return exit_code(status)
+
+
+def exit_code(status: int) -> int:
+    """What a shell would say of a process that ended with this status."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

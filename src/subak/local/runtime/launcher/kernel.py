@@ -1,0 +1,182 @@
+"""The kernel's calls around namespaces, mounts and privileges, which Python 3.11 does not have."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+NEW_USER = 0x10000000
+NEW_MOUNT = 0x00020000
+NEW_PID = 0x20000000
+NEW_UTS = 0x04000000
+NEW_IPC = 0x08000000
+
+READ_ONLY = 0x1
+NO_SUID = 0x2
+NO_DEV = 0x4
+NO_EXEC = 0x8
+MOVE = 0x2000
+RECURSIVE = 0x4000
+PRIVATE = 0x40000
+_REMOUNT = 0x20
+_BIND = 0x1000
+_RELATIVE_TIMES = 0x200000
+_STRICT_TIMES = 0x1000000
+_DETACH = 0x2
+
+_SET_DEATH_SIGNAL = 1
+_SET_DUMPABLE = 4
+_DROP_BOUND = 24
+_SET_SUBREAPER = 36
+_SET_NO_NEW_PRIVILEGES = 38
+
+KEPT_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 18, 31)
+"""CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, SYS_CHROOT and SETFCAP.
+
+With these root inside can do what it likes to its own files and processes, but nothing to the view around it.  It is
+what Docker leaves, less what means nothing in a user namespace.
+"""
+_CAPABILITY_VERSION = 0x20080522
+
+_MOUNT_SETATTR = 442
+"""The number is the same on all architectures; the C library knows the call only since glibc 2.36."""
+_AT_WORKING_DIRECTORY = -100
+_AT_RECURSIVE = 0x8000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Leave namespaces for new ones."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def join(namespace: int) -> None:
+    """Enter the namespace of an open `/proc/PID/ns/...`."""
+    _check(_libc.setns(namespace, 0), "setns")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
+    """As mount(2)."""
+    result = _libc.mount(
+        os.fsencode(source), os.fsencode(target), os.fsencode(kind), ctypes.c_ulong(flags), os.fsencode(data)
+    )
+    _check(result, f"mount {kind or source} at {target}")
+
+
+def bind(source: str, target: str) -> None:
+    """The same directory or file, with all that is mounted below, at another place."""
+    mount(source, target, flags=_BIND | RECURSIVE)
+
+
+def unmount(target: str) -> None:
+    """Take a mount and all below out of sight; it goes when nobody uses it any more."""
+    _check(_libc.umount2(os.fsencode(target), _DETACH), f"umount {target}")
+
+
+def pivot_root(root: str, old: str) -> None:
+    """Make the mount `root` the root of all, and put the old root at `old`."""
+    _check(_libc.pivot_root(os.fsencode(root), os.fsencode(old)), f"pivot_root {root}")
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("user_namespace", ctypes.c_uint64),
+    )
+
+
+def restrict(target: str, flags: int) -> None:
+    """Set some of READ_ONLY, NO_SUID, NO_DEV, NO_EXEC on a mount and on all that is mounted below it."""
+    attributes = _MountAttributes(set=flags)
+    result = _libc.syscall(
+        ctypes.c_long(_MOUNT_SETATTR),
+        ctypes.c_int(_AT_WORKING_DIRECTORY),
+        os.fsencode(target),
+        ctypes.c_uint(_AT_RECURSIVE),
+        ctypes.byref(attributes),
+        ctypes.c_size_t(ctypes.sizeof(attributes)),
+    )
+    if result < 0 and ctypes.get_errno() == errno.ENOSYS:  # before Linux 5.12
+        restrict_each(target, flags)
+    else:
+        _check(result, f"mount_setattr {target}")
+
+
+def restrict_each(target: str, flags: int) -> None:
+    """As `restrict`, one mount after the other."""
+    for path in _mounts_below(target):
+        try:
+            present = os.statvfs(path).f_flag
+        except OSError as error:
+            # Covered by another mount or behind a directory that is closed to us: then nobody inside gets there.
+            if error.errno in (errno.EACCES, errno.ENOENT, errno.ENOTDIR):
+                continue
+            raise
+        # All that is set must be said again, or else it would be taken away, which a user namespace may not do.
+        kept = present & (READ_ONLY | NO_SUID | NO_DEV | NO_EXEC | os.ST_NOATIME | os.ST_NODIRATIME)
+        if present & os.ST_RELATIME:
+            kept |= _RELATIVE_TIMES
+        elif not present & os.ST_NOATIME:
+            kept |= _STRICT_TIMES
+        mount("", path, flags=_REMOUNT | _BIND | kept | flags)
+
+
+def _mounts_below(target: str) -> list[str]:
+    found = []
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+        for line in table:
+            path = line.split(" ")[4]
+            for code in ("040", "011", "012", "134"):  # blank, tab, newline and, last, the backslash itself
+                path = path.replace("\\" + code, chr(int(code, 8)))
+            if path == target or path.startswith(target.rstrip("/") + "/"):
+                found.append(path)
+    return found
+
+
+def _prctl(option: int, value: int, name: str) -> None:
+    unused = ctypes.c_ulong(0)
+    _check(_libc.prctl(option, ctypes.c_ulong(value), unused, unused, unused), f"prctl({name})")
+
+
+def adopt_orphans() -> None:
+    """Processes below us whose parent ends become our children."""
+    _prctl(_SET_SUBREAPER, 1, "PR_SET_CHILD_SUBREAPER")
+
+
+def die_with_parent(signal: int) -> None:
+    """Get this signal when the parent process ends."""
+    _prctl(_SET_DEATH_SIGNAL, signal, "PR_SET_PDEATHSIG")
+
+
+def keep_secrets() -> None:
+    """No other process may look into this one, until it runs another program."""
+    _prctl(_SET_DUMPABLE, 0, "PR_SET_DUMPABLE")
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+def give_up_privileges() -> None:
+    """Keep only KEPT_CAPABILITIES, for good: neither a setuid program nor anything else brings more."""
+    with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
+        last = int(file.read())
+    for number in range(last + 1):
+        if number not in KEPT_CAPABILITIES:
+            _prctl(_DROP_BOUND, number, "PR_CAPBSET_DROP")
+    kept = sum(1 << number for number in KEPT_CAPABILITIES)
+    # Effective, permitted and inheritable, first for capabilities 0 to 31, then for those above.
+    sets = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)
+    header = _CapabilityHeader(version=_CAPABILITY_VERSION, pid=0)
+    _check(_libc.capset(ctypes.byref(header), ctypes.byref(sets)), "capset")
+    _prctl(_SET_NO_NEW_PRIVILEGES, 1, "PR_SET_NO_NEW_PRIVS")

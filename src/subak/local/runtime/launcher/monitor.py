@@ -1,0 +1,192 @@
+"""The process outside: it makes the container, writes its log, starts further programs in it and sees it to its end.
+
+It listens on one socket.  When the other end closes, because the container is no longer wanted or because whoever
+asked for it was killed, the container ends at once.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import selectors
+import signal
+import socket
+from contextlib import suppress
+from functools import partial
+
+from . import kernel
+from .birth import Birth
+from .init import exit_code
+from .log import Log, Stream
+from .order import EXECUTE, EXITED, FAILED, KILL, MESSAGE_LIMIT, STARTED, answer, understand
+from .program import NO_CONTAINER, NotStarted
+from .session import open_session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .order import Order, Program
+
+_CHUNK = 1 << 16
+_MOST_DESCRIPTORS = 8
+
+
+def main(control: socket.socket, order: int) -> None:
+    """Run the container that the file `order` describes, for whoever holds the other end of `control`."""
+    content: Order = _load(order)
+    kernel.adopt_orphans()
+    try:
+        Monitor(control, content).run()
+    except NotStarted as error:
+        answer(control, FAILED, error.exit_code, error.message, error.number)
+    except OSError as error:
+        answer(control, FAILED, NO_CONTAINER, str(error), error.errno or 0)
+
+
+class Monitor:
+    """One container, from its making to its end."""
+
+    def __init__(self, control: socket.socket, order: Order) -> None:
+        self._control = control
+        self._selector = selectors.DefaultSelector()
+        self._sessions: dict[int, socket.socket] = {}
+        self._code = 128 + signal.SIGKILL
+        self._streams, theirs = self._open_streams(order)
+        self._birth = Birth(order, theirs)
+        for descriptor in set(theirs) - {-1}:
+            os.close(descriptor)
+        self._alive = True
+
+    def run(self) -> None:
+        """See it to its end."""
+        self._watch_children()
+        self._watch(self._control.fileno(), self._obey)
+        self._watch(self._birth.voice.fileno(), self._listen)
+        for descriptor in self._streams:
+            self._watch(descriptor, partial(self._read, descriptor))
+        while self._alive or self._sessions:
+            for key, _ in self._selector.select():
+                key.data()
+        for descriptor, stream in list(self._streams.items()):
+            while self._read(descriptor):
+                pass
+            stream.end()
+        answer(self._control, EXITED, self._code)
+
+    def _open_streams(self, order: Order) -> tuple[dict[int, Stream], list[int]]:
+        """The near ends of output and error, and the command's standard streams."""
+        standard_input = -1
+        if order["stdin"]:
+            # We keep the other end, though nothing is ever written there.
+            standard_input, self._input = os.pipe()
+        if not order["log"]:
+            nothing = os.open("/dev/null", os.O_WRONLY)
+            return {}, [standard_input, nothing, nothing]
+        log = Log(order["log"], order["log_limit"])
+        output, theirs = os.pipe()
+        error, also_theirs = os.pipe()
+        for descriptor in (output, error):
+            os.set_blocking(descriptor, False)
+        return {output: Stream(log, b"stdout"), error: Stream(log, b"stderr")}, [standard_input, theirs, also_theirs]
+
+    def _watch(self, descriptor: int, action: Callable[[], object]) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, action)
+
+    def _forget(self, source: int | socket.socket) -> None:
+        if source in self._selector.get_map():
+            self._selector.unregister(source)
+
+    def _watch_children(self) -> None:
+        ring, bell = os.pipe()
+        for descriptor in (ring, bell):
+            os.set_blocking(descriptor, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
+        self._watch(ring, lambda: self._bury(ring))
+        self._bury(ring)  # who died before the bell was there
+
+    def _bury(self, ring: int) -> None:
+        with suppress(BlockingIOError):
+            os.read(ring, _CHUNK)
+        while True:
+            try:
+                process, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if process == 0:
+                return
+            if process == self._birth.process:
+                self._alive = False
+            elif process in self._sessions:
+                watcher = self._sessions.pop(process)
+                answer(watcher, EXITED, exit_code(status))
+                self._forget(watcher)
+                watcher.close()
+
+    def _listen(self) -> None:
+        """Process 1 has something to say."""
+        words = understand(self._birth.voice.recv(MESSAGE_LIMIT))
+        if words[0] == STARTED:
+            answer(self._control, STARTED, self._birth.process)
+        elif words[0] == FAILED:
+            answer(self._control, *words)
+        elif words[0] == EXITED:
+            self._code = words[1]
+        else:
+            self._forget(self._birth.voice)
+
+    def _obey(self) -> None:
+        message, descriptors, _, _ = socket.recv_fds(
+            self._control, MESSAGE_LIMIT, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+        )
+        if not message:
+            self._forget(self._control)
+            self._kill(signal.SIGKILL)
+        elif message[:1] == KILL:
+            self._kill(message[1])
+        elif message[:1] == EXECUTE:
+            self._execute(descriptors)
+
+    def _kill(self, number: int) -> None:
+        if self._alive:  # else it has been waited for, and its number may be another's
+            os.kill(self._birth.process, number)
+
+    def _execute(self, descriptors: list[int]) -> None:
+        what, reply, *streams = descriptors
+        program: Program = _load(what)
+        watcher = socket.socket(fileno=reply)
+        process = open_session(program, self._birth.namespaces, watcher, streams)
+        for descriptor in streams:
+            os.close(descriptor)
+        if process:
+            self._sessions[process] = watcher
+            self._watch(watcher.fileno(), lambda: self._hang_up(process, watcher))
+        else:
+            watcher.close()
+
+    def _hang_up(self, process: int, watcher: socket.socket) -> None:
+        """Nobody watches the program any more."""
+        self._forget(watcher)
+        with suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+
+    def _read(self, descriptor: int) -> bool:
+        """Take output on to the log; whether there may be more."""
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._streams[descriptor].end()
+            self._forget(descriptor)
+            return False
+        self._streams[descriptor].feed(data)
+        return True
+
+
+def _load(descriptor: int) -> Any:
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(0)
+        return marshal.loads(file.read())

@@ -1,0 +1,131 @@
+"""A process that becomes the program which was asked for, in the container that it is already in."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+
+from . import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+    from .order import Program
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+NO_CONTAINER = 128
+_USUAL_PATH = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_UMASK = 0o022
+
+
+class NotStarted(Exception):
+    """Why a program could not be started, the exit code that says so, and the kernel's error number if there is one."""
+
+    def __init__(self, exit_code: int, message: str, number: int = 0) -> None:
+        super().__init__(exit_code, message, number)
+        self.exit_code = exit_code
+        self.message = message
+        self.number = number
+
+
+def spawn(program: Program, streams: Sequence[int], terminal: int = -1) -> tuple[int, int]:
+    """Fork a process that becomes the program, in a session of its own: the process, and what `confirm` needs.
+
+    `streams` become its standard input (-1 for none), output and error; or else `terminal` becomes all three.
+    """
+    told, tells = os.pipe()
+    process = os.fork()
+    if process:
+        os.close(tells)
+        return process, told
+    try:
+        if terminal >= 0:
+            os.login_tty(terminal)
+        else:
+            os.setsid()
+            for number, stream in enumerate(streams):
+                os.dup2(stream if stream >= 0 else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), number)
+        become(program)
+    except NotStarted as error:
+        os.write(tells, f"{error.exit_code} {error.message}".encode())
+    except OSError as error:
+        os.write(tells, f"{NO_CONTAINER} {error.strerror}".encode())
+    finally:
+        os._exit(NO_CONTAINER)
+
+
+def confirm(told: int) -> None:
+    """Wait until a spawned program has begun.  Raises NotStarted if it has not."""
+    with os.fdopen(told, "rb") as pipe:
+        # It closes by itself when the process turns into the program.
+        code, _, message = pipe.read().partition(b" ")
+    if code:
+        raise NotStarted(int(code), message.decode())
+
+
+def become(program: Program) -> NoReturn:
+    """Run the program in the place of this process, as its user and without privileges.  Raises NotStarted."""
+    for stream in (0, 1, 2):
+        # So that the program may open /dev/stdout.  Not a terminal: that has an owner already; nor /dev/null.
+        if stat.S_ISFIFO(os.fstat(stream).st_mode):
+            os.fchown(stream, program["uid"], program["gid"])
+    kernel.give_up_privileges()
+    with open("/proc/self/setgroups", encoding="ascii") as file:
+        if file.read().strip() == "allow":
+            os.setgroups(program["groups"])
+    os.setresgid(program["gid"], program["gid"], program["gid"])
+    os.setresuid(program["uid"], program["uid"], program["uid"])
+    os.umask(_UMASK)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored would stay so
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.chdir(program["working_directory"])
+    except OSError as error:
+        raise NotStarted(
+            NOT_EXECUTABLE, f'working directory "{program["working_directory"]}": {error.strerror}'
+        ) from error
+    _execute(program["argv"], program["env"])
+
+
+def _execute(argv: list[bytes], env: dict[bytes, bytes]) -> NoReturn:
+    if not argv:
+        raise NotStarted(NOT_FOUND, "there is no command")
+    name = argv[0]
+    path = env.get(b"PATH", _USUAL_PATH)
+    denied = b""
+    for candidate in [name] if b"/" in name else [os.path.join(each or b".", name) for each in path.split(b":")]:
+        try:
+            os.execve(candidate, argv, env)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if name and os.path.isfile(candidate):
+                raise NotStarted(NOT_FOUND, f"exec: {_quoted(candidate)}: {_missing_interpreter(candidate)}") from error
+        except PermissionError:
+            denied = denied or candidate
+        except OSError as error:
+            raise NotStarted(NOT_EXECUTABLE, f"exec: {_quoted(candidate)}: {error.strerror}") from error
+    if denied:
+        problem = "is a directory" if os.path.isdir(denied) else os.strerror(errno.EACCES)
+        raise NotStarted(NOT_EXECUTABLE, f"exec: {_quoted(denied)}: {problem}")
+    if b"/" in name:
+        raise NotStarted(NOT_FOUND, f"exec: {_quoted(name)}: no such file")
+    raise NotStarted(NOT_FOUND, f"exec: {_quoted(name)}: not found in $PATH ({path.decode(errors='replace')})")
+
+
+def _missing_interpreter(script: bytes) -> str:
+    try:
+        with open(script, "rb") as file:
+            first = file.readline(256).strip()
+    except OSError:
+        first = b""
+    if first.startswith(b"#!"):
+        return f"its interpreter is not there: {first.decode(errors='replace')}"
+    return "the loader or a library that it needs is not there"
+
+
+def _quoted(text: bytes) -> str:
+    return '"' + text.decode(errors="replace") + '"'

@@ -1,0 +1,181 @@
+"""The machine's directories, laid out in a container's root.
+
+Into a tmpfs the machine's directories are bound; they are read-only already, with everything that is mounted below.
+Where a container must be able to write, the directory is a private one whose entries are the machine's: new files and
+directories can be made beside them, and the files of `/etc` are copies that can be changed.
+
+Marks say what becomes of a path, and with it of all below that has no mark of its own:
+
+    OPEN     a private directory with the machine's entries
+    EMPTY    a private directory with nothing in it but what is marked
+    SHOWN    as it is on the machine; so is a path without a mark in an OPEN directory
+    COPIED   a private copy of the file, wherever a symbolic link there leads to
+    OMITTED  not there
+
+An overlay would do all this in one mount, but the kernel refuses one over `/` to a user namespace, and keeps smaller
+ones read-only where the owner of a directory is not mapped.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+from . import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .order import File, Mount
+
+OPEN = "open"
+EMPTY = "empty"
+SHOWN = "shown"
+COPIED = "copied"
+OMITTED = "omitted"
+
+MACHINE = "/.machine"
+"""Where the machine's root is while the view is built."""
+STAGE = "/.stage"
+"""Where the sources of mounts are kept while everything else turns read-only."""
+_OUR_OWN = (MACHINE, STAGE, "/dev", "/proc", "/sys")
+
+_COPY_LIMIT = 1 << 20
+_MOST_LINKS = 40
+"""As the kernel has it."""
+
+
+class Tree:
+    """The machine's directories, laid out in the container's root as the marks say.
+
+    With `public_only` entries of OPEN directories that not everybody may read are left out: root may read all, but a
+    container that root starts should not.
+    """
+
+    def __init__(self, marks: dict[str, str], public_only: bool) -> None:
+        self._marks: dict[str, str] = {"/": OPEN}
+        self._children: dict[str, list[str]] = {}
+        self._public_only = public_only
+        for path in sorted(marks):
+            self._mark(path, marks[path])
+
+    def make_way_for_file(self, file: File) -> str:
+        """Where a file comes to lie; the machine's entry there gives way, its neighbours stay."""
+        path = self._resolve(file["path"])
+        if not file["directory"]:
+            self._mark(path, OMITTED)
+        elif not self._hidden(path):
+            self._mark(path, OPEN)
+        return path
+
+    def make_way_for_mount(self, mount: Mount) -> str:
+        """Where a mount comes to lie; if there is nothing yet, the directories on the way there are opened."""
+        path = self._resolve(mount["destination"])
+        if not self._hidden(path) and not os.path.lexists(MACHINE + path):
+            self._mark(path, OMITTED)
+        return path
+
+    def lay(self, path: str) -> None:
+        """Lay out a path and all below it."""
+        mark = self._marks.get(path, SHOWN)
+        if mark in (OMITTED, COPIED):
+            return
+        try:
+            info = os.lstat(MACHINE + path)
+        except OSError:
+            info = None
+        if info is None or not _of_use(info):
+            if mark in (OPEN, EMPTY):
+                self._directory(path, 0o755)
+        elif stat.S_ISLNK(info.st_mode):
+            os.symlink(os.readlink(MACHINE + path), path)
+        elif stat.S_ISDIR(info.st_mode) and mark in (OPEN, EMPTY):
+            self._directory(path, stat.S_IMODE(info.st_mode))
+        elif self._public(path, info):
+            self._show(path, info)
+
+    def _directory(self, path: str, mode: int) -> None:
+        if path != "/":
+            os.mkdir(path)
+            os.chmod(path, mode)
+        names = set(self._children.get(path, ()))
+        if self._marks[path] == OPEN:
+            with suppress(OSError):  # not there, or not ours to read
+                names.update(os.listdir(MACHINE + path))
+        for name in sorted(names):
+            if path != "/" or f"/{name}" not in _OUR_OWN:
+                self.lay(os.path.join(path, name))
+
+    def _show(self, path: str, info: os.stat_result) -> None:
+        if stat.S_ISDIR(info.st_mode):
+            os.mkdir(path)
+            kernel.bind(MACHINE + path, path)
+        elif path.startswith("/etc/") and info.st_size <= _COPY_LIMIT:
+            content = content_of(MACHINE + path)
+            if content is not None:
+                write(path, content, stat.S_IMODE(info.st_mode))
+        elif os.path.dirname(path) != "/":  # files in the root are a swap file, a core: nothing that a program needs
+            write(path, b"", 0o644)
+            kernel.bind(MACHINE + path, path)
+
+    def _mark(self, path: str, mark: str) -> None:
+        """Say what becomes of a path; the directories on the way there are opened, if need be."""
+        if path not in self._marks:
+            parent, name = os.path.split(path)
+            if self._marks.get(parent) not in (OPEN, EMPTY):
+                self._mark(parent, EMPTY if self._hidden(parent) else OPEN)
+            self._children.setdefault(parent, []).append(name)
+        self._marks[path] = mark
+
+    def _resolve(self, path: str) -> str:
+        """Where a path of the container leads, through the machine's symbolic links as far as they are seen."""
+        resolved, rest, links = "/", _parts(path), 0
+        while rest:
+            part = rest.pop(0)
+            place = os.path.dirname(resolved) if part == ".." else os.path.join(resolved, part)
+            if links < _MOST_LINKS and not self._hidden(place) and os.path.islink(MACHINE + place):
+                links += 1
+                target = os.readlink(MACHINE + place)
+                rest[:0] = _parts(target)
+                place = "/" if target.startswith("/") else resolved
+            resolved = place
+        return resolved
+
+    def _public(self, path: str, info: os.stat_result) -> bool:
+        needed = 0o5 if stat.S_ISDIR(info.st_mode) else 0o4
+        return not self._public_only or path in self._marks or info.st_mode & needed == needed
+
+    def _hidden(self, path: str) -> bool:
+        """Whether the machine's own content of a path is not seen."""
+        while path not in self._marks:
+            path = os.path.dirname(path)
+        return self._marks[path] in (EMPTY, OMITTED)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _of_use(info: os.stat_result) -> bool:
+    """Not a socket, a pipe or a device: those lead out of the container."""
+    return stat.S_ISDIR(info.st_mode) or stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)
+
+
+def content_of(path: str) -> bytes | None:
+    """The content of a file, None if it is not there or not ours to read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def write(path: str, content: bytes, mode: int) -> None:
+    """Create a file, or change what is in it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)

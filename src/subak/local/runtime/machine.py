@@ -1,0 +1,169 @@
+"""What of this machine a container sees: where programs are, and what is nobody's business.
+
+What a user expects is that any program they can start on this machine also starts in a container, and that the
+container can neither change nor spy out what is theirs.  So:
+
+- programs and libraries (`/usr`, `/opt`, `/nix`, further directories of the root, ...) are there, read-only, as far as
+  the user may read them;
+- home directories start empty, wherever they are, and so do `/tmp`, `/var` and `/run`: keys, tokens, histories and
+  sockets stay outside.  What a container needs from there is given to it as a volume (`hostPath`);
+- the exception are programs: if the interpreter that runs Subak or a directory of the PATH lies in such a place (pyenv,
+  conda, a virtual environment, `~/.local/bin`), that installation is there, and nothing beside it;
+- as root, what not everybody may read is left out: of `/etc` with all below it, and of what lies directly in `/`,
+  `/opt`, `/srv`, `/mnt`, `/media` and `/usr/local`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from subak.local.runtime.launcher.tree import COPIED, EMPTY, OMITTED, OPEN, SHOWN
+from subak.local.runtime.spec import USUAL_PATH
+
+_EMPTY = ("/boot", "/home", "/root", "/run", "/tmp", "/var")
+_OPEN = ("/etc", "/media", "/mnt", "/opt", "/srv", "/usr", "/usr/local")
+_OPEN_IN_LOCAL = ("bin", "etc", "games", "include", "lib", "lib64", "libexec", "sbin", "share", "src")
+_NO_HOMES = ("/", "/bin", "/dev", "/etc", "/lib", "/media", "/mnt", "/opt", "/proc", "/sbin", "/srv", "/sys", "/usr")
+"""Some accounts of the system have these as their home directory."""
+_FIRST_PERSON = 1000
+"""The lowest number of a user who is a person."""
+
+_PROGRAM_DIRECTORIES = ("bin", "sbin", "shims", "condabin")
+_PARTS = ("bin", "include", "lib", "lib64", "libexec", "sbin")
+"""What is shown of `~/.local`; its `share` is full of other things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a container's view is built from."""
+
+    marks: Mapping[str, str]
+    """What becomes of the machine's paths, see `launcher.tree`."""
+    public_only: bool
+    """Whether entries that not everybody may read are left out."""
+
+
+def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.environ) -> Machine:
+    """Look around.  `hide` are further directories that are nobody's business, such as where keys are kept."""
+    marks = dict.fromkeys(_OPEN, OPEN)
+    marks |= {f"/usr/local/{name}": OPEN for name in _OPEN_IN_LOCAL if Path("/usr/local", name).is_dir()}
+    hidden = sorted({os.path.realpath(path) for path in (*_EMPTY, *_homes(environment), *hide)})
+    root = os.geteuid() == 0
+    marks |= _etc(root)
+    marks |= dict.fromkeys(hidden, EMPTY)
+    marks |= dict.fromkeys(_links(("/run",)), SHOWN)  # NixOS finds its programs through links there
+    marks |= dict.fromkeys(_programs(_directories(environment), hidden), SHOWN)
+    return Machine(marks, public_only=root)
+
+
+def search_path(environment: Mapping[str, str] = os.environ) -> str:
+    """A PATH with which containers find what is found on this machine."""
+    usual = [path for path in USUAL_PATH.split(":") if path not in _directories(environment)]
+    return ":".join([*_directories(environment), *usual])
+
+
+def _directories(environment: Mapping[str, str]) -> list[str]:
+    """The directories of the PATH that are there, each once."""
+    paths = environment.get("PATH", "").split(":")
+    return list(dict.fromkeys(path for path in paths if os.path.isabs(path) and os.path.isdir(path)))
+
+
+def _homes(environment: Mapping[str, str]) -> Iterator[str]:
+    """The home directories of the user and of all other people."""
+    found = [environment.get("HOME", "")]
+    try:
+        lines = Path("/etc/passwd").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        fields = line.split(":")
+        if len(fields) > 5 and fields[2].isdecimal() and int(fields[2]) >= _FIRST_PERSON:
+            found.append(fields[5])
+    for path in found:
+        if os.path.isabs(path) and os.path.isdir(path) and os.path.realpath(path) not in _NO_HOMES:
+            yield path
+
+
+def _etc(root: bool) -> dict[str, str]:
+    """The marks in /etc: directories to which packages add files are open, secrets stay outside."""
+    marks = {}
+    for entry in _entries("/etc"):
+        if entry.is_symlink():
+            # Such as resolv.conf: it leads to where a container sees nothing.
+            if os.path.realpath(entry).startswith(("/run/", "/var/")) and _public(os.path.realpath(entry)):
+                marks[entry.path] = COPIED
+        elif entry.is_dir() and entry.name.endswith(".d"):
+            marks[entry.path] = OPEN
+    if root:
+        marks |= dict.fromkeys(_not_public("/etc"), OMITTED)
+    return marks
+
+
+def _not_public(directory: str) -> Iterator[str]:
+    for entry in _entries(directory):
+        if entry.is_symlink():
+            continue
+        if not _public(entry.path):
+            yield entry.path
+        elif entry.is_dir():
+            yield from _not_public(entry.path)
+
+
+def _public(path: str) -> bool:
+    """Whether everybody may read a file or directory."""
+    needed = 0o5 if os.path.isdir(path) else 0o4
+    try:
+        return os.stat(path).st_mode & needed == needed
+    except OSError:
+        return False
+
+
+def _programs(directories: Sequence[str], hidden: Sequence[str]) -> list[str]:
+    """The installations in hidden places that must be seen nevertheless; none of them inside another."""
+    wanted = {os.path.abspath(path) for path in (sys.prefix, sys.base_prefix)}
+    wanted |= {os.path.realpath(path) for path in wanted}
+    for directory in directories:
+        if _inside(os.path.realpath(directory), hidden):
+            wanted.update(_installation(directory), _installation(os.path.realpath(directory)))
+            for link in _links((directory,)):
+                target = os.path.join(directory, os.readlink(link))
+                wanted.update(_installation(os.path.dirname(os.path.normpath(target))))
+                wanted.update(_installation(os.path.dirname(os.path.realpath(target))))
+    shown: list[str] = []
+    for path in sorted(wanted):
+        if os.path.lexists(path) and _inside(path, hidden) and not _inside(path, shown):
+            shown.append(path)
+    return [path for path in shown if not any(_inside(place, [path]) for place in hidden)]
+
+
+def _installation(directory: str) -> list[str]:
+    """What belongs to a directory of programs: the directory, or all of what it is the `bin` of."""
+    prefix, name = os.path.split(directory)
+    whole = name in _PROGRAM_DIRECTORIES and any(
+        os.path.isdir(os.path.join(prefix, each)) for each in ("lib", "libexec")
+    )
+    if not whole:
+        return [directory]
+    if os.path.basename(prefix) == ".local":
+        return [os.path.join(prefix, each) for each in _PARTS]
+    return [prefix]
+
+
+def _inside(path: str, places: Iterable[str]) -> bool:
+    return any(path == place or path.startswith(place.rstrip("/") + "/") for place in places)
+
+
+def _links(directories: Iterable[str]) -> list[str]:
+    return [entry.path for directory in directories for entry in _entries(directory) if entry.is_symlink()]
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []

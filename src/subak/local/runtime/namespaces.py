@@ -1,0 +1,78 @@
+"""Containers as confined processes: each in user, mount, pid, uts and ipc namespaces of its own.
+
+Works as root and as an ordinary user (where the kernel allows it, see `capability`).  Root inside is the user who runs
+Subak outside.  The network is the machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from subak.local.runtime.container import Confined, encoded, encoded_map
+from subak.local.runtime.machine import Machine, look
+from subak.local.runtime.spec import LOG_LIMIT, Spec, StartError
+
+if TYPE_CHECKING:
+    from subak.local.runtime.launcher.order import Order
+
+
+class Namespaces:
+    """The `Runtime` that runs commands.
+
+    `hide` are directories that no container may look into beside those that `machine` names, such as the one in which
+    the API server keeps its data.
+    """
+
+    def __init__(self, hide: Iterable[str | Path] = ()) -> None:
+        self._machine = look(hide)
+        self._containers: set[Confined] = set()
+        self._closed = False
+
+    async def start(self, spec: Spec) -> Confined:
+        if self._closed:
+            raise StartError(f"{spec.name}: containers are no longer started, Subak is about to end")
+        container = Confined(_order(spec, self._machine))
+        self._containers.add(container)
+        try:
+            await container.begin()
+        except BaseException:
+            self._containers.discard(container)
+            raise
+        container.when_gone(self._containers.discard)
+        return container
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.gather(*(container.stop(0) for container in list(self._containers)))
+
+
+def _order(spec: Spec, machine: Machine) -> Order:
+    return {
+        "program": {
+            "argv": encoded(spec.argv),
+            "env": encoded_map(spec.env),
+            "working_directory": spec.working_directory or "/",
+            "uid": spec.uid,
+            "gid": spec.gid,
+            "groups": list(spec.groups),
+            "tty": False,
+        },
+        "marks": dict(machine.marks),
+        "public_only": machine.public_only,
+        "mounts": [
+            {"destination": each.destination, "source": each.source, "read_only": each.read_only, "size": each.size}
+            for each in spec.mounts
+        ],
+        "files": [
+            {"path": each.path, "content": each.content, "directory": each.directory, "mode": each.mode}
+            for each in spec.files
+        ],
+        "devices": list(spec.devices),
+        "host_name": spec.host_name,
+        "log": str(spec.log or ""),
+        "log_limit": LOG_LIMIT,
+        "stdin": spec.stdin,
+    }

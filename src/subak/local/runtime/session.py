@@ -1,0 +1,163 @@
+"""A program that runs in a container for somebody who watches it: our end of its pipes or of its terminal.
+
+Nothing is read ahead: if nobody takes its output the program waits, and if it does not take its input we do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import socket
+import struct
+import termios
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+from subak.local.runtime.launcher.order import EXITED, FAILED, MESSAGE_LIMIT, STARTED, understand
+from subak.local.runtime.spec import StartError
+
+_CHUNK = 1 << 16
+_END_OF_INPUT = b"\x04"
+_KILLED = 137
+
+
+class Watched:
+    """The `Session` of a program in a container.
+
+    `line` is where we hear of it, `standard_input` the descriptor of its input (-1 if it has none), `outputs` says for
+    each descriptor which stream it is.  A program with a terminal has neither until we hear that it has begun.
+    """
+
+    def __init__(self, line: socket.socket, standard_input: int = -1, outputs: Mapping[int, int] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._line = line
+        self._input = standard_input
+        self._outputs = dict(outputs or {})
+        self._terminal = -1
+        self._begun: asyncio.Future[None] = self._loop.create_future()
+        self._exited: asyncio.Future[int] = self._loop.create_future()
+        self._open = {*self._outputs, standard_input} - {-1}
+        for descriptor in self._open:
+            os.set_blocking(descriptor, False)
+        line.setblocking(False)
+        self._loop.add_reader(line, self._hear)
+
+    async def begin(self) -> None:
+        """Wait until the program has begun.  Raises StartError if it cannot."""
+        try:
+            await self._begun
+        except BaseException:
+            self._release()
+            raise
+
+    async def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and self._input >= 0 and not self._exited.done():
+            try:
+                rest = rest[os.write(self._input, rest) :]
+            except BlockingIOError:
+                await self._ready(self._loop.add_writer, self._loop.remove_writer, [self._input])
+            except OSError:
+                return  # it has closed its input
+
+    async def end_input(self) -> None:
+        if self._terminal >= 0:
+            await self.write(_END_OF_INPUT)
+        elif self._input >= 0:
+            self._close(self._input)
+            self._input = -1
+
+    async def resize(self, columns: int, rows: int) -> None:
+        if self._terminal >= 0:
+            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    async def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        """What it prints until it ends.  What it left running may print on, but nobody waits for that."""
+        while self._outputs:
+            over = self._exited.done()
+            silent = True
+            for descriptor, stream in list(self._outputs.items()):
+                data = self._read(descriptor)
+                if data:
+                    silent = False
+                    yield stream, data
+            if silent and over:
+                return
+            if silent:
+                await self._ready(self._loop.add_reader, self._loop.remove_reader, list(self._outputs))
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._exited)
+
+    async def close(self) -> None:
+        if not self._exited.done():
+            self._line.shutdown(socket.SHUT_WR)
+            await asyncio.shield(self._exited)
+        self._release()
+
+    def _hear(self) -> None:
+        message, descriptors, _, _ = socket.recv_fds(self._line, MESSAGE_LIMIT, 1, socket.MSG_CMSG_CLOEXEC)
+        words = understand(message)
+        if words[0] == STARTED:
+            for terminal in descriptors:
+                os.set_blocking(terminal, False)
+                self._open.add(terminal)
+                self._terminal, self._input, self._outputs = terminal, terminal, {terminal: 1}
+            if not self._begun.done():
+                self._begun.set_result(None)
+            return
+        self._loop.remove_reader(self._line)
+        if not self._begun.done():
+            _, code, text, _ = words if words[0] == FAILED else (FAILED, 128, "the container has ended", 0)
+            self._begun.set_exception(StartError(text, code))
+        if not self._exited.done():
+            self._exited.set_result(words[1] if words[0] == EXITED else _KILLED)
+
+    def _read(self, descriptor: int) -> bytes:
+        """What there is to read now; a stream that has ended is let go."""
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""  # so ends a terminal
+        if not data:
+            del self._outputs[descriptor]
+            if descriptor != self._terminal:
+                self._close(descriptor)
+        return data
+
+    async def _ready(self, add: Callable[..., None], remove: Callable[[int], bool], descriptors: Iterable[int]) -> None:
+        """Wait until one of the descriptors can be used or the program has ended."""
+        woken = self._loop.create_future()
+
+        def wake(*_: object) -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        self._exited.add_done_callback(wake)
+        for descriptor in descriptors:
+            add(descriptor, wake)
+        try:
+            await woken
+        finally:
+            self._exited.remove_done_callback(wake)
+            for descriptor in self._open.intersection(descriptors):
+                remove(descriptor)
+
+    def _close(self, descriptor: int) -> None:
+        if descriptor in self._open:
+            self._open.remove(descriptor)
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
+            os.close(descriptor)
+
+    def _release(self) -> None:
+        self._loop.remove_reader(self._line)
+        self._line.close()
+        for descriptor in list(self._open):
+            self._close(descriptor)
+        self._input = self._terminal = -1
+        self._outputs.clear()
+        if not self._exited.done():
+            self._exited.set_result(_KILLED)
