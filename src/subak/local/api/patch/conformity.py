@@ -1,0 +1,77 @@
+"""Whether a value is what its schema says: server-side apply takes nothing that it could not own field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from subak.local.api.patch import fieldset, golang
+from subak.local.api.patch.comparison import Malformed, is_granular, step_to
+from subak.local.api.schema import ANY, Field
+
+_NUMBERS = ("integer", "number")
+
+
+def problems(schema: Field, value: Any, path: str = "") -> Iterator[str]:
+    """What is wrong with a value, in the API server's words."""
+    if value is None or schema.type == "any":
+        return
+    if schema.type == "object":
+        if isinstance(value, dict):
+            yield from _object_problems(schema, value, path)
+        else:
+            yield f"{path}: expected map, got &{{{golang.plain(value)}}}"
+    elif schema.type == "array":
+        if isinstance(value, list):
+            yield from _list_problems(schema, value, path)
+        else:
+            yield f"{path}: expected list, got &{{{golang.plain(value)}}}"
+    else:
+        wrong = _scalar_problem(schema, value)
+        if wrong:
+            yield f"{path}: {wrong}"
+
+
+def _object_problems(schema: Field, value: dict[str, Any], path: str) -> Iterator[str]:
+    declared = schema.properties or {}
+    is_free = schema.preserve_unknown or schema.values is not None or schema.properties is None
+    for key, each in value.items():
+        below = f"{path}.{key}"
+        if key in declared:
+            yield from problems(declared[key], each, below)
+        elif is_free:
+            yield from problems(schema.values or ANY, each, below)
+        else:
+            yield f"{below}: field not declared in schema"
+            return
+
+
+def _list_problems(schema: Field, value: list[Any], path: str) -> Iterator[str]:
+    seen = set()
+    for index, each in enumerate(value):
+        step = f"i:{index}"
+        if is_granular(schema):
+            try:
+                step = step_to(schema, each)
+            except Malformed as problem:
+                yield f"{path}: element {index}: {problem}"
+                return
+            if step in seen:
+                yield f"{path}: duplicate entries for key {fieldset.told([step])}"
+            seen.add(step)
+        yield from problems(schema.items or ANY, each, path + fieldset.told([step]))
+
+
+def _scalar_problem(schema: Field, value: Any) -> str:
+    if schema.type in _NUMBERS:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return f"expected numeric (int or float), got {golang.type_name(value)}"
+    elif schema.type == "boolean":
+        if not isinstance(value, bool):
+            return f"expected boolean, got &{{{golang.plain(value)}}}"
+    elif schema.type == "string" and schema.format in ("", "byte"):
+        if not isinstance(value, str):
+            return f"expected string, got &value.valueUnstructured{{Value:{golang.literal(value)}}}"
+    elif isinstance(value, dict | list):
+        return f"expected any scalar, got &{{{golang.plain(value)}}}"
+    return ""
