@@ -145,7 +145,7 @@ class Fields:
         if not isinstance(value, list) or not all(isinstance(each, list) for each in value):
             raise self.wrong(key, value, "must be a list of groups of card numbers, such as [[0, 1], [2, 3]]")
         self.indices(key, count, [index for group in value for index in group])
-        return value
+        return [group for group in value if group]
 
 
 def _distinct(numbers: Iterable[int], count: int) -> bool:

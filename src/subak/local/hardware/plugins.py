@@ -12,7 +12,7 @@ Totals are in the node's capacity, which the dialects know themselves.  Annotati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -34,7 +34,7 @@ VENDORS = ("nvidia", "iluvatar", "mthreads", "metax")
 LINK_WEIGHT, SWITCH_WEIGHT = 60, 50
 """What MetaX's plugin counts for MetaXLink between two cards, and for a common PCIe switch."""
 
-Key = TypeVar("Key", bound=Hashable)
+Key = TypeVar("Key", int, str)
 
 
 class Plugin:
@@ -309,12 +309,12 @@ def _zone(name: str, type: str, weight: int, cards: Sequence[Device], free: Sequ
 
 
 def _grouped(cards: Sequence[Device], group: Callable[[Device], Key]) -> Mapping[Key, list[Device]]:
-    """The cards by their group; those without one are left out."""
+    """The cards by their group, in order; those without one are left out."""
     groups: dict[Key, list[Device]] = {}
     for each in cards:
         if group(each):
             groups.setdefault(group(each), []).append(each)
-    return groups
+    return {key: groups[key] for key in sorted(groups)}
 
 
 def _flag(value: bool) -> str:
