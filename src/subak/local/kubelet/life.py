@@ -81,9 +81,9 @@ class Life:
             )
             for each in spec.containers
         ]
-        self.grace = float(spec.termination_grace_period_seconds)
-        limit = spec.active_deadline_seconds
-        self.deadline = None if limit is None else started_at + limit
+        self.grace = 0.0
+        self.deadline: float | None = None
+        self.revise(pod, started_at)
         self.initialized = not spec.init_containers
         self.prepared = False
         self.prepare_at = 0.0
@@ -99,6 +99,12 @@ class Life:
     def over(self) -> bool:
         """Whether nothing runs and nothing will."""
         return self.ending is not None and not any(each.running for each in self.containers)
+
+    def revise(self, pod: Pod, started_at: float) -> None:
+        """Take note of what may be changed in the spec of a pod that runs."""
+        self.grace = float(pod.spec.termination_grace_period_seconds)
+        limit = pod.spec.active_deadline_seconds
+        self.deadline = None if limit is None else started_at + limit
 
     def prepared_in_vain(self, now: float) -> None:
         """What the containers need could not be set up; it is tried again soon, less and less often."""

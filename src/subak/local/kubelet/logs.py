@@ -204,3 +204,13 @@ def _tail(file: BinaryIO, lines: int) -> tuple[int, int]:
             if found == lines:
                 return position + at + 1, lines
     return 0, found + (end > 0)
+
+
+def excerpt(path: Path, lines: int) -> bytes:
+    """The last lines that were printed."""
+    try:
+        with path.open("rb") as file:
+            file.seek(_tail(file, lines)[0])
+            return b"".join(_Printer(LogOptions()).print(each) for each in _whole(file))
+    except OSError:
+        return b""

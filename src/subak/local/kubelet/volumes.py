@@ -14,7 +14,7 @@ from pathlib import Path
 from subak.local.kubelet import snapshots
 from subak.local.kubelet.content import Contents, Reference
 from subak.local.kubelet.expansion import MissingValues, expand_path
-from subak.local.kubelet.payload import BadVolume, payload, references, sources
+from subak.local.kubelet.payload import BadVolume, Payload, payload, references, sources
 from subak.local.kubelet.pod import Container, EmptyDir, HostPath, Pod, Volume, VolumeMount
 from subak.local.runtime.spec import Mount
 from subak.model.manifest import Amount
@@ -38,9 +38,11 @@ def wanted(pod: Pod) -> set[Reference]:
     return {reference for volume in pod.spec.volumes for reference in references(volume)}
 
 
-def dynamic(pod: Pod) -> bool:
-    """Whether any volume shows something that may change while the pod runs."""
-    return any(sources(volume) for volume in pod.spec.volumes)
+def plan(volume: Volume, pod: Pod, contents: Contents, allocatable: Mapping[str, Amount]) -> Payload:
+    """The files that a volume shows by itself.  Raises BadVolume, also for a kind that is not served here."""
+    if not sources(volume) and not (volume.host_path or volume.empty_dir or volume.projected):
+        raise BadVolume(f"volume {volume.name}: this kind of volume is not served here, only {SERVED} are")
+    return payload(volume, pod, contents, allocatable)
 
 
 class Volumes:
@@ -51,21 +53,19 @@ class Volumes:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def set_up(self, pod: Pod, volume: Volume, contents: Contents, allocatable: Mapping[str, Amount]) -> None:
+    def set_up(self, volume: Volume, planned: Payload) -> None:
         """Make one volume what it should be.  Raises BadVolume."""
         path = self._directory / volume.name
         try:
             if sources(volume):
-                snapshots.write(path, payload(volume, pod, contents, allocatable))
+                snapshots.write(path, planned)
             elif volume.host_path:
                 _check(volume.host_path)
                 if not Path(volume.host_path.path).exists():
                     path.mkdir(mode=0o755, parents=True, exist_ok=True)
-            elif volume.empty_dir or volume.projected:
+            else:
                 path.mkdir(mode=0o777, parents=True, exist_ok=True)
                 path.chmod(0o777)
-            else:
-                raise BadVolume(f"volume {volume.name}: this kind of volume is not served here, only {SERVED} are")
         except OSError as error:
             raise BadVolume(f"volume {volume.name}: {error}") from None
 
@@ -77,7 +77,7 @@ class Volumes:
             volume = volumes.get(mount.name)
             if volume is None:
                 raise BadVolume(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
-            destination = os.path.normpath("/" + mount.mount_path)
+            destination = os.path.normpath(os.path.join("/", mount.mount_path))
             if _private_memory(pod, volume) and not (mount.sub_path or mount.sub_path_expr):
                 assert volume.empty_dir is not None
                 made.append(Mount(destination, read_only=mount.read_only, size=_size(volume.empty_dir)))

@@ -1,0 +1,96 @@
+"""What probes and hooks do: run a program inside, ask for a page, connect to a port, let time pass.
+
+Pods use the machine's network, so a pod's own address is the loopback address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from subak.local.kubelet.downward import ADDRESS
+from subak.local.kubelet.pod import Action, Container, HttpGet
+from subak.local.runtime import spec as runtime
+
+LONGEST_OUTPUT = 10 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Whether it went well, and what it had to say."""
+
+    good: bool
+    output: str = ""
+
+
+async def run(
+    action: Action, container: Container, running: runtime.Container, env: Mapping[str, str], timeout: float
+) -> Result:
+    """Carry out an action within `timeout` seconds.  Never raises."""
+    try:
+        async with asyncio.timeout(timeout):
+            if action.exec:
+                return await _execute(list(action.exec.command), running, env)
+            if action.http_get:
+                return await _get(action.http_get, container)
+            if action.tcp_socket:
+                host = action.tcp_socket.host or ADDRESS
+                _, writer = await asyncio.open_connection(host, _port(action.tcp_socket.port, container))
+                writer.close()
+            if action.sleep:
+                await asyncio.sleep(action.sleep.seconds)
+            return Result(True)
+    except TimeoutError:
+        return Result(False, f"no answer within {timeout:g} s")
+    except runtime.StartError as error:
+        return Result(False, error.message)
+    except (OSError, ValueError, aiohttp.ClientError) as error:
+        return Result(False, str(error))
+
+
+async def _execute(command: list[str], running: runtime.Container, env: Mapping[str, str]) -> Result:
+    session = await running.execute(command, env, stdin=False, tty=False)
+    try:
+        output = b""
+        async for _, data in session.output():
+            output = (output + data)[:LONGEST_OUTPUT]
+        code = await session.wait()
+    finally:
+        await session.close()
+    return Result(code == 0, output.decode(errors="replace").strip())
+
+
+async def _get(get: HttpGet, container: Container) -> Result:
+    scheme = get.scheme.lower()
+    path = get.path if get.path.startswith("/") else f"/{get.path}"
+    url = f"{scheme}://{get.host or ADDRESS}:{_port(get.port, container)}{path}"
+    headers = {
+        "User-Agent": "kube-probe/subak",
+        "Accept": "*/*",
+        **{each.name: each.value for each in get.http_headers},
+    }
+    trust_all = ssl.create_default_context()
+    trust_all.check_hostname, trust_all.verify_mode = (
+        False,
+        ssl.CERT_NONE,
+    )  # a probe asks whether it lives, not who it is
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=trust_all) as answer:
+        if 200 <= answer.status < 400:
+            return Result(True)
+        return Result(False, f"HTTP probe failed with statuscode: {answer.status}")
+
+
+def _port(port: int | str, container: Container) -> int:
+    """The number of a port, which may be given by its name."""
+    if isinstance(port, int):
+        return port
+    if port.isdecimal():
+        return int(port)
+    found = next((each.container_port for each in container.ports if each.name == port), None)
+    if found is None:
+        raise ValueError(f"couldn't find port: {port!r} in container {container.name}")
+    return found

@@ -1,0 +1,81 @@
+"""What all workers share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from subak.kube.client import Client
+from subak.kube.events import Recorder
+from subak.local.kubelet.admission import Account
+from subak.local.kubelet.devices import Devices
+from subak.local.kubelet.lookup import Lookup
+from subak.local.kubelet.services import Service, variables
+from subak.local.runtime.spec import Runtime
+from subak.model import manifest
+
+STARTS_AT_ONCE = 16
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class House:
+    """The tools of all workers, and what they know of the nodes and services.
+
+    `stand_in` runs what has no command of its own.  Without `processes`, nothing is written to disk and nothing is
+    probed, because there is nobody who could tell the difference.
+    """
+
+    client: Client
+    runtime: Runtime
+    stand_in: Runtime | None
+    devices: Devices
+    directory: Path
+    recorder: Recorder
+    lookup: Lookup
+    processes: bool = True
+    clock: Callable[[], float] = time.time
+    nodes: Mapping[str, manifest.Node] = field(default_factory=dict)
+    services: Mapping[str, Service] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def account(self, node: str) -> Account:
+        """The books of a node."""
+        return self.accounts.setdefault(node, Account())
+
+    def allocatable(self, node: str) -> manifest.Amounts:
+        """What a node has for pods; empty if nobody knows."""
+        known = self.nodes.get(node)
+        return known.allocatable if known else {}
+
+    def service_variables(self, namespace: str, links: bool) -> dict[str, str]:
+        """The services that a pod of the namespace is told of."""
+        return variables(self.services.values(), namespace, links)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something on the side.  What goes wrong is logged: it is a mistake in here."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def close(self) -> None:
+        """End all that is done on the side."""
+        tasks: Iterable[asyncio.Task[None]] = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.lookup.close()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task of the kubelet failed", exc_info=task.exception())

@@ -1,0 +1,112 @@
+"""From a container in a pod's spec to a container that a runtime can start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from subak.dialects import Injection
+from subak.local.kubelet import environment
+from subak.local.kubelet.expansion import expand
+from subak.local.kubelet.pod import Container, Pod
+from subak.local.kubelet.sandbox import Sandbox
+from subak.local.kubelet.volumes import sorted_mounts
+from subak.local.runtime.spec import File, Mount, Spec
+
+CONFIG_ERROR = "CreateContainerConfigError"
+CREATE_ERROR = "CreateContainerError"
+NO_COMMAND = "ErrImageNeverPull"
+
+
+class Unstartable(Exception):
+    """A container that cannot be started; `final` if nothing but another pod would help."""
+
+    def __init__(self, reason: str, message: str, final: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.final = final
+
+
+def command(container: Container, variables: Mapping[str, str]) -> list[str]:
+    """The program and its arguments; empty if only the image would know."""
+    if not container.command:
+        return []
+    return [expand(part, variables) for part in (*container.command, *container.args)]
+
+
+def no_command(container: Container, field: str) -> Unstartable:
+    """Why a container without a command is not started."""
+    return Unstartable(
+        NO_COMMAND,
+        f'image "{container.image}" is not pulled here, so its own command is not known: '
+        f"give {field}.command, or start the cluster with --stand-in",
+        final=True,
+    )
+
+
+def recipe(
+    pod: Pod,
+    container: Container,
+    said: Mapping[str, str],
+    injection: Injection,
+    files: Sequence[File],
+    simulated: bool,
+    sandbox: Sandbox | None,
+    attempt: int,
+) -> Spec:
+    """What to start.  Without a sandbox nothing is written anywhere.  Raises Unstartable and BadVolume."""
+    user, group = _user(pod, container)
+    mounts: list[Mount] = []
+    log = None
+    if sandbox is not None:
+        log = sandbox.log(container.name, attempt)
+        mounts = [
+            *sandbox.own_mounts(container, attempt),
+            *sandbox.volumes.mounts(pod, container, said),
+            *_injected(injection, simulated),
+        ]
+    return Spec(
+        name=f"{pod.namespace}/{pod.name}/{container.name}",
+        argv=command(container, said),
+        env=environment.complete(pod, said, injection.env),
+        working_directory=container.working_dir or "/",
+        mounts=sorted_mounts(mounts),
+        files=files,
+        devices=tuple(injection.devices),
+        host_name=pod.host_name,
+        uid=user,
+        gid=group,
+        log=log,
+        stdin=container.stdin,
+    )
+
+
+def _injected(injection: Injection, simulated: bool) -> list[Mount]:
+    """What comes with the cards.  Make-believe cards have no driver; real ones without theirs must not be used."""
+    made = []
+    for mount in injection.mounts:
+        if Path(mount.source).exists():
+            made.append(Mount(os.path.normpath(mount.destination), mount.source, mount.read_only))
+        elif not simulated:
+            raise Unstartable(
+                CREATE_ERROR,
+                f"{mount.source}, which holds the container to its share of the cards, is not on this machine",
+            )
+    return made
+
+
+def _user(pod: Pod, container: Container) -> tuple[int, int]:
+    """As whom it runs: as the container says, or the pod, or root."""
+    contexts = [each for each in (container.security_context, pod.spec.security_context) if each]
+    user = next((each.run_as_user for each in contexts if each.run_as_user is not None), 0)
+    group = next((each.run_as_group for each in contexts if each.run_as_group is not None), 0)
+    cautious = next((each.run_as_non_root for each in contexts if each.run_as_non_root is not None), False)
+    if cautious and user == 0:
+        raise Unstartable(
+            CONFIG_ERROR,
+            f'container has runAsNonRoot and would run as root (pod: "{pod.title}", container: {container.name}): '
+            "set securityContext.runAsUser",
+        )
+    return user, group

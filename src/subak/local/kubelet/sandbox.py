@@ -1,0 +1,127 @@
+"""The pod's place on the machine's disk.
+
+    DIRECTORY/pods/UID/volumes/NAME          its volumes
+    DIRECTORY/pods/UID/hosts                 /etc/hosts of its containers
+    DIRECTORY/pods/UID/messages/NAME.N       what the N-th attempt of a container wrote as its last words
+    DIRECTORY/logs/NAMESPACE_NAME_UID/CONTAINER/N.log
+
+The first part goes when the pod's life is over, the logs when nobody can ask for them any more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from subak.local.kubelet import logs
+from subak.local.kubelet.downward import ADDRESS
+from subak.local.kubelet.pod import Container, Metadata, Pod
+from subak.local.kubelet.volumes import Volumes
+from subak.local.runtime.spec import Mount
+
+LONGEST_MESSAGE = 4096
+LONGEST_EXCERPT = 2048
+EXCERPT_LINES = 80
+HOSTS = "/etc/hosts"
+
+
+class Sandbox:
+    """One pod's directories."""
+
+    __slots__ = ("_root", "logs")
+
+    def __init__(self, directory: Path, metadata: Metadata) -> None:
+        self._root = directory / "pods" / metadata.uid
+        self.logs = directory / "logs" / f"{metadata.namespace}_{metadata.name}_{metadata.uid}"
+
+    @property
+    def volumes(self) -> Volumes:
+        """The pod's volumes."""
+        return Volumes(self._root / "volumes")
+
+    def make(self, pod: Pod) -> None:
+        """Make what all containers share; nobody but us may look in from outside."""
+        (self._root / "messages").mkdir(parents=True, exist_ok=True)
+        self._root.chmod(0o700)
+        (self._root / "hosts").write_text(hosts(pod))
+
+    def log(self, container: str, attempt: int) -> Path:
+        """The log file of an attempt; those before the previous one are removed."""
+        directory = self.logs / container
+        directory.mkdir(parents=True, exist_ok=True)
+        for old in (f"{attempt - 2}.log", f"{attempt - 2}.log.1"):
+            (directory / old).unlink(missing_ok=True)
+        return directory / f"{attempt}.log"
+
+    def own_mounts(self, container: Container, attempt: int) -> list[Mount]:
+        """What every container gets: names of hosts, and a place for its last words."""
+        taken = {os.path.normpath(each.mount_path) for each in container.volume_mounts}
+        mounts = [] if HOSTS in taken else [Mount(HOSTS, str(self._root / "hosts"))]
+        if container.termination_message_path:
+            path = self._message(container.name, attempt)
+            path.write_bytes(b"")
+            path.chmod(0o666)
+            mounts.append(Mount(container.termination_message_path, str(path)))
+        return mounts
+
+    def last_words(self, container: Container, attempt: int, exit_code: int) -> str:
+        """What the attempt left as its message; if nothing and it failed, perhaps the end of its log."""
+        try:
+            with self._message(container.name, attempt).open("rb") as file:
+                words = file.read(LONGEST_MESSAGE)
+        except OSError:
+            words = b""
+        if not words and exit_code and container.termination_message_policy == "FallbackToLogsOnError":
+            words = logs.excerpt(self.logs / container.name / f"{attempt}.log", EXCERPT_LINES)[-LONGEST_EXCERPT:]
+        return words.decode(errors="replace")
+
+    def remove(self) -> None:
+        """Remove all but the logs."""
+        remove(self._root)
+
+    def remove_logs(self) -> None:
+        """Remove the logs."""
+        remove(self.logs)
+
+    def _message(self, container: str, attempt: int) -> Path:
+        return self._root / "messages" / f"{container}.{attempt}"
+
+
+def hosts(pod: Pod) -> str:
+    """The content of /etc/hosts."""
+    lines = [
+        "# Made for this pod.",
+        "127.0.0.1\tlocalhost",
+        "::1\tlocalhost ip6-localhost ip6-loopback",
+        f"{ADDRESS}\t{pod.host_name}",
+        *(f"{alias.ip}\t{' '.join(alias.hostnames)}" for alias in pod.spec.host_aliases),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def remove(directory: Path) -> None:
+    """Remove a tree, also where a container took away our own permissions."""
+
+    def retry(function: Callable[..., Any], path: str, _: object) -> None:
+        for each in (os.path.dirname(path), path):
+            if os.path.isdir(each) and not os.path.islink(each):
+                os.chmod(each, 0o700)
+        if function in (os.unlink, os.rmdir):
+            function(path)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+    if directory.exists():
+        shutil.rmtree(directory, onerror=retry)
+
+
+def strangers(directory: Path, uids: set[str]) -> list[Path]:
+    """What was left behind for pods that are no more."""
+    found = []
+    for kind in ("pods", "logs"):
+        if (directory / kind).is_dir():
+            found += [each for each in (directory / kind).iterdir() if each.name.rpartition("_")[2] not in uids]
+    return found

@@ -1,0 +1,97 @@
+"""What a pod's containers need before they can start: volumes, variables, and their share of the cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from subak.dialects import Injection
+from subak.kube.status import ApiError
+from subak.local.kubelet import environment, volumes
+from subak.local.kubelet.admission import asked
+from subak.local.kubelet.content import Reference
+from subak.local.kubelet.house import House
+from subak.local.kubelet.payload import BadVolume
+from subak.local.kubelet.pod import Pod, Seen
+from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, recipe
+from subak.local.kubelet.sandbox import Sandbox
+from subak.local.runtime.spec import Spec
+from subak.model.reason import Refusal
+
+
+class Supplies:
+    """The supplies of one pod."""
+
+    __slots__ = ("_house", "_injections", "_node", "_subscribed")
+
+    def __init__(self, house: House, node: str) -> None:
+        self._house = house
+        self._node = node
+        self._injections: Sequence[Injection] | None = None
+        self._subscribed: frozenset[Reference] = frozenset()
+
+    async def book(self, seen: Seen) -> None:
+        """Take the pod into the node's books and give it its cards.  Nothing is held if Rejected or Refusal is raised."""
+        account, uid, pod = self._house.account(self._node), seen.metadata.uid, seen.manifest()
+        account.take(uid, asked(pod), self._house.allocatable(self._node))
+        try:
+            self._injections = await self._house.devices.allocate(pod)
+        except Refusal:
+            account.give_back(uid)
+            raise
+
+    def rest(self) -> None:
+        """Nothing starts for a while: forget what can be asked for again."""
+        self._injections = None
+
+    async def release(self, seen: Seen) -> None:
+        """Give back all that the pod held."""
+        house, metadata = self._house, seen.metadata
+        house.lookup.unsubscribe(metadata.uid, metadata.namespace, self._subscribed)
+        await house.devices.release(seen.manifest())
+        house.account(self._node).give_back(metadata.uid)
+
+    async def set_up(self, pod: Pod, refresh: Callable[[], None]) -> None:
+        """Make the volumes what they should be, and have `refresh` called when that changes.
+
+        Raises BadVolume, or ApiError, OSError, TimeoutError if nobody could be asked.
+        """
+        house, sandbox = self._house, Sandbox(self._house.directory, pod.metadata)
+        if house.processes:
+            sandbox.make(pod)
+        references = frozenset(volumes.wanted(pod))
+        contents = await house.lookup.get(pod.namespace, references)
+        for volume in pod.spec.volumes:
+            try:
+                planned = volumes.plan(volume, pod, contents, house.allocatable(self._node))
+                if house.processes:
+                    sandbox.volumes.set_up(volume, planned)
+            except BadVolume as error:
+                raise BadVolume(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from None
+        if house.processes and references != self._subscribed:
+            self._subscribed = references
+            house.lookup.subscribe(pod.metadata.uid, pod.namespace, references, refresh)
+
+    async def recipe(self, seen: Seen, pod: Pod, index: int, attempt: int) -> Spec:
+        """What to start as a container's next attempt.  Raises Unstartable."""
+        house, container = self._house, pod.spec.all[index]
+        allocatable = house.allocatable(self._node)
+        try:
+            contents = await house.lookup.get(pod.namespace, set(environment.references(container)))
+            services = house.service_variables(pod.namespace, pod.spec.enable_service_links)
+            said = environment.environment(pod, container, contents, services, allocatable)
+            if self._injections is None:
+                self._injections = await house.devices.allocate(seen.manifest())
+            return recipe(
+                pod,
+                container,
+                said,
+                self._injections[index],
+                house.devices.files(self._node),
+                house.devices.simulated(self._node),
+                Sandbox(house.directory, pod.metadata) if house.processes else None,
+                attempt,
+            )
+        except Refusal as error:
+            raise Unstartable(CONFIG_ERROR, error.message) from None
+        except (environment.BadConfig, BadVolume, ApiError, OSError, TimeoutError) as error:
+            raise Unstartable(CONFIG_ERROR, str(error)) from None

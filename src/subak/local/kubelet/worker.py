@@ -1,0 +1,403 @@
+"""One pod's worker: carries out what `life` decides, and tells it what came of it.
+
+A worker has a task of its own only while there is something to do.  At rest it is woken by whatever happens: the pod
+changes, a container ends, a probe reports, or a moment comes for which `life` asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+from collections.abc import Callable
+from enum import Enum
+
+import msgspec
+
+from subak.kube.events import NORMAL, WARNING, Reference
+from subak.kube.status import ApiError
+from subak.local.kubelet import action, moment, probe, recovery
+from subak.local.kubelet.admission import Rejected
+from subak.local.kubelet.container import BACK_OFF, Container, State
+from subak.local.kubelet.house import House
+from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, Stop
+from subak.local.kubelet.payload import BadVolume
+from subak.local.kubelet.pod import Pod, Probe, Seen
+from subak.local.kubelet.process import Process
+from subak.local.kubelet.qos import qos_class
+from subak.local.kubelet.recipe import Unstartable, no_command
+from subak.local.kubelet.reporter import Reporter
+from subak.local.kubelet.sandbox import Sandbox
+from subak.local.kubelet.status import refused, status
+from subak.local.kubelet.supplies import Supplies
+from subak.local.runtime.spec import StartError
+from subak.model.manifest import Role
+from subak.model.reason import Refusal
+
+SAY_SOMETHING_AFTER = 0.25
+"""A pod that is not running after so many seconds tells what it waits for; most are faster and save a write."""
+
+UNEXPECTED = "UnexpectedAdmissionError"
+
+log = logging.getLogger(__name__)
+
+
+class Stage(Enum):
+    """Where a worker stands."""
+
+    NEW = "has not looked at the pod yet"
+    ALIVE = "leads the pod's life"
+    SETTLED = "has nothing more to do for it"
+
+
+class Worker:
+    """Leads one pod's life, and says when it parts with a pod that is no more."""
+
+    __slots__ = (
+        "_again",
+        "_house",
+        "_life",
+        "_parted",
+        "_processes",
+        "_reporter",
+        "_seen",
+        "_stage",
+        "_started_at",
+        "_supplies",
+        "_task",
+        "_timer",
+        "_vanished",
+        "node",
+    )
+
+    def __init__(self, house: House, node: str, seen: Seen, parted: Callable[[str], None]) -> None:
+        self.node = node
+        self._parted = parted
+        self._house = house
+        self._seen = seen
+        self._stage = Stage.NEW
+        self._life: Life | None = None
+        self._started_at = 0.0
+        self._reporter = Reporter(house.client, seen.metadata, bytes(seen.status))
+        self._processes: dict[int, Process] = {}
+        self._supplies = Supplies(house, node)
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._again = False
+        self._vanished = False
+
+    # What happens
+
+    def update(self, seen: Seen) -> None:
+        """The pod has changed in the API server; most often it is our own report that comes back."""
+        old, self._seen = self._seen, seen
+        was, now = old.metadata, seen.metadata
+        if (now.deletion_timestamp, now.deletion_grace_period_seconds, now.generation) != (
+            was.deletion_timestamp,
+            was.deletion_grace_period_seconds,
+            was.generation,
+        ):
+            self.poke()
+        elif self._life is not None and (now.labels != was.labels or now.annotations != was.annotations):
+            self._refresh_soon()
+        elif b"readinessGates" in bytes(seen.spec) and bytes(seen.status) != bytes(old.status):
+            self.poke()
+
+    def vanish(self) -> None:
+        """The pod is no longer in the API server, whether we were done or not."""
+        self._vanished = True
+        self.poke()
+
+    def exited(self, index: int, process: Process, exit_code: int) -> None:
+        """A container ended."""
+        if self._processes.get(index) is not process or self._life is None:
+            return
+        del self._processes[index]
+        record = self._life.containers[index]
+        words = ""
+        if self._house.processes:
+            container = self._seen.decoded().spec.all[index]
+            words = self._sandbox.last_words(container, record.restarts, exit_code)
+        self._ends(index, record, exit_code, message=words)
+        self.poke()
+
+    def probed(self, index: int, kind: probe.Kind, asked: Probe, result: action.Result, counts: bool) -> bool:
+        """A probe has a result; False ends the probe."""
+        life = self._life
+        if life is None or index not in self._processes:
+            return False
+        if asked.grpc and kind is not probe.Kind.STARTUP:
+            self._event(WARNING, "ProbeWarning", f"{kind} probe of kind grpc is not served here: it passes", index)
+        if not result.good:
+            self._event(WARNING, "Unhealthy", f"{kind} probe failed: {result.output}", index)
+        if not counts:
+            return True
+        record = life.containers[index]
+        if kind is probe.Kind.READINESS:
+            changed, record.ready = record.ready is not result.good, result.good
+            if changed:
+                self.poke()
+            return True
+        if result.good and kind is probe.Kind.STARTUP:
+            record.started, record.ready = True, not record.has_readiness_probe
+        elif not result.good and life.ending is None:
+            again = ", will be restarted" if record.restart_policy != "Never" else ""
+            message = f"Container {record.name} failed {kind.lower()} probe{again}"
+            life.condemn(index, message, asked.termination_grace_period_seconds)
+        self.poke()
+        return kind is probe.Kind.LIVENESS and result.good
+
+    def hook_failed(self, index: int, reason: str, message: str, kill: bool) -> None:
+        """A hook failed; after a failed start hook the container has to go."""
+        self._event(WARNING, reason, message, index)
+        if kill and self._life is not None:
+            self._life.condemn(index, reason, None)
+            self.poke()
+
+    # What is known
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing more to do and nothing more to write."""
+        return self._stage is Stage.SETTLED and self._task is None and not self._reporter.busy
+
+    def process(self, container: str) -> Process | None:
+        """The container of that name, if it runs."""
+        for index, record in enumerate(self._life.containers if self._life else ()):
+            if record.name == container:
+                return self._processes.get(index)
+        return None
+
+    @property
+    def _sandbox(self) -> Sandbox:
+        return Sandbox(self._house.directory, self._seen.metadata)
+
+    # What is done
+
+    def poke(self) -> None:
+        """Look at the pod again."""
+        if self._task is None:
+            self._task = self._house.spawn(self._run())
+        else:
+            self._again = True
+
+    def close(self) -> None:
+        """Do no more, whatever state the pod is in."""
+        self._reporter.close()
+        self._set_timer(None)
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                self._again = False
+                await self._step()
+                if not self._again:
+                    return
+        except Exception:
+            log.exception("pod %s: looked at again in a while", self._seen.metadata.name)
+            self._set_timer(self._house.clock() + 10.0)
+        finally:
+            self._task = None
+
+    async def _step(self) -> None:
+        if self._stage is Stage.NEW:
+            await self._begin()
+        life = self._life
+        if self._stage is not Stage.ALIVE or life is None:
+            self._part()
+            return
+        pod = self._seen.decoded()
+        self._heed(pod, life)
+        patience = None
+        if not self._vanished and not self._processes:
+            loop = asyncio.get_running_loop()
+            patience = loop.call_later(SAY_SOMETHING_AFTER, self._report, pod, life)
+        try:
+            decision = life.decide(self._house.clock())
+            while decision.prepare or decision.start or decision.stop:
+                for stop in decision.stop:
+                    self._stop(stop)
+                if decision.prepare:
+                    await self._prepare(pod, life)
+                for index in decision.start:
+                    if life.ending is None:
+                        await self._start(pod, life, index)
+                self._heed(pod, life)
+                decision = life.decide(self._house.clock())
+        finally:
+            if patience is not None:
+                patience.cancel()
+        self._supplies.rest()
+        if decision.over:
+            await self._settle()
+        self._report(pod, life)
+        if decision.over:
+            self._life = None
+            self._part()
+        else:
+            self._set_timer(decision.wake)
+
+    async def _begin(self) -> None:
+        """Take the pod in, or refuse it."""
+        now = self._house.clock()
+        before = recovery.read(self._seen.status)
+        if before.finished or self._vanished:
+            self._stage = Stage.SETTLED
+            return
+        self._started_at = moment.read(before.start_time) if before.start_time else now
+        try:
+            pod = self._seen.decoded()
+            life = Life(pod, self._started_at)
+            ran = recovery.recover(life, before, now)
+            if self._seen.metadata.deletion_timestamp is None:
+                await self._supplies.book(self._seen)
+        except msgspec.ValidationError as error:
+            self._refuse("FailedValidation", str(error))
+        except Rejected as error:
+            self._refuse(error.reason, error.message)
+        except Refusal as error:
+            self._refuse(UNEXPECTED, f"Allocate failed due to {error.message}, which is unexpected")
+        else:
+            self._stage, self._life = Stage.ALIVE, life
+            if ran and any(each.stale for each in life.containers):
+                self._event(NORMAL, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+
+    def _refuse(self, reason: str, message: str) -> None:
+        self._stage = Stage.SETTLED
+        self._event(WARNING, reason, message)
+        if not self._vanished:
+            self._reporter.report(refused(reason, message, self._seen.metadata.generation, self._started_at))
+
+    def _heed(self, pod: Pod, life: Life) -> None:
+        """What the API server wants of the pod by now."""
+        metadata = self._seen.metadata
+        life.revise(self._seen.decoded() if metadata.generation != pod.metadata.generation else pod, self._started_at)
+        if self._vanished:
+            life.end(self._house.clock(), SHORTEST_GRACE)
+        elif metadata.deletion_timestamp is not None:
+            grace = metadata.deletion_grace_period_seconds
+            life.end(self._house.clock(), life.grace if grace is None else float(grace))
+
+    async def _prepare(self, pod: Pod, life: Life) -> None:
+        """Set up what all containers share."""
+        try:
+            await self._supplies.set_up(pod, self._refresh_soon)
+        except (BadVolume, ApiError, OSError, TimeoutError) as error:
+            self._event(WARNING, "FailedMount", str(error))
+            life.prepared_in_vain(self._house.clock())
+            return
+        life.prepared = True
+
+    def _refresh_soon(self) -> None:
+        self._house.spawn(self._refresh())
+
+    async def _refresh(self) -> None:
+        """Show in the volumes what has changed meanwhile; what is gone or unreadable stays as it was."""
+        if self._life is None or not self._life.prepared or self._life.ending is not None:
+            return
+        try:
+            await self._supplies.set_up(self._seen.decoded(), self._refresh_soon)
+        except (BadVolume, ApiError, OSError, TimeoutError) as error:
+            self._event(WARNING, "FailedMount", str(error))
+
+    async def _start(self, pod: Pod, life: Life, index: int) -> None:
+        record, house = life.containers[index], self._house
+        try:
+            attempt = record.restarts + (record.state is State.ENDED)
+            spec = await self._supplies.recipe(self._seen, pod, index, attempt)
+            container = pod.spec.all[index]
+            runtime = house.runtime if spec.argv else house.stand_in
+            if runtime is None:
+                raise no_command(container, _field(pod, index))
+            async with house.starts:
+                running = await runtime.start(spec)
+        except Unstartable as error:
+            self._event(WARNING, "Failed", f"Error: {error.message}", index)
+            record.fails_to_start(error.reason, error.message, math.inf if error.final else house.clock())
+            return
+        except StartError as error:
+            self._event(WARNING, "Failed", f"Error: {error.message}", index)
+            record.starts(secrets.token_hex(32), house.clock())
+            self._ends(index, record, error.exit_code, error.reason, error.message)
+            return
+        record.starts(secrets.token_hex(32), house.clock())
+        real = running.pid != 0 and runtime is not house.stand_in
+        if not real:
+            record.started = record.role is not Role.INIT
+            record.ready = record.started
+        if running.pid:
+            self._event(NORMAL, "Created", "Container created", index)
+            self._event(NORMAL, "Started", "Container started", index)
+        process = Process(house, self, index, running, container if real else None, spec.env if running.pid else {})
+        self._processes[index] = process
+        process.attend()
+
+    def _ends(self, index: int, record: Container, exit_code: int, reason: str = "", message: str = "") -> None:
+        metadata = self._seen.metadata
+        title = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
+        record.ends(exit_code, self._house.clock(), title, reason, message)
+        if record.waiting is not None and record.waiting.reason == BACK_OFF:
+            text = f"Back-off restarting failed container {record.name} in pod {title}"
+            self._event(WARNING, "BackOff", text, index)
+
+    def _stop(self, stop: Stop) -> None:
+        process = self._processes[stop.index]
+        if process.real:
+            self._event(NORMAL, "Killing", stop.message, stop.index)
+        process.stop(stop.grace)
+
+    async def _settle(self) -> None:
+        """Give back all that the pod held."""
+        assert self._life is not None
+        if self._life.ending and self._life.ending.reason == DEADLINE_EXCEEDED:
+            self._event(NORMAL, DEADLINE_EXCEEDED, self._life.ending.message)
+        self._stage = Stage.SETTLED
+        await self._supplies.release(self._seen)
+        if self._house.processes:
+            await asyncio.to_thread(self._sandbox.remove)
+
+    def _part(self) -> None:
+        """The pod's life is over: if it was to be deleted, nothing holds it back now."""
+        if self._vanished:
+            self.close()
+            if self._house.processes:
+                self._house.spawn(asyncio.to_thread(self._sandbox.remove_logs))
+            self._parted(self._seen.metadata.uid)
+        elif self._seen.metadata.deletion_timestamp is not None:
+            self._reporter.delete()
+
+    def _report(self, pod: Pod, life: Life) -> None:
+        if self._vanished:
+            return
+        known = self._reporter.known
+        seen = msgspec.json.decode(self._seen.status) if pod.spec.readiness_gates else {}
+        made = status(pod, life, self._started_at, self._house.clock(), known, seen)
+        if not known.get("qosClass"):
+            made["qosClass"] = qos_class(pod.spec)
+        self._reporter.report(made)
+
+    def _event(self, type: str, reason: str, message: str, index: int | None = None) -> None:
+        metadata = self._seen.metadata
+        field = "" if index is None or self._life is None else _path(self._life, index)
+        about = Reference("v1", "Pod", metadata.name, metadata.namespace, metadata.uid, field)
+        self._house.recorder.record(about, type, reason, message)
+
+    def _set_timer(self, when: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if when is not None and when < math.inf:
+            pause = max(when - self._house.clock(), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(pause, self.poke)
+
+
+def _path(life: Life, index: int) -> str:
+    """A container as events name it."""
+    record = life.containers[index]
+    return f"spec.{'containers' if record.role is Role.APP else 'initContainers'}{{{record.name}}}"
+
+
+def _field(pod: Pod, index: int) -> str:
+    early = len(pod.spec.init_containers)
+    return f"spec.initContainers[{index}]" if index < early else f"spec.containers[{index - early}]"
