@@ -1,0 +1,87 @@
+"""What the content of a request says about a custom kind.
+
+Nothing is turned into structs here: values stay as they are.  Fields that the schema does not know are dropped, unless
+it keeps them; defaults are those of the schema.  The metadata is every object's.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from typing import Any
+
+from subak.local.api import schema
+from subak.local.api.kinds import Kind
+from subak.local.api.rules.decoding import Decoder, Reading, decoder
+from subak.local.api.rules.problem import quote
+from subak.local.api.schema import Field
+
+Json = dict[str, Any]
+
+
+def read(kind: Kind, given: Json, odd: list[str], *, partial: bool) -> Json:
+    """An object with the fields that its schema knows; notes the others."""
+    field = schema.of(kind)
+    object: Json = {"apiVersion": kind.api_version, "kind": kind.kind}
+    for key, value in given.items():
+        known = (field.properties or {}).get(key)
+        if known is None:
+            odd.append(f"unknown field {quote(key)}")
+        elif key == "metadata":
+            object[key] = _metadata(kind, value, odd)
+        elif key not in ("apiVersion", "kind"):
+            object[key] = _pruned(value, known, key, odd)
+    object.setdefault("metadata", {})
+    if not partial:
+        _complete(object, field)
+    return object
+
+
+@cache
+def _metadata_decoder(kind: Kind) -> tuple[Field, Decoder]:
+    field = (schema.of(kind).properties or {})["metadata"]
+    return field, decoder(field)
+
+
+def _metadata(kind: Kind, value: Any, odd: list[str]) -> Json:
+    field, read = _metadata_decoder(kind)
+    reading = Reading(field)
+    reading.stack.append("metadata")
+    object: Json = read(value, reading)
+    odd += reading.unknown
+    return object
+
+
+def _pruned(value: Any, field: Field, path: str, odd: list[str]) -> Any:
+    if type(value) is dict and field.properties is not None:
+        kept = {}
+        for key, each in value.items():
+            known = field.properties.get(key)
+            if known is not None:
+                kept[key] = _pruned(each, known, f"{path}.{key}", odd)
+            elif field.preserve_unknown:
+                kept[key] = each
+            else:
+                odd.append(f"unknown field {quote(f'{path}.{key}')}")
+        return kept
+    if type(value) is dict and field.values is not None:
+        return {key: _pruned(each, field.values, f"{path}.{key}", odd) for key, each in value.items()}
+    if type(value) is list and field.items is not None:
+        return [_pruned(each, field.items, f"{path}[{index}]", odd) for index, each in enumerate(value)]
+    return value
+
+
+def _complete(value: Any, field: Field) -> None:
+    """Fill in defaults; null counts as absent where there is one."""
+    if type(value) is dict and field.properties is not None:
+        for key, each in field.properties.items():
+            if each.default is not None and key != "metadata" and value.get(key) is None:
+                value[key] = copy.deepcopy(each.default)
+            if key in value and key != "metadata":
+                _complete(value[key], each)
+    elif type(value) is dict and field.values is not None:
+        for each_value in value.values():
+            _complete(each_value, field.values)
+    elif type(value) is list and field.items is not None:
+        for each_value in value:
+            _complete(each_value, field.items)

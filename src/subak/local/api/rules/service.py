@@ -1,0 +1,230 @@
+"""Addresses and ports that services get from the cluster.
+
+What is taken is seen from the services that are stored, so nothing has to be kept in step.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, ip_address, ip_network
+from typing import Any
+
+from subak.kube.status import ApiError, Cause
+from subak.local.api import errors, kinds
+from subak.local.api.rules import problem
+from subak.local.api.rules.admission import View
+from subak.local.api.rules.problem import Problems
+from subak.local.api.rules.validation import service as validation
+from subak.local.api.rules.validation.service import headless, needs_health_check
+
+Json = dict[str, Any]
+
+NETWORK = ip_network("10.96.0.0/16")
+PORTS = range(30000, 32768)
+
+# Whoever asks for a certain address or port finds the first ones free: none of them is given out unasked.
+_RESERVED_ADDRESSES = 256
+_RESERVED_PORTS = 86
+
+
+def creation(service: Json, view: View) -> None:
+    """Give a new service what it needs, in place."""
+    spec = service["spec"]
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    _families(service, None)
+    _address(service, view)
+    if spec.get("type") in ("NodePort", "LoadBalancer"):
+        _ports(service, None, view)
+    _health_check(service, None, view)
+
+
+def update(service: Json, old: Json, view: View) -> None:
+    """Keep what a service has got already, and give it what it needs now, in place."""
+    spec, before = service["spec"], old["spec"]
+    _kept(spec, before)
+    _in_step(spec, before)
+    _families(service, before)
+    if before.get("type") == "ExternalName":
+        _address(service, view)
+    if spec.get("type") in ("NodePort", "LoadBalancer"):
+        _ports(service, before, view)
+    _health_check(service, before, view)
+    _dropped(spec, before)
+
+
+def _kept(spec: Json, before: Json) -> None:
+    """Who writes the same manifest again does not know what was allocated."""
+    if "ExternalName" not in (spec.get("type"), before.get("type")):
+        if not spec.get("clusterIP") and before.get("clusterIP"):
+            spec["clusterIP"] = before["clusterIP"]
+        if not spec.get("clusterIPs") and before.get("clusterIPs"):
+            spec["clusterIPs"] = before["clusterIPs"]
+    if _on_nodes(spec) and _on_nodes(before):
+        taken = {port.get("nodePort") for port in spec.get("ports", ())}
+        by_name = {port.get("name", ""): port.get("nodePort", 0) for port in before.get("ports", ())}
+        for port in spec.get("ports", ()):
+            known = by_name.get(port.get("name", ""))
+            if not port.get("nodePort") and known and known not in taken:
+                port["nodePort"] = known
+    if needs_health_check(spec) and needs_health_check(before) and not spec.get("healthCheckNodePort"):
+        spec["healthCheckNodePort"] = before["healthCheckNodePort"]
+
+
+def _in_step(spec: Json, before: Json) -> None:
+    """One address has two fields; who changes the first means both."""
+    if spec.get("clusterIP", "") != before.get("clusterIP", "") and spec.get("clusterIPs") == before.get("clusterIPs"):
+        if spec.get("clusterIP"):
+            spec["clusterIPs"] = [spec["clusterIP"]]
+        else:
+            spec.pop("clusterIPs", None)
+
+
+def _families(service: Json, before: Json | None) -> None:
+    spec = service["spec"]
+    if spec.get("type") == "ExternalName":
+        return
+    bare = spec.get("clusterIP") == "None" and not spec.get("selector")
+    if "ipFamilyPolicy" not in spec:
+        known = (before or {}).get("ipFamilyPolicy")
+        spec["ipFamilyPolicy"] = known or ("RequireDualStack" if bare else "SingleStack")
+    problems: Problems = []
+    validation.addresses(problems, spec, before)
+    _raise(service, problems)
+    policy = spec["ipFamilyPolicy"]
+    for index, address in enumerate(spec.get("clusterIPs", ())):
+        if address != "None" and index >= len(spec.get("ipFamilies", ())):
+            if ":" in address:
+                words = "IPv6 is not configured on this cluster"
+                problems.append(problem.invalid(f"spec.clusterIPs[{index}]", spec["clusterIPs"], words))
+            else:
+                spec["ipFamilies"] = [*spec.get("ipFamilies", ()), "IPv4"]
+    _raise(service, problems)
+    if bare:
+        families = spec.get("ipFamilies") or ["IPv4"]
+        if len(families) < 2 and policy != "SingleStack":
+            families = [*families, "IPv6" if families[0] == "IPv4" else "IPv4"]
+        spec["ipFamilies"] = families
+        return
+    if policy == "RequireDualStack":
+        words = "this cluster is not configured for dual-stack services"
+        problems.append(problem.invalid("spec.ipFamilyPolicy", policy, words))
+    for index, family in enumerate(spec.get("ipFamilies", ())):
+        if family != "IPv4":
+            problems.append(problem.invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+    _raise(service, problems)
+    if not spec.get("ipFamilies"):
+        spec["ipFamilies"] = ["IPv4"]
+
+
+def _address(service: Json, view: View) -> None:
+    spec = service["spec"]
+    if spec.get("type") == "ExternalName" or headless(spec):
+        return
+    taken = {address for each in view.list(kinds.SERVICE) for address in each["spec"].get("clusterIPs", ())}
+    wanted = spec.get("clusterIPs")
+    if wanted:
+        address = ip_address(wanted[0])
+        why = ""
+        if address not in NETWORK or address == NETWORK.network_address or address == NETWORK.broadcast_address:
+            why = f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {NETWORK}"
+        elif str(address) in taken:
+            why = "provided IP is already allocated"
+        if why:
+            words = f"failed to allocate IP {wanted[0]}: {why}"
+            _raise(service, [problem.invalid("spec.clusterIPs", wanted, words)])
+        return
+    first, last = int(NETWORK.network_address), int(NETWORK.broadcast_address)
+    numbers = [*range(first + _RESERVED_ADDRESSES, last), *range(first + 1, first + _RESERVED_ADDRESSES)]
+    free = next((text for text in map(str, map(IPv4Address, numbers)) if text not in taken), None)
+    if free is None:
+        words = f"failed to allocate a serviceIP for Service {problem.quote(_name(service))}: range is full"
+        raise ApiError(500, "InternalError", f"Internal error occurred: {words}", None, [Cause("", words)])
+    spec["clusterIP"], spec["clusterIPs"] = free, [free]
+
+
+def _ports(service: Json, before: Json | None, view: View) -> None:
+    spec = service["spec"]
+    own = {port.get("nodePort") for port in (before or {}).get("ports", ())} - {None}
+    taken = _taken_ports(view) - own
+    given: dict[int, int] = {}
+    for index, port in enumerate(spec.get("ports", ())):
+        wanted = port.get("nodePort", 0)
+        if not wanted and spec.get("type") == "LoadBalancer" and not spec.get("allocateLoadBalancerNodePorts"):
+            continue
+        if not wanted:
+            same = [each["nodePort"] for each in spec["ports"] if each["port"] == port["port"] and each.get("nodePort")]
+            port["nodePort"] = given.get(port["port"]) or (same[0] if same else _free_port(taken | own))
+        elif wanted not in own and given.get(port["port"]) != wanted:
+            _claim(service, index, wanted, taken)
+        given.setdefault(port["port"], port["nodePort"])
+        taken.add(port["nodePort"])
+
+
+def _claim(service: Json, index: int, wanted: int, taken: set[int]) -> None:
+    why = ""
+    if wanted not in PORTS:
+        why = f"provided port is not in the valid range. The range of valid ports is {PORTS.start}-{PORTS.stop - 1}"
+    elif wanted in taken:
+        why = "provided port is already allocated"
+    if why:
+        _raise(service, [problem.invalid(f"spec.ports[{index}].nodePort", wanted, why)])
+
+
+def _health_check(service: Json, before: Json | None, view: View) -> None:
+    spec = service["spec"]
+    if needs_health_check(spec) and not spec.get("healthCheckNodePort") and not (before and needs_health_check(before)):
+        own = {port.get("nodePort", 0) for port in spec.get("ports", ())}
+        spec["healthCheckNodePort"] = _free_port(_taken_ports(view) | own)
+
+
+def _taken_ports(view: View) -> set[int]:
+    services = [each["spec"] for each in view.list(kinds.SERVICE)]
+    taken = {port["nodePort"] for spec in services for port in spec.get("ports", ()) if port.get("nodePort")}
+    return taken | {spec["healthCheckNodePort"] for spec in services if spec.get("healthCheckNodePort")}
+
+
+def _free_port(taken: set[int]) -> int:
+    ports = [*PORTS[_RESERVED_PORTS:], *PORTS[:_RESERVED_PORTS]]
+    free: int | None = next((port for port in ports if port not in taken), None)
+    if free is None:
+        words = "failed to allocate a nodePort: range is full"
+        raise ApiError(500, "InternalError", f"Internal error occurred: {words}", None, [Cause("", words)])
+    return free
+
+
+def _on_nodes(spec: Json) -> bool:
+    kind = spec.get("type")
+    return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
+
+
+def _dropped(spec: Json, before: Json) -> None:
+    """What a service of the new type does not have, and the user did not ask for either."""
+    kind, was = spec.get("type"), before.get("type")
+    if kind == "ExternalName" and was != "ExternalName":
+        for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if spec.get(key) == before.get(key):
+                spec.pop(key, None)
+    outside = ("NodePort", "LoadBalancer")
+    if was in outside and kind not in outside:
+        old = {port.get("nodePort") for port in before.get("ports", ())}
+        if all(port.get("nodePort") in old | {None} for port in spec.get("ports", ())):
+            for port in spec.get("ports", ()):
+                port.pop("nodePort", None)
+        if spec.get("externalTrafficPolicy") == before.get("externalTrafficPolicy"):
+            spec.pop("externalTrafficPolicy", None)
+    unneeded = needs_health_check(before) and not needs_health_check(spec)
+    if unneeded and spec.get("healthCheckNodePort") == before.get("healthCheckNodePort"):
+        spec.pop("healthCheckNodePort", None)
+    if was == "LoadBalancer" != kind:
+        for key in ("allocateLoadBalancerNodePorts", "loadBalancerClass"):
+            if spec.get(key) == before.get(key):
+                spec.pop(key, None)
+
+
+def _raise(service: Json, problems: Problems) -> None:
+    if problems:
+        raise errors.invalid(kinds.SERVICE, _name(service), problems)
+
+
+def _name(service: Json) -> str:
+    return str(service["metadata"].get("name", ""))

@@ -1,0 +1,74 @@
+"""Whether an object makes sense, and whether it may become what it is asked to become.
+
+Each kind has a module, or a function in `small`.  They look at objects that are decoded and complete, and note all that
+is wrong in the order in which the API server tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from subak.local.api import kinds
+from subak.local.api.kinds import Kind
+from subak.local.api.rules.problem import Problems
+from subak.local.api.rules.validation import custom, data, event, metadata, node, pod, pod_update, quota, service, small
+
+Json = dict[str, Any]
+
+_CREATION: dict[Kind, Callable[[Problems, Json], None]] = {
+    kinds.POD: pod.creation,
+    kinds.NODE: node.creation,
+    kinds.NAMESPACE: small.namespace,
+    kinds.EVENT: event.core,
+    kinds.NEW_EVENT: event.creation,
+    kinds.CONFIG_MAP: data.config_map,
+    kinds.SECRET: data.secret,
+    kinds.SERVICE: service.creation,
+    kinds.SERVICE_ACCOUNT: small.service_account,
+    kinds.RESOURCE_QUOTA: quota.creation,
+    kinds.LEASE: small.lease,
+    kinds.PRIORITY_CLASS: small.priority_class,
+}
+_UPDATE: dict[tuple[Kind, str], Callable[[Problems, Json, Json], None]] = {
+    (kinds.POD, ""): pod_update.update,
+    (kinds.POD, "status"): pod_update.status,
+    (kinds.NODE, ""): node.update,
+    (kinds.NODE, "status"): node.status,
+    (kinds.NAMESPACE, ""): small.namespace_update,
+    (kinds.NAMESPACE, "status"): small.namespace_status,
+    (kinds.NAMESPACE, "finalize"): small.namespace_finalize,
+    (kinds.EVENT, ""): lambda problems, new, old: event.core(problems, new),
+    (kinds.NEW_EVENT, ""): event.update,
+    (kinds.CONFIG_MAP, ""): data.config_map_update,
+    (kinds.SECRET, ""): data.secret_update,
+    (kinds.SERVICE, ""): service.update,
+    (kinds.SERVICE, "status"): service.status,
+    (kinds.SERVICE_ACCOUNT, ""): small.service_account_update,
+    (kinds.RESOURCE_QUOTA, ""): quota.update,
+    (kinds.RESOURCE_QUOTA, "status"): quota.status,
+    (kinds.LEASE, ""): small.lease_update,
+    (kinds.PRIORITY_CLASS, ""): small.priority_class_update,
+}
+
+
+def of_creation(kind: Kind, object: Json) -> Problems:
+    """What is wrong with a new object."""
+    problems: Problems = []
+    if kind.custom:
+        custom.creation(problems, kind, object)
+    else:
+        _CREATION[kind](problems, object)
+    if not problems and kind in (kinds.EVENT, kinds.LEASE):  # which are not asked for a good name above
+        metadata.creation(problems, object["metadata"], kind.namespaced, metadata.segment, core=False)
+    return problems
+
+
+def of_update(kind: Kind, new: Json, old: Json, subresource: str = "") -> Problems:
+    """What is wrong with what an object is to become."""
+    problems: Problems = []
+    if kind.custom:
+        custom.update(problems, kind, new, old, subresource)
+    else:
+        _UPDATE[kind, subresource](problems, new, old)
+    return problems
