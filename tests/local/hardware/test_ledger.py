@@ -36,7 +36,7 @@ def test_pods_share_a_card_until_it_is_full() -> None:
         book.take("u3", "default/c", placed(share(1, 0)))
     assert str(error.value) == (
         "card GPU-0 of node n has 0 MiB, 0 cores, 2 shares left (default/a, default/b hold the rest); pod default/c "
-        "takes 1 MiB, 0 cores, 1 shares, which would overcommit the card"
+        "takes 1 MiB, 0 cores, 1 share, which would overcommit the card"
     )
 
 

@@ -104,7 +104,7 @@ def _said(amounts: Mapping[str, int]) -> str:
     for name, amount in amounts.items():
         if name == "bytes" and amount % MIB == 0:
             name, amount = "MiB", amount // MIB
-        parts.append(f"{amount:,} {name}")
+        parts.append(f"{amount:,} {name.removesuffix('s') if amount == 1 else name}")
     return ", ".join(parts)
 
 
