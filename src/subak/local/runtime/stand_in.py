@@ -1,0 +1,84 @@
+"""Containers whose process only waits, in the place of a command that is not known or must not run unconfined.
+
+Where containers can be confined, a stand-in is one that sleeps: others can be run in it.  Where the kernel forbids it,
+a stand-in is a process that reads from a pipe on which nothing ever comes; it ends with us, since then the pipe closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from subak.local.runtime.spec import Container, Runtime, Spec, StartError
+
+_SLEEP = ("sleep", "infinity")
+_READ = ("cat",)
+
+
+class StandIn:
+    """A `Container` that waits outside of any confinement, and so runs nothing of the user's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._exited: asyncio.Future[int] = self._loop.create_future()
+        self._process = subprocess.Popen(
+            _READ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        # It never prints anything: if there is something to read, it is the end.
+        self._loop.add_reader(self._process.stdout, self._end)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._exited)
+
+    async def stop(self, grace: float) -> None:
+        if not self._exited.done():
+            self._process.terminate()
+            await asyncio.shield(self._exited)
+
+    async def execute(self, argv: Sequence[str], env: Mapping[str, str], *, stdin: bool, tty: bool) -> NoReturn:
+        raise StartError(f"{self._name} is a stand-in: nothing can be run in it, since it could not be confined")
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._loop.remove_reader(self._process.stdout)
+        self._process.stdin.close()
+        self._process.stdout.close()
+        code = self._process.wait()
+        self._exited.set_result(code if code >= 0 else 128 - code)
+
+
+class StandIns:
+    """The `Runtime` of stand-ins; `confined` is the runtime that confines them, None if none can."""
+
+    def __init__(self, confined: Runtime | None = None) -> None:
+        self._confined = confined
+        self._containers: list[StandIn] = []
+
+    async def start(self, spec: Spec) -> Container:
+        if self._confined is not None:
+            return await self._confined.start(replace(spec, argv=_SLEEP))
+        if spec.log is not None:
+            spec.log.touch()
+        container = StandIn(spec.name)
+        self._containers.append(container)
+        return container
+
+    async def close(self) -> None:
+        """End our own.  Those that are confined end with the runtime that confines them."""
+        await asyncio.gather(*(container.stop(0) for container in self._containers))
+        self._containers.clear()
