@@ -15,7 +15,6 @@ from subak.model.device import MIB
 from tests.local.hardware import INTERPRETER
 from tests.local.hardware.driver import GIB, Driver, Gpu, Instance
 
-
 A = Gpu("GPU-a", "0000:3b:00.0")
 B = Gpu("GPU-b", "0000:d8:00.0", minor=1)
 
