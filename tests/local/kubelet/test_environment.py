@@ -139,8 +139,8 @@ def test_everything_that_is_referred_to_is_looked_up() -> None:
 
 def test_the_share_of_the_cards_wins_over_the_pod_and_the_pod_over_the_runtime() -> None:
     said = {"PATH": "/mine", "NVIDIA_VISIBLE_DEVICES": "all"}
-    found = complete(pod(), said, {"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
-    assert found == {"PATH": "/mine", "HOSTNAME": "web", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+    found = complete(pod(), 0, said, {"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
+    assert found == {"PATH": "/mine", "HOSTNAME": "web", "HOME": "/root", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
 
 
 def test_commands_and_arguments_are_expanded() -> None:

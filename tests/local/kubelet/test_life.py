@@ -206,10 +206,10 @@ def test_a_deadline_ends_a_pod_that_runs() -> None:
     life.containers[0].starts("id", 1000.0)
     assert life.decide(1001.0).wake == 1060.0
     assert [stop.index for stop in life.decide(1060.0).stop] == [0]
-    life.containers[0].ends(143, 1061.0, "")
+    life.containers[0].ends(0, 1061.0, "")
     assert life.decide(1061.0).over
     assert life.ending is not None
-    assert (phase(life), life.ending.reason) == ("Failed", "DeadlineExceeded")
+    assert (phase(life), life.ending.reason) == ("Failed", "DeadlineExceeded"), "however well it ended"
 
 
 def test_a_second_deletion_can_only_shorten_the_grace() -> None:
@@ -220,6 +220,8 @@ def test_a_second_deletion_can_only_shorten_the_grace() -> None:
     assert [stop.grace for stop in life.decide(0.0).stop] == [30.0]
     life.end(1.0, 60)
     assert life.decide(1.0).stop == ()
+    assert life.ending is not None
+    assert life.ending.kill_by == 30.0
     life.end(2.0, 5)
     assert [stop.grace for stop in life.decide(2.0).stop] == [5.0]
     life.end(3.0, 0)
@@ -231,3 +233,13 @@ def test_a_pod_that_is_deleted_before_anything_started_is_over_at_once() -> None
     life.end(0.0, 30)
     assert life.decide(0.0).over
     assert phase(life) == "Failed"
+
+
+def test_the_next_container_waits_until_a_sidecar_says_that_it_has_started() -> None:
+    slow = container("side", restartPolicy="Always", startupProbe={"tcpSocket": {"port": 1}})
+    life = Life(pod(init=[slow]), 0.0)
+    life.prepared = True
+    life.containers[0].starts("id", 0.0)
+    assert life.decide(1.0).start == ()
+    life.containers[0].started = True
+    assert life.decide(2.0).start == (1,)

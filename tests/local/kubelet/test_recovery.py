@@ -84,6 +84,8 @@ def test_a_crash_loop_forgets_its_pause() -> None:
     assert life.decide(1000.0).start == (0,)
     life.containers[0].starts("2", 1000.0)
     assert life.containers[0].restarts == 3
+    life.containers[0].ends(1, 1001.0, "")
+    assert life.decide(1001.0).start == (0,)
 
 
 def test_a_pod_that_had_not_started_begins_as_new() -> None:
@@ -92,3 +94,19 @@ def test_a_pod_that_had_not_started_begins_as_new() -> None:
     assert life.decide(1000.0).start == (0,)
     life.containers[0].starts("2", 1000.0)
     assert life.containers[0].restarts == 0
+
+
+def test_a_failed_init_container_that_is_never_restarted_stays_failed() -> None:
+    failed = {"terminated": {"exitCode": 3, "reason": "Error"}}
+    waiting = {"waiting": {"reason": "PodInitializing"}}
+    life = recovered(
+        {
+            "phase": "Pending",
+            "initContainerStatuses": [said("setup", failed)],
+            "containerStatuses": [{"name": "main", "state": waiting}],
+        },
+        init=[container("setup")],
+        restartPolicy="Never",
+    )
+    assert life.decide(1000.0).over
+    assert phase(life) == "Failed"

@@ -91,6 +91,30 @@ def test_a_crash_loop_shows_its_last_end_and_keeps_the_pod_running() -> None:
     assert now["phase"] == "Running"
 
 
+def test_a_crash_loop_that_is_deleted_shows_how_it_ended() -> None:
+    made = pod()
+    life = running(made)
+    life.containers[0].ends(1, 5.0, "")
+    life.containers[0].starts("4567", 5.0)
+    life.containers[0].ends(2, 6.0, "")
+    life.end(7.0, 30)
+    now = told(made, life)
+    assert now["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 2
+    assert now["phase"] == "Failed"
+
+
+def test_a_pod_that_failed_to_initialize_says_so_of_those_who_never_came_to_run() -> None:
+    made = pod(init=[container("setup")], restartPolicy="Never")
+    life = Life(made, 0.0)
+    life.containers[0].starts("0123", 0.0)
+    life.containers[0].ends(3, 1.0, "")
+    life.decide(1.0)
+    now = told(made, life)
+    assert now["phase"] == "Failed"
+    assert now["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    assert now["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+
+
 def test_a_completed_pod_says_so_in_its_conditions() -> None:
     made = pod(restartPolicy="Never")
     life = running(made)

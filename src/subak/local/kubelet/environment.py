@@ -2,7 +2,7 @@
 
 Later lines win:
 
-    PATH, HOSTNAME                   what a container runtime sets
+    PATH, HOSTNAME, HOME             what a container runtime sets
     services                         the cluster's services, if the pod wants them
     envFrom, env                     what the pod says
     injection                        what its share of the cards brings
@@ -14,14 +14,14 @@ values refers to variables that were defined before, and to services.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from subak.local.kubelet import downward
 from subak.local.kubelet.content import ConfigMap, Contents, Reference, Secret, not_found
 from subak.local.kubelet.expansion import expand
 from subak.local.kubelet.pod import Container, EnvFrom, EnvVar, KeyRef, Pod
+from subak.local.runtime.machine import search_path
 from subak.model.manifest import Amount
-
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class BadConfig(ValueError):
@@ -64,9 +64,16 @@ def environment(
     return {**services, **own}
 
 
-def complete(pod: Pod, said: Mapping[str, str], injected: Mapping[str, str]) -> dict[str, str]:
+def complete(pod: Pod, user: int, said: Mapping[str, str], injected: Mapping[str, str]) -> dict[str, str]:
     """The whole environment, from what the pod says and what its share of the cards brings."""
-    return {"PATH": PATH, "HOSTNAME": pod.host_name, **said, **injected}
+    home = "/root" if user == 0 else "/"
+    return {"PATH": _path(), "HOSTNAME": pod.host_name, "HOME": home, **said, **injected}
+
+
+@cache
+def _path() -> str:
+    """Where the machine's programs are, since no image says where its own are."""
+    return search_path()
 
 
 def _all_keys(source: EnvFrom, contents: Contents) -> dict[str, str]:

@@ -70,7 +70,7 @@ def recipe(
     return Spec(
         name=f"{pod.namespace}/{pod.name}/{container.name}",
         argv=command(container, said),
-        env=environment.complete(pod, said, injection.env),
+        env=environment.complete(pod, user, said, injection.env),
         working_directory=container.working_dir or "/",
         mounts=sorted_mounts(mounts),
         files=files,

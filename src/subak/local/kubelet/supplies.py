@@ -30,7 +30,7 @@ class Supplies:
         self._subscribed: frozenset[Reference] = frozenset()
 
     async def book(self, seen: Seen) -> None:
-        """Take the pod into the node's books and give it its cards.  Nothing is held if Rejected or Refusal is raised."""
+        """Take the pod into the node's books and give it its cards.  Rejected or Refusal: nothing is held."""
         account, uid, pod = self._house.account(self._node), seen.metadata.uid, seen.manifest()
         account.take(uid, asked(pod), self._house.allocatable(self._node))
         try:
@@ -55,19 +55,22 @@ class Supplies:
 
         Raises BadVolume, or ApiError, OSError, TimeoutError if nobody could be asked.
         """
-        house, sandbox = self._house, Sandbox(self._house.directory, pod.metadata)
-        if house.processes:
+        house = self._house
+        sandbox = Sandbox(house.directory, pod.metadata) if house.processes else None
+        if sandbox:
             sandbox.make(pod)
+        if not pod.spec.volumes:
+            return
         references = frozenset(volumes.wanted(pod))
         contents = await house.lookup.get(pod.namespace, references)
         for volume in pod.spec.volumes:
             try:
                 planned = volumes.plan(volume, pod, contents, house.allocatable(self._node))
-                if house.processes:
+                if sandbox:
                     sandbox.volumes.set_up(volume, planned)
             except BadVolume as error:
                 raise BadVolume(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from None
-        if house.processes and references != self._subscribed:
+        if sandbox and references != self._subscribed:
             self._subscribed = references
             house.lookup.subscribe(pod.metadata.uid, pod.namespace, references, refresh)
 

@@ -127,8 +127,6 @@ class Worker:
         life = self._life
         if life is None or index not in self._processes:
             return False
-        if asked.grpc and kind is not probe.Kind.STARTUP:
-            self._event(WARNING, "ProbeWarning", f"{kind} probe of kind grpc is not served here: it passes", index)
         if not result.good:
             self._event(WARNING, "Unhealthy", f"{kind} probe failed: {result.output}", index)
         if not counts:
@@ -329,6 +327,9 @@ class Worker:
         if running.pid:
             self._event(NORMAL, "Created", "Container created", index)
             self._event(NORMAL, "Started", "Container started", index)
+            unserved = probe.unserved(container, real)
+            if unserved:
+                self._event(WARNING, "ProbeWarning", unserved, index)
         process = Process(house, self, index, running, container if real else None, spec.env if running.pid else {})
         self._processes[index] = process
         process.attend()
