@@ -69,16 +69,15 @@ def apply(
     metadata = applied.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("managedFields"), list):
         raise ApiError(400, "BadRequest", "metadata.managedFields must be nil")
-    wrong = list(conformity.problems(schema, applied))
+    wrong = conformity.problem(schema, applied)
     if wrong:
-        told = wrong[0] if len(wrong) == 1 else "\n  ".join(["errors:", *wrong])
-        raise ApiError(500, "", f"failed to create typed patch object ({_name_of(applied)}): {told}")
+        raise ApiError(500, "", f"failed to create typed patch object ({_name_of(applied)}): {wrong}")
     entry = Entry(manager, "Apply", api_version, subresource, {}, now)
     try:
         result = _applied(live, applied, schema, entry, force)
-    except Malformed as problem:
-        what = _name_of(live) if live is not None else _name_of(applied)
-        raise ApiError(500, "", f"failed to create typed live object ({what}): {problem}") from None
+    except Malformed:
+        wrong = conformity.problem(schema, live, stored=True)
+        raise ApiError(500, "", f"failed to create typed live object ({_name_of(live or {})}): {wrong}") from None
     except _Conflicts as problem:
         conflicts = _unexpected(problem.conflicts, live, schema, entry)
         if conflicts:
@@ -172,7 +171,7 @@ def _unexpected(
         return conflicts
     try:
         last = msgspec.json.decode((live["metadata"].get("annotations") or {})[LAST_APPLIED])
-        if last["apiVersion"] != entry.api_version or any(conformity.problems(schema, last)):
+        if last["apiVersion"] != entry.api_version or conformity.problem(schema, last):
             return conflicts
         changes = compare(schema, last, live)
     except (LookupError, TypeError, msgspec.DecodeError, Malformed):

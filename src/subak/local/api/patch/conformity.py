@@ -10,10 +10,19 @@ from subak.local.api.patch.comparison import Malformed, is_granular, step_to
 from subak.local.api.schema import ANY, Field
 
 _NUMBERS = ("integer", "number")
+_REPEATED = "duplicate entries for key"
 
 
-def problems(schema: Field, value: Any, path: str = "") -> Iterator[str]:
-    """What is wrong with a value, in the API server's words."""
+def problem(schema: Field, value: Any, *, stored: bool = False) -> str:
+    """What is wrong with an object, in the API server's words; nothing if all is well.
+
+    In a `stored` one, items of lists may be there twice.
+    """
+    found = [each for each in _problems(schema, value, "") if not (stored and _REPEATED in each)]
+    return found[0] if len(found) == 1 else "\n  ".join(["errors:", *found]) if found else ""
+
+
+def _problems(schema: Field, value: Any, path: str) -> Iterator[str]:
     if value is None or schema.type == "any":
         return
     if schema.type == "object":
@@ -38,9 +47,9 @@ def _object_problems(schema: Field, value: dict[str, Any], path: str) -> Iterato
     for key, each in value.items():
         below = f"{path}.{key}"
         if key in declared:
-            yield from problems(declared[key], each, below)
+            yield from _problems(declared[key], each, below)
         elif is_free:
-            yield from problems(schema.values or ANY, each, below)
+            yield from _problems(schema.values or ANY, each, below)
         else:
             yield f"{below}: field not declared in schema"
             return
@@ -57,9 +66,9 @@ def _list_problems(schema: Field, value: list[Any], path: str) -> Iterator[str]:
                 yield f"{path}: element {index}: {problem}"
                 return
             if step in seen:
-                yield f"{path}: duplicate entries for key {fieldset.told([step])}"
+                yield f"{path}: {_REPEATED} {fieldset.told([step])}"
             seen.add(step)
-        yield from problems(schema.items or ANY, each, path + fieldset.told([step]))
+        yield from _problems(schema.items or ANY, each, path + fieldset.told([step]))
 
 
 def _scalar_problem(schema: Field, value: Any) -> str:
