@@ -1,0 +1,241 @@
+"""What the server tells about itself: versions, groups, resources, health.
+
+Clients of today ask once for everything ("aggregated discovery"), older ones group by group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from typing import Any
+
+from subak.kube.transport import Request, Response
+from subak.local.api import documents, events, negotiation, openapi, reviews, routes
+from subak.local.api.answers import answer
+from subak.local.api.kinds import KINDS, NAMESPACE, Kind
+from subak.local.api.negotiation import JSON
+from subak.local.api.store import encode
+
+Json = dict[str, Any]
+
+AGGREGATED = "APIGroupDiscoveryList"
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.3+subak",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "linux/amd64",
+}
+
+_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+_HEALTH = ("healthz", "livez", "readyz")
+# What a subresource takes or gives, if that is not the object itself.
+_OTHER_KINDS = {"binding": "Binding", "exec": "PodExecOptions"}
+
+
+def answer_to(request: Request, parts: list[str], now: Callable[[], str]) -> Response:
+    """The answer to a request that is not about objects."""
+    if request.method == "POST" and len(parts) == 4 and (parts[1], parts[3]) in reviews.REVIEWS:
+        made = reviews.review(parts[1], parts[3], documents.parse(request.body), now())
+        return answer(encode(made), status=201)
+    found = _document(request, parts)
+    if found is None:
+        return Response(404, {"content-type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+    if request.method not in ("GET", "HEAD"):
+        raise routes.not_allowed()
+    return found
+
+
+def _document(request: Request, parts: list[str]) -> Response | None:
+    match parts:
+        case ["api"] | ["apis"]:
+            version = _aggregated_version(request.headers.get("accept", ""))
+            if version:
+                media = f"{JSON};g=apidiscovery.k8s.io;v={version};as={AGGREGATED}"
+                return Response(200, {"content-type": media, "vary": "Accept"}, aggregated(parts[0], version))
+            return answer(encode(_versions() if parts == ["api"] else _groups()))
+        case ["api", "v1"]:
+            return answer(encode(_resources("", "v1")))
+        case ["apis", group]:
+            found = next((each for each in _groups()["groups"] if each["name"] == group), None)
+            return answer(encode({"kind": "APIGroup", "apiVersion": "v1", **found})) if found else None
+        case ["api", _] | ["apis", _, _]:
+            group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
+            if group not in _names():
+                return None
+            if version not in _names()[group]:
+                raise routes.not_found()
+            return answer(encode(_resources(group, version)))
+        case ["version"]:
+            return answer(encode(VERSION))
+        case ["openapi", *rest]:
+            return _openapi(rest)
+        case [check, *_] if check in _HEALTH:
+            body = f"[+]ping ok\n{check} check passed\n" if "verbose" in request.query else "ok"
+            return Response(200, {"content-type": "text/plain; charset=utf-8"}, body.encode())
+        case [""]:
+            return answer(encode({"paths": _paths()}))
+    return None
+
+
+def _openapi(rest: list[str]) -> Response | None:
+    if rest == ["v2"]:
+        return answer(openapi.old_document())
+    if rest == ["v3"]:
+        return answer(openapi.index())
+    found = openapi.document("/".join(rest[1:])) if rest[:1] == ["v3"] else None
+    return answer(found) if found else None
+
+
+@cache
+def _names() -> dict[str, list[str]]:
+    """Groups and their versions."""
+    found = {group: list(versions) for group, versions in routes.GROUPS.items()}
+    return found | {group: ["v1"] for group, _ in reviews.REVIEWS}
+
+
+def _versions() -> Json:
+    where = [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}]
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": where}
+
+
+@cache
+def _groups() -> Json:
+    groups = []
+    for group, versions in _names().items():
+        if group:
+            listed = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+            groups.append({"name": group, "versions": listed, "preferredVersion": listed[0]})
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+@cache
+def _paths() -> list[str]:
+    found = ["/api", "/api/v1", "/apis", "/openapi/v2", "/openapi/v3", "/version", *(f"/{each}" for each in _HEALTH)]
+    for group, versions in _names().items():
+        if group:
+            found += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
+    return sorted(found)
+
+
+def _verbs(kind: Kind) -> list[str]:
+    verbs = _CUSTOM_VERBS if kind.custom else _VERBS
+    return [verb for verb in verbs if not (kind is NAMESPACE and verb == "deletecollection")]
+
+
+def _subresources(kind: Kind) -> Iterator[tuple[str, list[str], Json]]:
+    """Name, verbs, and group, version and kind."""
+    names = {"bind": "create", "evict": "create", "log": "get"}
+    found = {each: routes.SUBRESOURCES[kind, each] for each in kind.subresources}
+    if kind.status:
+        found["status"] = routes.STATUS
+    for name, methods in sorted(found.items()):
+        verbs = {names.get(verb, verb) for verb in methods.values()}
+        if name == "exec":
+            verbs = {"create", "get"}
+        what = {"kind": _OTHER_KINDS.get(name, kind.kind)}
+        if name == "eviction":
+            what = {"group": "policy", "version": "v1", "kind": "Eviction"}
+        yield name, sorted(verbs), what
+
+
+def _resources(group: str, version: str) -> Json:
+    made: Json = {"kind": "APIResourceList"}
+    if group:
+        made["apiVersion"] = "v1"
+    made["groupVersion"] = f"{group}/{version}" if group else version
+    resources = []
+    for kind in _kinds(group, version):
+        resources.append(_resource(kind))
+        for name, verbs, what in _subresources(kind):
+            whole = f"{kind.plural}/{name}"
+            resources.append({"name": whole, "singularName": "", "namespaced": kind.namespaced, **what, "verbs": verbs})
+    for (owner, plural), (name, _) in reviews.REVIEWS.items():
+        if owner == group:
+            resources.append(
+                {"name": plural, "singularName": name.lower(), "namespaced": False, "kind": name, "verbs": ["create"]}
+            )
+    return made | {"resources": resources}
+
+
+def _kinds(group: str, version: str) -> list[Kind]:
+    found = [kind for kind in KINDS if (kind.group, kind.version) == (group, version)]
+    return sorted(found, key=lambda kind: kind.plural)
+
+
+def _resource(kind: Kind) -> Json:
+    made: Json = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": _verbs(kind),
+    }
+    if kind.short:
+        made["shortNames"] = list(kind.short)
+    if kind.categories:
+        made["categories"] = list(kind.categories)
+    return made | {"storageVersionHash": _hash(events.stored_as(kind))}
+
+
+def _hash(kind: Kind) -> str:
+    digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()
+    return b64encode(digest[:8]).decode()
+
+
+@lru_cache(maxsize=64)
+def _aggregated_version(accept: str) -> str:
+    """The version in which a client wants everything at once; empty if it does not want that."""
+    for clause in negotiation.clauses(accept):
+        if clause.parameters.get("as") == AGGREGATED and clause.parameters.get("g") == "apidiscovery.k8s.io":
+            if clause.parameters.get("v") in ("v2", "v2beta1"):
+                return clause.parameters["v"]
+        elif clause.media in (JSON, "application/*", "*/*") and "as" not in clause.parameters:
+            return ""
+    return ""
+
+
+@cache
+def aggregated(prefix: str, version: str) -> bytes:
+    """All groups, versions and resources at once."""
+    items = []
+    for group, versions in _names().items():
+        if bool(group) == (prefix == "apis"):
+            listed = [
+                {"version": each, "resources": _discovered(group, each), "freshness": "Current"} for each in versions
+            ]
+            items.append({"metadata": {"name": group} if group else {}, "versions": listed})
+    return encode({"kind": AGGREGATED, "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}, "items": items})
+
+
+def _discovered(group: str, version: str) -> list[Json]:
+    found = []
+    for each in _resources(group, version)["resources"]:
+        if "/" in each["name"]:
+            continue
+        kind = next((kind for kind in _kinds(group, version) if kind.plural == each["name"]), None)
+        made: Json = {
+            "resource": each["name"],
+            "responseKind": {"group": group, "version": version, "kind": each["kind"]},
+            "scope": "Namespaced" if each["namespaced"] else "Cluster",
+            "singularResource": each["singularName"],
+            "verbs": each["verbs"],
+        }
+        made |= {key: each[key] for key in ("shortNames", "categories") if key in each}
+        parts = [
+            {"subresource": name, "responseKind": {"group": "", "version": "", **what}, "verbs": verbs}
+            for name, verbs, what in (_subresources(kind) if kind else ())
+        ]
+        found.append({**made, "subresources": parts} if parts else made)
+    return found

@@ -1,0 +1,101 @@
+"""Which path means what.
+
+/api/v1/namespaces/NAMESPACE/pods/NAME/status
+/apis/GROUP/VERSION/RESOURCE/NAME
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from subak.kube.status import ApiError
+from subak.local.api.kinds import KINDS, NAMESPACE, POD, Kind
+from subak.local.api.registry import Target
+
+Json = dict[str, Any]
+
+# What can be done to a collection, in a namespace or in all, and to one object.
+COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+STATUS = {"GET": "get", "PUT": "update", "PATCH": "patch"}
+SUBRESOURCES: dict[tuple[Kind, str], dict[str, str]] = {
+    (POD, "binding"): {"POST": "bind"},
+    (POD, "eviction"): {"POST": "evict"},
+    (POD, "log"): {"GET": "log"},
+    (POD, "exec"): {"GET": "exec", "POST": "exec"},
+    (NAMESPACE, "finalize"): {"PUT": "update"},
+}
+
+GROUPS: dict[str, dict[str, dict[str, Kind]]] = {}
+"""Kinds by group, version and plural."""
+for _kind in KINDS:
+    GROUPS.setdefault(_kind.group, {}).setdefault(_kind.version, {})[_kind.plural] = _kind
+
+
+class NoRoute(ApiError):
+    """A path or a method that means nothing, as the API server tells it: with details that say nothing."""
+
+    def status(self) -> Json:
+        return {**super().status(), "details": {}, "code": self.code}
+
+
+def not_found() -> NoRoute:
+    """Nothing is there."""
+    return NoRoute(404, "NotFound", "the server could not find the requested resource")
+
+
+def not_allowed() -> NoRoute:
+    """Something is there, but that cannot be done to it."""
+    return NoRoute(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def resolve(method: str, parts: list[str]) -> tuple[str, Target] | None:
+    """What a request wants, and of which object; None if its path is not about objects."""
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    versions = GROUPS.get(group)
+    if versions is None:
+        return None
+    kinds = versions.get(version)
+    if kinds is None:
+        raise not_found()
+    target, whole = _target(kinds, rest)
+    return _verb(method, target, whole), target
+
+
+def _target(kinds: dict[str, Kind], rest: list[str]) -> tuple[Target, bool]:
+    """The object or collection that a path names, and whether the collection is one that can be written to."""
+    namespace = ""
+    in_namespace = rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize")
+    if in_namespace:
+        namespace, rest = rest[1], rest[2:]
+    kind = kinds.get(rest[0])
+    if kind is None or len(rest) > 3 or (in_namespace and not kind.namespaced):
+        raise not_found()
+    if kind.namespaced and not in_namespace and len(rest) > 1:
+        raise not_found()
+    name, subresource = (rest[1] if len(rest) > 1 else ""), (rest[2] if len(rest) > 2 else "")
+    return Target(kind, namespace, name, subresource), in_namespace or not kind.namespaced
+
+
+def _verb(method: str, target: Target, whole: bool) -> str:
+    kind = target.kind
+    if target.subresource == "status" and kind.status:
+        verbs = STATUS
+    elif target.subresource:
+        found = SUBRESOURCES.get((kind, target.subresource))
+        if found is None:
+            raise not_found()
+        verbs = found
+    elif target.name:
+        verbs = OBJECT
+    else:
+        verbs = COLLECTION if whole else {"GET": "list"}
+    verb = verbs.get("GET" if method == "HEAD" else method)
+    if verb is None or (verb == "deletecollection" and kind is NAMESPACE):
+        raise not_allowed()
+    return verb

@@ -1,0 +1,236 @@
+"""The API server itself: requests in, answers out, no socket needed.
+
+`Server` is a Transport: whoever runs in the same process sends requests by a plain call; `http` serves all others.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from subak.kube.status import ApiError
+from subak.kube.transport import Request, Response
+from subak.local.api import (
+    deletion,
+    documents,
+    errors,
+    negotiation,
+    options,
+    patching,
+    pods,
+    routes,
+    rules,
+    selectors,
+    streams,
+    table,
+)
+from subak.local.api.answers import View, answer, refusal
+from subak.local.api.discovery import answer_to
+from subak.local.api.housekeeping import Housekeeping
+from subak.local.api.kinds import POD
+from subak.local.api.kubelet import Kubelet, Session
+from subak.local.api.negotiation import JSON, YAML, Form
+from subak.local.api.registry import Hook, Registry, Target
+from subak.local.api.store import Store, Stored, encode
+from subak.local.api.watch import Bell, Watch
+
+Json = dict[str, Any]
+Handler = Callable[[Request, Target, View], Awaitable[Response]]
+
+MOST_BYTES = 3 * 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """Answers requests as a kube-apiserver does, for the kinds that it serves.
+
+    `hooks` stand for admission webhooks: each may change a pod that is being created, or refuse it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kubelet: Kubelet | None = None,
+        hooks: Sequence[Hook] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.kubelet = kubelet
+        self.registry = Registry(store, hooks, clock)
+        self._store = store
+        self._clock = clock
+        self._bell = Bell(store)
+        self._housekeeping = Housekeeping(self.registry)
+        self._handlers: dict[str, Handler] = {
+            "get": self._get,
+            "list": self._list,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+            "bind": self._bind,
+            "evict": self._evict,
+            "log": self._log,
+            "exec": self._exec,
+        }
+
+    async def send(self, request: Request) -> Response:
+        """The answer to a request, whatever it is."""
+        form = negotiation.PLAIN
+        try:
+            if len(request.body) > MOST_BYTES:
+                message = f"Request entity too large: limit is {MOST_BYTES}"
+                raise ApiError(413, "RequestEntityTooLarge", message)
+            parts = request.path.strip("/").split("/")
+            found = routes.resolve(request.method, parts)
+            if found is None:
+                return answer_to(request, parts, self.registry.now)
+            verb, target = found
+            form = _form(request)
+            include = table.check(request.query.get("includeObject", "")) if form.convert == "Table" else ""
+            return await self._handlers[verb](request, target, View(target.kind, form, include, self._clock))
+        except ApiError as error:
+            return refusal(error, replace(form, convert=""))
+        except Exception as error:
+            log.exception("%s %s failed", request.method, request.path)
+            return refusal(ApiError(500, "InternalError", f"Internal error occurred: {error}"))
+
+    async def execute(self, namespace: str, name: str, query: Mapping[str, str], command: Sequence[str]) -> Session:
+        """Start a program in a container of a pod; raises ApiError."""
+        pod = self.registry.find(Target(POD, namespace, name)).object
+        return await streams.execute(self.kubelet, pod, streams.execution(query, command))
+
+    async def close(self) -> None:
+        """End all watches."""
+        self._bell.close()
+        self._housekeeping.close()
+
+    # Reading
+
+    async def _get(self, request: Request, target: Target, view: View) -> Response:
+        return view.object(self.registry.get(target, request.query.get("resourceVersion", "")))
+
+    async def _list(self, request: Request, target: Target, view: View) -> Response:
+        wanted = options.listing(request.query)
+        selectors.test(target.kind, wanted.labels, wanted.fields)
+        if not wanted.watch:
+            return view.page(self.registry.list(target, wanted))
+        if view.form.media == YAML:
+            raise negotiation.not_acceptable((f"{JSON};stream=watch",))
+        watch = Watch(self._store, self._bell, target.kind, target.namespace, wanted, view.shape())
+        headers = {"content-type": JSON, "cache-control": "no-cache, private"}
+        return Response(200, headers, stream=watch.stream())
+
+    # Writing
+
+    async def _create(self, request: Request, target: Target, view: View) -> Response:
+        content = _content(request)
+        wanted = options.writing(request.query, _agent(request), options.CREATE)
+        object, warnings = rules.read(target.kind, content, wanted.validation)
+        return view.object(self.registry.create(target, object, wanted), 201, warnings)
+
+    async def _update(self, request: Request, target: Target, view: View) -> Response:
+        wanted = options.writing(request.query, _agent(request), options.UPDATE)
+        object, warnings = rules.read(target.kind, _content(request), wanted.validation)
+        stored, created = self.registry.update(target, object, wanted)
+        return view.object(stored, 201 if created else 200, warnings)
+
+    async def _patch(self, request: Request, target: Target, view: View) -> Response:
+        media = negotiation.body(request.headers.get("content-type", ""), patching.accepted(target.kind))
+        wanted = options.writing(request.query, _agent(request), options.PATCH, media == patching.APPLY)
+        warnings: list[str] = []
+        if media == patching.APPLY:
+            applied = patching.applied(request.body)
+            stored, created = self.registry.apply(
+                target, applied, patching.reader(target.kind, wanted, warnings), wanted
+            )
+            return view.object(stored, 201 if created else 200, warnings)
+        change = patching.change(target.kind, media, request.body, wanted, warnings)
+        return view.object(self.registry.patch(target, change, wanted), 200, warnings)
+
+    async def _delete(self, request: Request, target: Target, view: View) -> Response:
+        wanted = _deletion(request)
+        result, gone = deletion.delete(self.registry, target, wanted)
+        code = 202 if not gone and wanted.orphan is False else 200
+        if isinstance(result, Stored):
+            return view.object(result, code)
+        return answer(encode({**result, "code": code} if "code" in result else result), view.form, code)
+
+    async def _delete_collection(self, request: Request, target: Target, view: View) -> Response:
+        listed = options.listing({**request.query, "watch": "false"})
+        return view.page(deletion.delete_collection(self.registry, target, listed, _deletion(request)))
+
+    async def _bind(self, request: Request, target: Target, view: View) -> Response:
+        wanted = options.writing(request.query, _agent(request), options.CREATE)
+        try:
+            binding = msgspec.json.decode(_json(request), type=pods.Binding)
+        except msgspec.DecodeError as error:
+            raise errors.bad_request(f'Binding in version "v1" cannot be handled as a Binding: {error}') from None
+        pods.bind(self.registry, target, binding, wanted.dry_run)
+        return _created(view.form)
+
+    async def _evict(self, request: Request, target: Target, view: View) -> Response:
+        eviction = documents.parse(_json(request))
+        if not isinstance(eviction, dict):
+            raise errors.bad_request('Eviction in version "v1" cannot be handled as an Eviction')
+        wanted = options.deletion(eviction.get("deleteOptions") or {})
+        if "dryRun" in request.query:
+            wanted = replace(wanted, dry_run=True)
+        pods.evict(self.registry, target, eviction, wanted)
+        return _created(view.form)
+
+    # Containers
+
+    async def _log(self, request: Request, target: Target, view: View) -> Response:
+        pod = self.registry.find(target).object
+        headers = {"content-type": "text/plain", "cache-control": "no-cache, private"}
+        return Response(200, headers, stream=await streams.logs(self.kubelet, pod, request.query, self._clock()))
+
+    async def _exec(self, request: Request, target: Target, view: View) -> Response:
+        """Only reached by those who do not ask for a WebSocket."""
+        self.registry.find(target)
+        raise errors.bad_request("Upgrade request required")
+
+
+def _form(request: Request) -> Form:
+    form = negotiation.form(request.headers.get("accept", ""))
+    if negotiation.is_pretty(request.query.get("pretty", ""), _agent(request)):
+        return replace(form, pretty=True)
+    return form
+
+
+def _agent(request: Request) -> str:
+    return request.headers.get("user-agent", "")
+
+
+def _content(request: Request) -> bytes | Json:
+    """The body as the rules read it: JSON as bytes, so that they see what is there twice."""
+    media = negotiation.body(request.headers.get("content-type", ""))
+    return documents.parse(request.body) if media == YAML else request.body
+
+
+def _json(request: Request) -> bytes:
+    content = _content(request)
+    return content if isinstance(content, bytes) else encode(content)
+
+
+def _deletion(request: Request) -> options.DeleteOptions:
+    if not request.body:
+        return options.deleting(request.query)
+    body = documents.parse(_json(request))
+    if not isinstance(body, dict):
+        raise errors.bad_request("couldn't get version/kind; json parse error")
+    return options.deletion(body)
+
+
+_SUCCESS = encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+
+
+def _created(form: Form) -> Response:
+    return answer(_SUCCESS, replace(form, convert="") if form.convert else form, 201)
