@@ -1,0 +1,142 @@
+"""A whole cluster in one process: API server, scheduler, kubelet and nodes, put together.
+
+    async with Cluster(machines) as cluster:
+        await cluster.client.create(PODS, pod, "default")
+
+Everybody inside speaks to the API server by plain calls; `local.api.http` opens it to kubectl.  At the end all
+containers are ended, and what was made on disk is removed, except for the state directory that somebody asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from subak.admission.review import review
+from subak.dialects.interpreter import Interpreter
+from subak.kube.client import Client
+from subak.local.api.server import Server
+from subak.local.api.sqlite import open_store
+from subak.local.api.store import Store
+from subak.local.hardware.agents import Agents
+from subak.local.hardware.machine import Machine
+from subak.local.hardware.nodes import Nodes
+from subak.local.kubelet.kubelet import Kubelet
+from subak.local.runtime import capability
+from subak.local.runtime.namespaces import Namespaces
+from subak.local.runtime.none import Nothing
+from subak.local.runtime.spec import Runtime
+from subak.local.runtime.stand_in import StandIns
+from subak.scheduler.service import Service
+
+RuntimeName = Literal["process", "stand-in", "none"]
+
+
+class Cluster:
+    """A cluster on this machine, running inside `async with`.  `notes` are sentences for whoever started it."""
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        interpreter: Interpreter | None = None,
+        *,
+        state: Path | None = None,
+        runtime: RuntimeName = "process",
+        stand_in: bool = False,
+        hide: Sequence[Path] = (),
+    ) -> None:
+        """`hide` are directories that containers must not see."""
+        self.machines = machines
+        self.interpreter = interpreter or Interpreter()
+        self.notes: list[str] = []
+        self.failed: asyncio.Future[None]
+        self._state = state
+        self._runtime: RuntimeName = runtime
+        self._stand_in = stand_in
+        self._hide = hide
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        self.failed = asyncio.get_running_loop().create_future()
+        self.server = Server(self._store(), hooks=[partial(review, self.interpreter)])
+        self._stack.push_async_callback(self.server.close)
+        self.client = Client(self.server)
+        directory = Path(tempfile.mkdtemp(prefix="subak-"))
+        self._stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        self.agents = Agents(self.client, self.interpreter, self.machines, directory / "host")
+        self.notes += self.agents.notes()
+        nodes = Nodes(self.client, self.machines)
+        self._stack.push_async_callback(nodes.stop)
+        self.kubelet = await self._kubelet(directory / "pods")
+        self.scheduler = Service(self.client, self.interpreter)
+        started = await nodes.start()
+        if started.removed:
+            self.notes.append(f"nodes of an earlier run were removed: {', '.join(started.removed)}")
+        await self.agents.restore()
+        for part in (nodes.run(), self.kubelet.run(), self.scheduler.run()):
+            self._run(part)
+        await asyncio.gather(self.kubelet.synced.wait(), self.scheduler.ready.wait())
+
+    def _store(self) -> Store:
+        if self._state is None:
+            return Store()
+        store, journal = open_store(self._state)
+        self._stack.callback(journal.close)
+        return store
+
+    async def _kubelet(self, directory: Path) -> Kubelet:
+        runtime, stand_in = await self._runtimes()
+        self._stack.push_async_callback(runtime.close)
+        if stand_in is not None and stand_in is not runtime:
+            self._stack.push_async_callback(stand_in.close)
+        names = [machine.name for machine in self.machines]
+        processes = self._runtime != "none"
+        kubelet = Kubelet(self.client, runtime, self.agents, names, directory, stand_in=stand_in, processes=processes)
+        self.server.kubelet = kubelet
+        return kubelet
+
+    async def _runtimes(self) -> tuple[Runtime, Runtime | None]:
+        """What runs commands, and what runs containers that have none; a command never runs unconfined."""
+        if self._runtime == "none":
+            return Nothing(), Nothing()
+        if self._runtime == "process":
+            obstacle = await capability.obstacle()
+            if not obstacle:
+                confined = Namespaces(self._hide if self._state is None else (*self._hide, self._state))
+                return confined, StandIns(confined) if self._stand_in else None
+            self.notes.append(f"containers only wait, their commands are not run: {obstacle}")
+        waiting = StandIns()
+        return waiting, waiting
+
+    def _run(self, part: Coroutine[Any, Any, None]) -> None:
+        """Run a part until the end.  One that fails is a bug: whoever waits for `failed` hears of it."""
+        task = asyncio.create_task(part)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and not self.failed.done():
+                self.failed.set_exception(task.exception() or RuntimeError("a part of the cluster ended by itself"))
+
+        task.add_done_callback(ended)
+        self._stack.push_async_callback(_cancelled, task)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
