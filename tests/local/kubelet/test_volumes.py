@@ -236,8 +236,11 @@ def test_a_path_of_the_machine_that_is_not_there_is_refused(tmp_path: Path, type
 
 def test_a_missing_path_of_no_type_is_an_empty_directory_of_the_pods_own(tmp_path: Path) -> None:
     path = tmp_path / "nope"
-    (mount,) = mount_all(tmp_path / "volumes", made({"hostPath": {"path": str(path)}}))
+    each = made({"hostPath": {"path": str(path)}})
+    (mount,) = mount_all(tmp_path / "volumes", each)
     assert Path(mount.source) == tmp_path / "volumes" / "v"
+    (remark,) = Volumes(tmp_path / "volumes").set_up(each.spec.volumes[0], {})
+    assert f"{path} is not on this machine" in remark
     assert not path.exists(), "the machine itself is left alone"
 
 

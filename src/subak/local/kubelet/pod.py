@@ -198,6 +198,8 @@ class SecurityContext(Lean, frozen=True, gc=False, kw_only=True):
     run_as_user: int | None = None
     run_as_group: int | None = None
     run_as_non_root: bool | None = None
+    fs_group: int | None = None
+    supplemental_groups: tuple[int, ...] = ()
 
 
 class Container(Lean, frozen=True, gc=False, kw_only=True):

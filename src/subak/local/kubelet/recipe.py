@@ -78,6 +78,7 @@ def recipe(
         host_name=pod.host_name,
         uid=user,
         gid=group,
+        groups=_groups(pod),
         log=log,
         stdin=container.stdin,
     )
@@ -110,3 +111,11 @@ def _user(pod: Pod, container: Container) -> tuple[int, int]:
             "set securityContext.runAsUser",
         )
     return user, group
+
+
+def _groups(pod: Pod) -> tuple[int, ...]:
+    """The further groups to which the pod's programs belong."""
+    context = pod.spec.security_context
+    if context is None:
+        return ()
+    return (*context.supplemental_groups, *(() if context.fs_group is None else (context.fs_group,)))

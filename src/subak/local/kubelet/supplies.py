@@ -50,8 +50,8 @@ class Supplies:
         await house.devices.release(seen.manifest())
         house.account(self._node).give_back(metadata.uid)
 
-    async def set_up(self, pod: Pod, refresh: Callable[[], None]) -> None:
-        """Make the volumes what they should be, and have `refresh` called when that changes.
+    async def set_up(self, pod: Pod, refresh: Callable[[], None]) -> list[str]:
+        """Make the volumes what they should be, and have `refresh` called when that changes; gives remarks for users.
 
         Raises BadVolume, or ApiError, OSError, TimeoutError if nobody could be asked.
         """
@@ -59,20 +59,22 @@ class Supplies:
         sandbox = Sandbox(house.directory, pod.metadata) if house.processes else None
         if sandbox:
             sandbox.make(pod)
+        remarks: list[str] = []
         if not pod.spec.volumes:
-            return
+            return remarks
         references = frozenset(volumes.wanted(pod))
         contents = await house.lookup.get(pod.namespace, references)
         for volume in pod.spec.volumes:
             try:
                 planned = volumes.plan(volume, pod, contents, house.allocatable(self._node))
                 if sandbox:
-                    sandbox.volumes.set_up(volume, planned)
+                    remarks += sandbox.volumes.set_up(volume, planned)
             except BadVolume as error:
                 raise BadVolume(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from None
         if sandbox and references != self._subscribed:
             self._subscribed = references
             house.lookup.subscribe(pod.metadata.uid, pod.namespace, references, refresh)
+        return remarks
 
     async def recipe(self, seen: Seen, pod: Pod, index: int, attempt: int) -> Spec:
         """What to start as a container's next attempt.  Raises Unstartable."""

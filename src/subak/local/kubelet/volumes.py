@@ -53,8 +53,8 @@ class Volumes:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def set_up(self, volume: Volume, planned: Payload) -> None:
-        """Make one volume what it should be.  Raises BadVolume."""
+    def set_up(self, volume: Volume, planned: Payload) -> list[str]:
+        """Make one volume what it should be; gives remarks for the pod's user.  Raises BadVolume."""
         path = self._directory / volume.name
         try:
             if sources(volume):
@@ -63,11 +63,15 @@ class Volumes:
                 _check(volume.host_path)
                 if not Path(volume.host_path.path).exists():
                     path.mkdir(mode=0o755, parents=True, exist_ok=True)
+                    return [
+                        f"{volume.host_path.path} is not on this machine: volume {volume.name} is an empty directory"
+                    ]
             else:
                 path.mkdir(mode=0o777, parents=True, exist_ok=True)
                 path.chmod(0o777)
         except OSError as error:
             raise BadVolume(f"volume {volume.name}: {error}") from None
+        return []
 
     def mounts(self, pod: Pod, container: Container, variables: Mapping[str, str]) -> list[Mount]:
         """What a container sees of the volumes.  Raises BadVolume."""

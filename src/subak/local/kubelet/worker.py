@@ -99,9 +99,9 @@ class Worker:
             was.generation,
         ):
             self.poke()
-        elif self._life is not None and (now.labels != was.labels or now.annotations != was.annotations):
+        elif (now.labels, now.annotations) != (was.labels, was.annotations) and b'"downwardAPI"' in bytes(seen.spec):
             self._refresh_soon()
-        elif b"readinessGates" in bytes(seen.spec) and bytes(seen.status) != bytes(old.status):
+        elif bytes(seen.status) != bytes(old.status) and b'"readinessGates"' in bytes(seen.spec):
             self.poke()
 
     def vanish(self) -> None:
@@ -280,11 +280,13 @@ class Worker:
     async def _prepare(self, pod: Pod, life: Life) -> None:
         """Set up what all containers share."""
         try:
-            await self._supplies.set_up(pod, self._refresh_soon)
+            remarks = await self._supplies.set_up(pod, self._refresh_soon)
         except (BadVolume, ApiError, OSError, TimeoutError) as error:
             self._event(WARNING, "FailedMount", str(error))
             life.prepared_in_vain(self._house.clock())
             return
+        for remark in remarks:
+            self._event(WARNING, "MissingHostPath", remark)
         life.prepared = True
 
     def _refresh_soon(self) -> None:
@@ -353,10 +355,10 @@ class Worker:
         assert self._life is not None
         if self._life.ending and self._life.ending.reason == DEADLINE_EXCEEDED:
             self._event(NORMAL, DEADLINE_EXCEEDED, self._life.ending.message)
-        self._stage = Stage.SETTLED
         await self._supplies.release(self._seen)
         if self._house.processes:
             await asyncio.to_thread(self._sandbox.remove)
+        self._stage = Stage.SETTLED
 
     def _part(self) -> None:
         """The pod's life is over: if it was to be deleted, nothing holds it back now."""

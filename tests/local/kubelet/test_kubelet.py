@@ -1,0 +1,411 @@
+"""Stories of pods, against the embedded API server, with containers that do as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from subak.dialects import Injection
+from subak.kube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES
+from subak.kube.status import ApiError
+from subak.kube.transport import Request, Unreachable
+from subak.local.runtime.none import Nothing
+from subak.local.runtime.spec import StartError
+from subak.model.reason import Refusal
+from tests.local.kubelet.pods import container
+from tests.local.kubelet.town import Town, in_virtual_time, town
+
+
+def main_of(pod: dict[str, Any]) -> dict[str, Any]:
+    status: dict[str, Any] = pod["status"]["containerStatuses"][0]
+    return status
+
+
+def waiting_for(reason: str) -> Any:
+    def waits(pod: dict[str, Any]) -> bool:
+        statuses = pod["status"].get("containerStatuses")
+        return bool(statuses) and statuses[0]["state"].get("waiting", {}).get("reason") == reason
+
+    return waits
+
+
+def ready(pod: dict[str, Any]) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
+
+
+async def restarted(place: Town, name: str, times: int) -> None:
+    async with asyncio.timeout(10_000):
+        while len(place.runtime.attempts(name)) < times + 1:
+            await asyncio.sleep(0.02)
+
+
+@in_virtual_time
+async def test_a_bound_pod_comes_to_run_with_one_or_two_writes(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create()
+        pod = await place.until(ready)
+        assert pod["status"]["phase"] == "Running"
+        assert pod["status"]["podIP"] == "127.0.0.1"
+        assert pod["status"]["qosClass"] == "BestEffort"
+        assert main_of(pod)["containerID"].startswith("subak://")
+        assert place.wire.count("PATCH", "/status") <= 2
+        assert await place.event("Started") == "Started: Container started"
+
+
+@in_virtual_time
+async def test_pods_of_other_nodes_are_left_alone(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(name="stranger", nodeName="elsewhere")
+        await place.create()
+        await place.until(ready)
+        assert (await place.get("stranger"))["status"]["phase"] == "Pending"
+        assert place.runtime.order == ["web/main"]
+
+
+@in_virtual_time
+async def test_init_containers_come_first_and_the_job_succeeds(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        init = [container("one"), container("side", restartPolicy="Always"), container("two")]
+        await place.create(init=init, restartPolicy="Never")
+        for name in ("web/one", "web/two"):
+            await restarted(place, name, 0)
+            place.runtime[name].exit(0)
+        await place.phase("Running")
+        assert place.runtime.order == ["web/one", "web/side", "web/two", "web/main"]
+        place.runtime["web/main"].exit(0)
+        pod = await place.phase("Succeeded")
+        assert main_of(pod)["state"]["terminated"]["reason"] == "Completed"
+        assert not place.runtime["web/side"].running
+        assert place.devices.held == set(), "a pod that is over holds no cards"
+
+
+@in_virtual_time
+async def test_a_crashing_container_is_restarted_at_once_and_then_with_growing_pauses(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create()
+        times = []
+        for crash in range(5):
+            await restarted(place, "web/main", crash)
+            times.append(asyncio.get_running_loop().time())
+            place.runtime["web/main"].exit(1)
+        pauses = [round(after - before) for before, after in pairwise(times)]
+        assert pauses == [0, 10, 20, 40]
+        pod = await place.until(waiting_for("CrashLoopBackOff"))
+        assert main_of(pod)["state"]["waiting"]["message"].startswith("back-off 1m20s restarting failed container=main")
+        assert main_of(pod)["restartCount"] == 4
+        assert main_of(pod)["lastState"]["terminated"]["exitCode"] == 1
+        assert pod["status"]["phase"] == "Running"
+        assert "Back-off restarting failed container main in pod web_default(" in await place.event("BackOff")
+
+
+@in_virtual_time
+async def test_a_job_that_fails_is_tried_again_only_if_it_may_be(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(name="once", restartPolicy="Never")
+        await place.create(name="again", restartPolicy="OnFailure")
+        for name in ("once", "again"):
+            await place.phase("Running", name)
+            place.runtime[f"{name}/main"].exit(7)
+        failed = await place.phase("Failed", "once")
+        assert main_of(failed)["state"]["terminated"]["exitCode"] == 7
+        await restarted(place, "again/main", 1)
+        place.runtime["again/main"].exit(0)
+        await place.phase("Succeeded", "again")
+
+
+@in_virtual_time
+async def test_a_deleted_pod_is_asked_to_end_and_then_goes(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(terminationGracePeriodSeconds=7)
+        await place.until(ready)
+        await place.delete()
+        await place.gone()
+        (grace,) = place.runtime["web/main"].graces
+        assert grace == pytest.approx(7, abs=0.1)
+        assert await place.event("Killing") == "Killing: Stopping container main"
+        assert place.devices.held == set()
+
+
+@in_virtual_time
+async def test_a_stubborn_pod_is_killed_after_its_grace_and_sooner_if_asked_again(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        place.runtime.stubborn = {"web/main", "slow/main"}
+        for name in ("web", "slow"):
+            await place.create(name=name, terminationGracePeriodSeconds=60)
+            await place.until(ready, name)
+        began = asyncio.get_running_loop().time()
+        await place.delete("slow")
+        await place.delete()
+        await asyncio.sleep(1)
+        await place.delete(grace=5)
+        await place.gone()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(6, abs=0.5)
+        await place.gone("slow")
+        assert asyncio.get_running_loop().time() - began == pytest.approx(60, abs=0.5)
+
+
+@in_virtual_time
+async def test_a_pod_whose_object_vanished_is_killed_soon(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        place.runtime.stubborn = {"web/main"}
+        await place.create(terminationGracePeriodSeconds=600)
+        await place.until(ready)
+        await place.delete(grace=0)
+        await place.gone()
+        assert await asyncio.wait_for(place.runtime["web/main"].wait(), 3) == 137
+        await place.create()
+        await place.until(ready)
+        assert len(place.runtime.attempts("web/main")) == 2, "another pod of the same name lives its own life"
+
+
+@in_virtual_time
+async def test_a_pod_that_is_deleted_before_it_started_just_goes(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(volumes=[{"name": "v", "configMap": {"name": "missing"}}])
+        await place.event("FailedMount")
+        await place.delete()
+        await place.gone(patience=5)
+        assert place.runtime.order == []
+
+
+@in_virtual_time
+async def test_a_finished_pod_that_is_deleted_goes(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(restartPolicy="Never")
+        await place.phase("Running")
+        place.runtime["web/main"].exit(0)
+        await place.phase("Succeeded")
+        await place.delete()
+        await place.gone(patience=5)
+
+
+@in_virtual_time
+async def test_a_deadline_fails_the_pod(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(activeDeadlineSeconds=30, terminationGracePeriodSeconds=1)
+        await place.until(ready)
+        pod = await place.phase("Failed")
+        assert pod["status"]["reason"] == "DeadlineExceeded"
+        assert not place.runtime["web/main"].running
+
+
+@in_virtual_time
+async def test_a_node_refuses_what_it_does_not_have(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(container(resources={"requests": {"cpu": "3"}}), name="first")
+        await place.until(ready, "first")
+        await place.create(container(resources={"requests": {"cpu": "2"}}))
+        pod = await place.phase("Failed")
+        assert pod["status"]["reason"] == "OutOfcpu"
+        message = "Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000"
+        assert pod["status"]["message"] == f"Pod was rejected: {message}"
+        assert await place.event("OutOfcpu") == f"OutOfcpu: {message}"
+        await place.delete("first")
+        await place.gone("first")
+        await place.create(container(resources={"requests": {"cpu": "4"}}), name="third")
+        await place.until(ready, "third")
+
+
+@in_virtual_time
+async def test_a_placement_that_the_cards_cannot_honour_fails_the_pod(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        place.devices.refused["web"] = Refusal("metadata.annotations", "GPU-1", "GPU-1 is full")
+        await place.create()
+        pod = await place.phase("Failed")
+        assert pod["status"]["reason"] == "UnexpectedAdmissionError"
+        assert "Allocate failed due to GPU-1 is full, which is unexpected" in pod["status"]["message"]
+        await place.delete()
+        await place.gone(patience=5)
+
+
+@in_virtual_time
+async def test_the_share_of_the_cards_has_the_last_word_in_the_environment(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        place.devices.injection = Injection({"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
+        await place.add(SERVICES, {"metadata": {"name": "db"}, "spec": {"ports": [{"port": 5432}]}})
+        env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "ME", "value": "$(HOSTNAME)/$(A)"}]
+        await place.create(container(env=env))
+        await place.until(ready)
+        found = place.runtime["web/main"].spec.env
+        assert found["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
+        assert found["HOSTNAME"] == "web"
+        assert found["DB_SERVICE_PORT"] == "5432"
+
+
+@in_virtual_time
+async def test_a_missing_key_is_waited_for(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        env = [{"name": "LEVEL", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "level"}}}]
+        await place.create(container(env=env))
+        pod = await place.until(waiting_for("CreateContainerConfigError"))
+        assert main_of(pod)["state"]["waiting"]["message"] == 'configmap "settings" not found'
+        assert await place.event("Failed") == 'Failed: Error: configmap "settings" not found'
+        await place.add(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"level": "info"}})
+        await place.until(ready)
+        assert place.runtime["web/main"].spec.env["LEVEL"] == "info"
+
+
+@in_virtual_time
+async def test_a_missing_volume_is_waited_for(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(volumes=[{"name": "v", "secret": {"secretName": "keys"}}])
+        expected = 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "keys" not found'
+        assert await place.event("FailedMount") == expected
+        pod = await place.until(waiting_for("ContainerCreating"))
+        assert pod["status"]["phase"] == "Pending"
+        await place.add(SECRETS, {"metadata": {"name": "keys"}})
+        await place.until(ready)
+
+
+@in_virtual_time
+async def test_a_volume_of_a_kind_that_is_not_served_is_refused_with_a_reason(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}])
+        assert "this kind of volume is not served here" in await place.event("FailedMount")
+
+
+@in_virtual_time
+async def test_an_image_without_a_command_waits_with_a_remedy(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create({"name": "main", "image": "nginx"})
+        pod = await place.until(waiting_for("ErrImageNeverPull"))
+        message = main_of(pod)["state"]["waiting"]["message"]
+        assert "give spec.containers[0].command, or start the cluster with --stand-in" in message
+        assert message in await place.event("Failed")
+
+
+@in_virtual_time
+async def test_a_stand_in_takes_the_place_of_an_image_without_a_command(tmp_path: Path) -> None:
+    async with town(tmp_path, stand_in=Nothing()) as place:
+        await place.create({"name": "main", "image": "nginx", "readinessProbe": {"tcpSocket": {"port": 80}}})
+        await place.until(ready)
+        assert place.runtime.order == []
+
+
+@in_virtual_time
+async def test_a_program_that_is_not_there_fails_as_often_as_the_policy_allows(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        place.runtime.broken["web/main"] = StartError("no-such-program is not there", 127)
+        await place.create(restartPolicy="Never")
+        pod = await place.phase("Failed")
+        ended = main_of(pod)["state"]["terminated"]
+        assert (ended["exitCode"], ended["reason"]) == (127, "StartError")
+        assert "no-such-program is not there" in await place.event("Failed")
+
+
+@in_virtual_time
+async def test_a_readiness_gate_is_opened_by_others(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(readinessGates=[{"conditionType": "example.com/fed"}])
+        pod = await place.phase("Running")
+        assert not ready(pod)
+        fed = {"conditions": [{"type": "example.com/fed", "status": "True"}]}
+        await place.client.patch_status(PODS, "web", "default", fed)
+        await place.until(ready)
+
+
+@in_virtual_time
+async def test_no_status_is_lost_though_the_api_server_fails_again_and_again(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        failures = iter(range(40))
+
+        def fault(request: Request) -> Exception | None:
+            writes = request.method in ("PATCH", "DELETE") and "/pods/" in request.path
+            if not writes or (number := next(failures, None)) is None or number % 4 == 3:
+                return None
+            return Unreachable("no route") if number % 2 else ApiError(500, "InternalError", "out of order")
+
+        place.wire.fault = fault
+        for name in ("a", "b", "c"):
+            await place.create(name=name, restartPolicy="Never")
+            await place.phase("Running", name)
+            place.runtime[f"{name}/main"].exit(3)
+            await place.phase("Failed", name)
+            await place.delete(name)
+            await place.gone(name)
+
+
+@in_virtual_time
+async def test_events_that_repeat_are_counted(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create()
+        for crash in range(4):
+            await restarted(place, "web/main", crash)
+            place.runtime["web/main"].exit(1)
+        await asyncio.sleep(60)
+        started = [each for each in (await place.client.list(EVENTS)).items if each["reason"] == "Started"]
+        assert [(each["count"], each["involvedObject"]["fieldPath"]) for each in started] == [
+            (5, "spec.containers{main}")
+        ]
+
+
+@in_virtual_time
+async def test_a_restarted_kubelet_goes_on_as_after_a_reboot(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        store = place.store
+        await place.create(name="service")
+        await place.create(name="once", restartPolicy="Never")
+        await place.create(name="done", restartPolicy="Never")
+        await place.create(name="leaving", terminationGracePeriodSeconds=600)
+        for name in ("service", "once", "done", "leaving"):
+            await place.until(ready, name)
+        place.runtime["done/main"].exit(0)
+        await place.phase("Succeeded", "done")
+        place.runtime["leaving/main"].stubborn = True
+        await place.delete("leaving")
+        await place.event("Killing")
+    async with town(tmp_path, store=store) as place:
+        service = await place.until(lambda pod: ready(pod) and main_of(pod)["restartCount"] == 1, "service")
+        last = main_of(service)["lastState"]["terminated"]
+        assert (last["exitCode"], last["reason"]) == (255, "Unknown")
+        await place.phase("Failed", "once")
+        assert (await place.get("done"))["status"]["phase"] == "Succeeded"
+        await place.gone("leaving")
+        assert place.runtime.order == ["service/main"]
+        await place.event("SandboxChanged")
+
+
+@in_virtual_time
+async def test_after_a_restart_pods_that_ran_have_their_place_before_new_ones(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        store = place.store
+        await place.create(container(resources={"requests": {"cpu": "3"}}), name="z-old")
+        await place.until(ready, "z-old")
+    async with town(tmp_path, store=store, nodes=()) as place:
+        await place.create(container(resources={"requests": {"cpu": "3"}}), name="a-new")
+    async with town(tmp_path, store=store) as place:
+        await place.until(lambda pod: ready(pod) and main_of(pod)["restartCount"] == 1, "z-old")
+        await place.phase("Failed", "a-new")
+
+
+@in_virtual_time
+async def test_who_asks_for_what_is_not_there_is_told_so(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create({"name": "main", "image": "nginx"})
+        await place.until(waiting_for("ErrImageNeverPull"))
+        with pytest.raises(ApiError) as caught:
+            await place.client.logs("web", "default")
+        assert caught.value.code == 400
+        assert caught.value.message == 'container "main" in pod "web" is waiting to start: ErrImageNeverPull'
+        with pytest.raises(ApiError) as caught:
+            await place.kubelet.execute(await place.get(), "main", ["ls"], stdin=False, tty=False)
+        assert 'container not found ("main")' in caught.value.message
+
+
+@in_virtual_time
+async def test_at_rest_a_pod_has_no_task_of_its_own(tmp_path: Path) -> None:
+    async with town(tmp_path, runtime=Nothing(), stand_in=Nothing()) as place:
+        before = len(asyncio.all_tasks())
+        for number in range(50):
+            await place.create(name=f"pod-{number}")
+        for number in range(50):
+            await place.phase("Running", f"pod-{number}")
+        assert len(asyncio.all_tasks()) == before
+        assert await place.events() == [], "nothing was created or started, so nothing is said to be"
+        assert place.wire.count("PATCH", "/status") == 50
+        await place.delete("pod-7")
+        await place.gone("pod-7")

@@ -1,0 +1,204 @@
+"""Stories of pods with real processes: what a container sees, prints and leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from subak.dialects import Injection, Mount
+from subak.kube.resource import CONFIG_MAPS, PODS
+from subak.local.api.kubelet import LogOptions
+from subak.local.runtime.capability import obstacle
+from subak.local.runtime.namespaces import Namespaces
+from subak.local.runtime.stand_in import StandIns
+from tests.local.kubelet.pods import container
+from tests.local.kubelet.town import Town, town
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Town]:
+    problem = await obstacle()
+    if problem:
+        pytest.skip(problem)
+    runtime = Namespaces()
+    async with town(tmp_path, runtime=runtime, stand_in=StandIns(runtime), processes=True, clock=time.time) as made:
+        yield made
+
+
+def shell(script: str, name: str = "main", **fields: Any) -> dict[str, Any]:
+    return container(name, command=["sh", "-c", script], **fields)
+
+
+async def phase(place: Town, phase: str, name: str = "web") -> dict[str, Any]:
+    return await place.until(lambda pod: pod["status"]["phase"] == phase, name, PATIENCE)
+
+
+async def ready(place: Town) -> dict[str, Any]:
+    return await place.until(
+        lambda pod: any(
+            each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ())
+        ),
+        patience=PATIENCE,
+    )
+
+
+async def printed(place: Town, container: str = "main", **options: Any) -> str:
+    chunks = await place.kubelet.logs(await place.get(), LogOptions(container=container, **options))
+    return b"".join([chunk async for chunk in chunks]).decode()
+
+
+async def run(place: Town, *command: str) -> tuple[int, str]:
+    session = await place.kubelet.execute(await place.get(), "main", command, stdin=False, tty=False)
+    output = b"".join([data async for _, data in session.output()])
+    return await session.wait(), output.decode()
+
+
+async def test_a_job_sees_its_environment_and_volumes_and_leaves_its_log(place: Town, tmp_path: Path) -> None:
+    await place.add(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"level": "info"}})
+    place.devices.injection = Injection({"CARD": "GPU-1"}, [Mount("/no/such/library.so", "/usr/lib/x.so")])
+    mounts = [{"name": "work", "mountPath": "/work"}, {"name": "settings", "mountPath": "/etc/settings"}]
+    await place.create(
+        shell("echo $ME on $CARD; cat /work/gift /etc/settings/level", env=[ME], volumeMounts=mounts),
+        init=[shell("echo from the first > /work/gift", "first", volumeMounts=mounts)],
+        volumes=[{"name": "work", "emptyDir": {}}, {"name": "settings", "configMap": {"name": "settings"}}],
+        restartPolicy="Never",
+    )
+    pod = await phase(place, "Succeeded")
+    assert await printed(place) == "web on GPU-1\nfrom the first\ninfo"
+    assert [each["ready"] for each in pod["status"]["initContainerStatuses"]] == [True]
+    assert list((tmp_path / "pods").iterdir()) == [], "volumes go with the pod's life"
+    await place.delete()
+    await place.gone(patience=PATIENCE)
+    await empty(tmp_path / "logs")
+
+
+ME = {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+
+
+async def empty(directory: Path) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while list(directory.iterdir()):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_service_is_probed_entered_and_asked_to_end(place: Town) -> None:
+    script = "trap 'echo bye > /dev/termination-log; exit 7' TERM; touch /tmp/up; while :; do sleep 0.05; done"
+    probe = {"exec": {"command": ["test", "-e", "/tmp/up"]}, "periodSeconds": 1}
+    await place.create(shell(script, readinessProbe=probe), terminationGracePeriodSeconds=20)
+    await ready(place)
+    assert await run(place, "sh", "-c", "hostname; exit 3") == (3, "web\n")
+    final: list[dict[str, Any]] = []
+    place.store.subscribe(lambda change: final.append(change.object) if change.kind.plural == "pods" else None)
+    await place.delete()
+    await place.gone(patience=PATIENCE)
+    ended = final[-1]["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"], ended["message"]) == (7, "Error", "bye\n")
+
+
+async def test_settings_change_while_the_pod_runs(place: Town) -> None:
+    await place.add(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"level": "info"}})
+    items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
+    await place.create(
+        shell(
+            "sleep infinity",
+            volumeMounts=[{"name": "settings", "mountPath": "/settings"}, {"name": "me", "mountPath": "/me"}],
+        ),
+        volumes=[
+            {"name": "settings", "configMap": {"name": "settings"}},
+            {"name": "me", "downwardAPI": {"items": items}},
+        ],
+        terminationGracePeriodSeconds=0,
+    )
+    await ready(place)
+    assert await run(place, "cat", "/settings/level") == (0, "info")
+    await place.client.patch(CONFIG_MAPS, "settings", "default", {"data": {"level": "debug"}})
+    await place.client.patch(PODS, "web", "default", {"metadata": {"labels": {"colour": "blue"}}})
+    async with asyncio.timeout(PATIENCE):
+        while await run(place, "cat", "/settings/level", "/me/labels") != (0, 'debugcolour="blue"'):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_sick_container_is_restarted_and_its_last_words_are_kept(place: Town) -> None:
+    script = "echo attempt; rm -f /tmp/well; sleep infinity"
+    probe = {"exec": {"command": ["test", "-e", "/tmp/well"]}, "periodSeconds": 1, "failureThreshold": 1}
+    await place.create(shell(script, livenessProbe=probe), terminationGracePeriodSeconds=0)
+    pod = await place.until(
+        lambda pod: pod["status"].get("containerStatuses", [{"restartCount": 0}])[0]["restartCount"] == 1,
+        patience=PATIENCE,
+    )
+    assert pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] in (137, 143)
+    assert await printed(place, previous=True) == "attempt\n"
+    assert "Killing: Container main failed liveness probe, will be restarted" in await place.events("Killing")
+    assert any(text.startswith("Unhealthy: Liveness probe failed") for text in await place.events())
+
+
+async def test_a_failed_job_may_show_the_end_of_its_log_as_its_message(place: Town) -> None:
+    await place.create(
+        shell("echo out of paper; exit 4", terminationMessagePolicy="FallbackToLogsOnError"), restartPolicy="Never"
+    )
+    pod = await phase(place, "Failed")
+    ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["message"]) == (4, "out of paper\n")
+
+
+async def test_a_log_is_followed_to_the_end(place: Town) -> None:
+    await place.create(shell("echo one; sleep 0.3; echo two"), restartPolicy="Never")
+    await phase(place, "Running")
+    assert await printed(place, follow=True) == "one\ntwo\n"
+
+
+async def test_a_program_that_is_not_there_is_named(place: Town) -> None:
+    await place.create(container(command=["no-such-program"]), restartPolicy="Never")
+    pod = await phase(place, "Failed")
+    ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (127, "StartError")
+    assert "no-such-program" in ended["message"]
+
+
+async def test_a_hook_runs_before_the_end_and_in_time(place: Town, tmp_path: Path) -> None:
+    hook = {"preStop": {"exec": {"command": ["sh", "-c", "echo hooked > /shared/hook"]}}}
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    await place.create(
+        shell("sleep infinity", lifecycle=hook, volumeMounts=[{"name": "shared", "mountPath": "/shared"}]),
+        volumes=[{"name": "shared", "hostPath": {"path": str(shared), "type": "Directory"}}],
+        terminationGracePeriodSeconds=3,
+    )
+    await ready(place)
+    await place.delete()
+    await place.gone(patience=PATIENCE)
+    assert (shared / "hook").read_text() == "hooked\n"
+
+
+async def test_real_cards_without_their_library_are_not_used(place: Town) -> None:
+    place.devices.make_believe = False
+    place.devices.injection = Injection({}, [Mount("/no/such/library.so", "/usr/lib/x.so")])
+    await place.create(shell("true"))
+    pod = await place.until(
+        lambda pod: (
+            "waiting" in pod["status"].get("containerStatuses", [{"state": {}}])[0]["state"]
+            and pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CreateContainerError"
+        ),
+        patience=PATIENCE,
+    )
+    assert "/no/such/library.so" in pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
+
+
+async def test_a_pod_runs_as_the_user_that_it_names(place: Town) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    await place.create(shell("id -u; id -g"), restartPolicy="Never", securityContext=NOBODY)
+    await phase(place, "Succeeded")
+    assert await printed(place) == "65534\n65533\n"
+
+
+NOBODY = {"runAsUser": 65534, "runAsGroup": 65533, "runAsNonRoot": True}

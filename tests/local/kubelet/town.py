@@ -1,0 +1,176 @@
+"""A small cluster for stories: the embedded API server, one kubelet, containers that do as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from subak.kube.client import Client
+from subak.kube.resource import EVENTS, NODES, PODS, Resource
+from subak.kube.status import ApiError
+from subak.kube.transport import Request, Response, Transport
+from subak.local.api.server import Server
+from subak.local.api.store import Store
+from subak.local.kubelet.kubelet import Kubelet
+from subak.local.runtime.spec import Runtime
+from tests import virtual
+from tests.local.kubelet.pods import container
+from tests.local.kubelet.scripted import ScriptedDevices, ScriptedRuntime
+
+PATIENCE = 10_000.0
+"""In seconds of the story, most of which pass in no time."""
+
+ALLOCATABLE = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+
+
+def in_virtual_time(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Tell a story whose pauses take no time."""
+
+    @functools.wraps(story)
+    def test(*args: Any, **kwargs: Any) -> None:
+        virtual.run(story(*args, **kwargs))
+
+    return test
+
+
+@dataclass
+class Counting:
+    """Carries requests and counts them; a test may break some."""
+
+    inner: Transport
+    requests: list[Request] = field(default_factory=list)
+    fault: Callable[[Request], Exception | None] = lambda _: None
+
+    async def send(self, request: Request) -> Response:
+        self.requests.append(request)
+        problem = self.fault(request)
+        if problem is not None:
+            raise problem
+        return await self.inner.send(request)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def count(self, method: str, ending: str) -> int:
+        return sum(each.method == method and each.path.endswith(ending) for each in self.requests)
+
+
+@dataclass
+class Town:
+    """What a story has at hand."""
+
+    client: Client
+    server: Server
+    store: Store
+    kubelet: Kubelet
+    runtime: Any
+    devices: ScriptedDevices
+    wire: Counting
+
+    async def create(self, *containers: dict[str, Any], name: str = "web", **spec: Any) -> dict[str, Any]:
+        """A pod that is bound to a node already."""
+        spec = {"nodeName": "node-1", "containers": list(containers) or [container()], **spec}
+        init = spec.pop("init", None)
+        if init:
+            spec["initContainers"] = init
+        return await self.add(PODS, {"metadata": {"name": name, **spec.pop("metadata", {})}, "spec": spec})
+
+    async def add(self, resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        return await self.client.create(resource, body, "default" if resource.namespaced else "")
+
+    async def get(self, name: str = "web") -> dict[str, Any]:
+        return await self.client.get(PODS, name, "default")
+
+    async def until(
+        self, condition: Callable[[dict[str, Any]], Any], name: str = "web", patience: float = PATIENCE
+    ) -> dict[str, Any]:
+        """Wait for a pod to be so."""
+        pod: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(patience):
+                while True:
+                    pod = await self.get(name)
+                    if condition(pod):
+                        return pod
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(
+                f"{name} never came to be so: {pod.get('status')}, events {await self.events()}"
+            ) from None
+
+    async def phase(self, phase: str, name: str = "web") -> dict[str, Any]:
+        return await self.until(lambda pod: pod["status"]["phase"] == phase, name)
+
+    async def gone(self, name: str = "web", patience: float = PATIENCE) -> None:
+        async with asyncio.timeout(patience):
+            while True:
+                try:
+                    await self.get(name)
+                except ApiError as error:
+                    if error.code != 404:
+                        raise
+                    return
+                await asyncio.sleep(0.02)
+
+    async def delete(self, name: str = "web", grace: int | None = None) -> None:
+        await self.client.delete(PODS, name, "default", grace=grace)
+
+    async def events(self, reason: str = "") -> list[str]:
+        """What is told about pods: `Reason: message`."""
+        found = (await self.client.list(EVENTS)).items
+        return [f"{each['reason']}: {each['message']}" for each in found if reason in ("", each["reason"])]
+
+    async def event(self, reason: str) -> str:
+        """Wait for an event."""
+        async with asyncio.timeout(PATIENCE):
+            while not (found := await self.events(reason)):
+                await asyncio.sleep(0.02)
+        return found[0]
+
+
+def now() -> float:
+    """The story's own clock."""
+    return 1_800_000_000.0 + asyncio.get_running_loop().time()
+
+
+@asynccontextmanager
+async def town(
+    directory: Path,
+    *,
+    store: Store | None = None,
+    nodes: Sequence[str] = ("node-1",),
+    runtime: Runtime | None = None,
+    stand_in: Runtime | None = None,
+    processes: bool = False,
+    clock: Callable[[], float] = now,
+) -> AsyncIterator[Town]:
+    """A cluster that runs until the story ends.  A store that was used before has the same nodes and pods again."""
+    fresh = store is None
+    store = store or Store()
+    server = Server(store, clock=clock)
+    wire = Counting(server)
+    client, devices = Client(wire), ScriptedDevices()
+    used = runtime or ScriptedRuntime()
+    kubelet = Kubelet(client, used, devices, nodes, directory, stand_in=stand_in, processes=processes, clock=clock)
+    server.kubelet = kubelet
+    made = Town(Client(server), server, store, kubelet, used, devices, wire)
+    if fresh:
+        for name in nodes:
+            status = {"capacity": ALLOCATABLE, "allocatable": ALLOCATABLE}
+            await made.add(NODES, {"metadata": {"name": name}})
+            await made.client.patch_status(NODES, name, "", status)
+    task = asyncio.create_task(kubelet.run())
+    try:
+        await kubelet.synced.wait()
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await used.close()
+        await server.close()
