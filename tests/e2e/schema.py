@@ -127,8 +127,11 @@ def custom(kind: Kind) -> tuple[str, dict[str, Any]]:
     return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind]), definition
 
 
-def members(structs: dict[str, str], name: str) -> Iterator[tuple[str, str]]:
-    """The JSON names of a struct's fields, each with its Go type and what its tag says about empty values."""
+def members(structs: dict[str, str], name: str, inside: str = "") -> Iterator[tuple[str, str]]:
+    """The JSON names of a struct's fields, each with its Go type and what its tag says about empty values.
+
+    A field of a struct that is embedded in another comes with the name of the embedded one: `in:ProbeHandler`.
+    """
     for given, go_type, tags in MEMBER.findall(re.sub(r"^\s*//.*\n", "", structs[name], flags=re.MULTILINE)):
         tag = TAG.search(tags)
         if tag is None or tag[1] == "-":
@@ -137,10 +140,12 @@ def members(structs: dict[str, str], name: str) -> Iterator[tuple[str, str]]:
         if not json_name:  # an embedded struct, whose fields count as the outer one's
             inner = go_type.split(".")[-1].lstrip("*")
             if inner != "TypeMeta" and given == "":
-                yield from members(structs, inner)
+                yield from members(structs, inner, f" in:{inner}")
             continue
         qualified = LOCAL_NAME.sub(r"v1.\1", go_type).replace("metav1.", "v1.")
-        yield json_name, " ".join([qualified, *(each for each in options if each in ("omitempty", "omitzero"))])
+        qualified = qualified.replace("[]byte", "[]uint8")
+        kept = [each for each in options if each in ("omitempty", "omitzero")]
+        yield json_name, " ".join([qualified, *kept]) + inside
 
 
 def go_types(definitions: dict[str, Any]) -> dict[str, dict[str, str]]:

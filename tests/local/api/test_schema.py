@@ -73,6 +73,8 @@ def test_types_have_the_names_that_messages_use() -> None:
     assert at(kinds.POD, "spec.containers").go == "[]v1.Container"
     assert at(kinds.POD, "spec.terminationGracePeriodSeconds").go == "int64"
     assert at(kinds.POD, "spec.nodeSelector").go == "map[string]string"
+    assert at(kinds.SECRET, "data").go == "map[string][]uint8"
+    assert at(kinds.POD, "spec.volumes.[].emptyDir").embedded == "VolumeSource"
 
 
 def test_constraints_of_custom_kinds_are_kept() -> None:

@@ -34,7 +34,8 @@ class Field:
     (an object or a map that is replaced as a whole) are what server-side apply looks at, `merge_key` and `strategies`
     (merge, replace, retainKeys) what a strategic merge patch looks at.
 
-    What only Go knows: `go` is the type's name in messages (`[]v1.Container`).  `empty` says what becomes of an empty
+    What only Go knows: `go` is the type's name in messages (`[]v1.Container`), and `embedded` that of the struct by
+    which a struct has the field, if not by itself.  `empty` says what becomes of an empty
     value: omit (it is dropped), keep (it is written if it was given), or always (it is written even if it was not
     given).  `extra` are the constraints of a custom kind's field, such as `enum` and `minimum`.
     """
@@ -53,6 +54,7 @@ class Field:
     strategies: tuple[str, ...] = ()
     preserve_unknown: bool = False
     go: str = ""
+    embedded: str = ""
     empty: str = "keep"
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -145,8 +147,10 @@ def _field(node: dict[str, Any], types: dict[str, str], go: str) -> Field:
 
 def _property(node: dict[str, Any], declared: str | None) -> Field:
     """The schema of a property that is declared in Go as, for example, `*v1.Probe omitempty`."""
-    go, _, options = (declared or "").partition(" ")
+    go, *options = (declared or "").split(" ")
     found = _field(node, {}, go.removeprefix("*"))
+    if options and options[-1].startswith("in:"):
+        found = replace(found, embedded=options[-1].removeprefix("in:"))
     if declared is None or go.startswith("*") or "omitzero" in options:
         return found  # a pointer, whose value may be empty, or not of a Go struct at all
     # `omitempty` of Go does not concern structs.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from subak.local.api import errors
+from subak.local.api import errors, kinds
 from subak.local.api.kinds import Kind
 from subak.local.api.rules import admission, preparation, quota, validation
 from subak.local.api.rules.admission import View
@@ -57,4 +57,6 @@ def _own(object: Json) -> Json:
 
 def _judge(kind: Kind, object: Json, problems: Problems) -> None:
     if problems:
+        # Both APIs of events are one kind inside.
+        kind = kinds.EVENT if kind is kinds.NEW_EVENT else kind
         raise errors.invalid(kind, object["metadata"].get("name", ""), problems)

@@ -1,8 +1,8 @@
 """What a default API server adds to objects or refuses before it looks at their fields.
 
 In its order: is there such a namespace, whose account does a pod run under, which taint has a new node, how important
-is a pod, how long does it stay on a node that is gone.  Pods get no token of their account: none are issued here.  Kinds
-that are not served count as being there: a pod may name any runtime class.
+is a pod, how long does it stay on a node that is gone.  Pods get no token of their account: none are issued here.
+Kinds that are not served count as being there: a pod may name any runtime class.
 """
 
 from __future__ import annotations

@@ -14,11 +14,12 @@ from typing import Any
 
 from subak.kube.status import ApiError
 from subak.local.api import errors, schema
-from subak.local.api.kinds import Kind
-from subak.local.api.rules import custom, defaults
-from subak.local.api.rules.decoding import Decoder, Reading, decoder
+from subak.local.api.kinds import KINDS, Kind
+from subak.local.api.rules import custom, defaults, problem
+from subak.local.api.rules.decoding import Decoder, Reading, decoder, described
 from subak.local.api.rules.problem import quote
 from subak.local.api.rules.scalars import Unreadable
+from subak.local.api.rules.syntax import fault
 
 Json = dict[str, Any]
 
@@ -32,9 +33,11 @@ def read(
     """
     odd: list[str] = []
     given = _parsed(kind, content, odd) if isinstance(content, bytes) else content
+    if given is None and not kind.custom:
+        given = {}
     _check_kind(kind, given, content)
     if kind.custom:
-        object = custom.read(kind, given, odd, partial=partial)
+        object = _custom(kind, given, odd, partial)
     else:
         object = _decoded(kind, given, odd)
         if partial:
@@ -64,32 +67,67 @@ def _decoded(kind: Kind, given: Json, odd: list[str]) -> Json:
     return object
 
 
+def _custom(kind: Kind, given: Json, odd: list[str], partial: bool) -> Json:
+    try:
+        return custom.read(kind, given, odd, partial=partial)
+    except Unreadable as error:
+        raise _unreadable(kind, str(error)) from None
+
+
 def _unreadable(kind: Kind, why: str) -> ApiError:
     return errors.bad_request(f"{kind.kind} in version {quote(kind.version)} cannot be handled as a {kind.kind}: {why}")
+
+
+_NO_KIND = "couldn't get version/kind; json parse error"
+_TYPE = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+_SCHEME = "pkg/runtime/scheme.go:111"
 
 
 def _check_kind(kind: Kind, given: Any, content: bytes | Json) -> None:
     """The content is about the kind that was asked for."""
     if type(given) is not dict:
-        raise _unrecognized(kind, _NOT_AN_OBJECT, content)
-    name, version = given.get("kind") or kind.kind, given.get("apiVersion") or kind.api_version
+        words = f"json: cannot unmarshal {described(given)} into Go value of type {_TYPE}"
+        raise _unrecognized(kind, f"{_NO_KIND}: {words}", content)
+    name, version = given.get("kind") or "", given.get("apiVersion") or ""
     if name == kind.kind and version == kind.api_version:
         return
     for key, value in (("apiVersion", version), ("kind", name)):
         if type(value) is not str:
-            where = f"cannot unmarshal {_described(value)} into Go struct field .{key} of type string"
-            raise _unrecognized(kind, f"couldn't get version/kind; json parse error: json: {where}", content)
-    if version == kind.api_version:
-        raise errors.bad_request(f"{name} in version {quote(kind.version)} cannot be handled as a {kind.kind}")
-    words = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
-    raise errors.bad_request(words)
+            words = f"json: cannot unmarshal {described(value)} into Go struct field .{key} of type string"
+            raise _unrecognized(kind, f"{_NO_KIND}: {words}", content)
+    if kind.custom:
+        _check_custom(kind, given, name, version, content)
+    else:
+        _check_built_in(kind, name or kind.kind, version or kind.api_version)
 
 
-_NOT_AN_OBJECT = "couldn't get version/kind; json parse error"
+def _check_built_in(kind: Kind, name: str, version: str) -> None:
+    if (name, version) == (kind.kind, kind.api_version):
+        return
+    short, known = (
+        version.rpartition("/")[2],
+        [each for each in KINDS if (each.kind, each.api_version) == (name, version)],
+    )
+    why = f"no kind {quote(name)} is registered for version {quote(version)} in scheme {quote(_SCHEME)}"
+    if known and name == kind.kind:
+        words = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+        raise errors.bad_request(words)
+    if known and not known[0].custom:
+        package = kind.group.split(".")[0] or "core"
+        why = f"converting ({short}.{name}) to ({package}.{kind.kind}): unknown conversion"
+    raise errors.bad_request(f"{name} in version {quote(short)} cannot be handled as a {kind.kind}: {why}")
 
 
-def _described(value: Any) -> str:
-    return {dict: "object", list: "array", bool: "bool"}.get(type(value), "number")
+def _check_custom(kind: Kind, given: Json, name: str, version: str, content: bytes | Json) -> None:
+    if not name:
+        text = content.decode(errors="replace") if isinstance(content, bytes) else json.dumps(content)
+        raise _unrecognized(kind, f"Object 'Kind' is missing in '{text}'", content)
+    if version != kind.api_version:
+        words = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+        raise errors.bad_request(words)
+    cause = problem.invalid("kind", name, f"must be {kind.kind}")
+    strange = Kind(kind.group, kind.version, name, kind.plural)
+    raise errors.invalid(strange, str((given.get("metadata") or {}).get("name", "")), [cause])
 
 
 def _unrecognized(kind: Kind, why: str, content: bytes | Json) -> ApiError:
@@ -113,9 +151,8 @@ def _parsed(kind: Kind, content: bytes, odd: list[str]) -> Any:
 
     try:
         given = json.loads(content, object_pairs_hook=once)
-    except ValueError as error:
-        words = f"couldn't get version/kind; json parse error: {_syntax(content, error)}"
-        raise _unrecognized(kind, words, content) from None
+    except ValueError:
+        raise _unrecognized(kind, f"{_NO_KIND}: {fault(content)}", content) from None
     if doubtful:
         odd += _duplicates(content)
     return given
@@ -141,18 +178,3 @@ def _duplicates(content: bytes) -> list[str]:
 
     walk(tree, "")
     return list(dict.fromkeys(found))
-
-
-def _syntax(content: bytes, error: ValueError) -> str:
-    """How Go tells that a text is not JSON."""
-    if not isinstance(error, json.JSONDecodeError) or error.pos >= len(error.doc.rstrip()):
-        return "unexpected end of JSON input"
-    letter = error.doc[error.pos]
-    after = "looking for beginning of value"
-    if "delimiter" in error.msg:
-        after = "after object key:value pair" if "','" in error.msg else "after object key"
-    elif "property name" in error.msg:
-        after = "looking for beginning of object key string"
-    elif "Extra data" in error.msg:
-        after = "after top-level value"
-    return f"invalid character '{letter}' {after}"

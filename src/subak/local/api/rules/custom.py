@@ -1,7 +1,7 @@
 """What the content of a request says about a custom kind.
 
 Nothing is turned into structs here: values stay as they are.  Fields that the schema does not know are dropped, unless
-it keeps them; defaults are those of the schema.  The metadata is every object's.
+it keeps them, and so are nulls; defaults are those of the schema.  The metadata is every object's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from subak.local.api import schema
 from subak.local.api.kinds import Kind
 from subak.local.api.rules.decoding import Decoder, Reading, decoder
 from subak.local.api.rules.problem import quote
+from subak.local.api.rules.scalars import Unreadable
 from subak.local.api.schema import Field
 
 Json = dict[str, Any]
@@ -29,7 +30,7 @@ def read(kind: Kind, given: Json, odd: list[str], *, partial: bool) -> Json:
             odd.append(f"unknown field {quote(key)}")
         elif key == "metadata":
             object[key] = _metadata(kind, value, odd)
-        elif key not in ("apiVersion", "kind"):
+        elif key not in ("apiVersion", "kind") and value is not None:
             object[key] = _pruned(value, known, key, odd)
     object.setdefault("metadata", {})
     if not partial:
@@ -46,9 +47,10 @@ def _metadata_decoder(kind: Kind) -> tuple[Field, Decoder]:
 def _metadata(kind: Kind, value: Any, odd: list[str]) -> Json:
     field, read = _metadata_decoder(kind)
     reading = Reading(field)
-    reading.stack.append("metadata")
     object: Json = read(value, reading)
-    odd += reading.unknown
+    if reading.wrong:
+        raise Unreadable(reading.wrong)
+    odd += [each.replace('"', '"metadata.', 1) for each in reading.unknown]
     return object
 
 
@@ -57,6 +59,8 @@ def _pruned(value: Any, field: Field, path: str, odd: list[str]) -> Any:
         kept = {}
         for key, each in value.items():
             known = field.properties.get(key)
+            if known is not None and each is None:
+                continue
             if known is not None:
                 kept[key] = _pruned(each, known, f"{path}.{key}", odd)
             elif field.preserve_unknown:
@@ -65,17 +69,18 @@ def _pruned(value: Any, field: Field, path: str, odd: list[str]) -> Any:
                 odd.append(f"unknown field {quote(f'{path}.{key}')}")
         return kept
     if type(value) is dict and field.values is not None:
-        return {key: _pruned(each, field.values, f"{path}.{key}", odd) for key, each in value.items()}
+        given = {key: each for key, each in value.items() if each is not None}
+        return {key: _pruned(each, field.values, f"{path}.{key}", odd) for key, each in given.items()}
     if type(value) is list and field.items is not None:
         return [_pruned(each, field.items, f"{path}[{index}]", odd) for index, each in enumerate(value)]
     return value
 
 
 def _complete(value: Any, field: Field) -> None:
-    """Fill in defaults; null counts as absent where there is one."""
+    """Fill in defaults."""
     if type(value) is dict and field.properties is not None:
         for key, each in field.properties.items():
-            if each.default is not None and key != "metadata" and value.get(key) is None:
+            if each.default is not None and key != "metadata" and key not in value:
                 value[key] = copy.deepcopy(each.default)
             if key in value and key != "metadata":
                 _complete(value[key], each)

@@ -65,7 +65,11 @@ class Reading:
     def mismatch(self, value: Any, go: str) -> None:
         """Note a value of a wrong type; only the first is told."""
         if not self.wrong:
-            self.wrong = f"json: cannot unmarshal {described(value)} into {self._place()} of type {go}"
+            self.wrong = self.mismatched(value, go)
+
+    def mismatched(self, value: Any, go: str) -> str:
+        """How Go tells that a value is of a wrong type."""
+        return f"json: cannot unmarshal {described(value)} into {self._place()} of type {go}"
 
     def _place(self) -> str:
         """The innermost struct and the path of fields that lead to the value."""
@@ -79,8 +83,10 @@ class Reading:
                 inner = here.values
             else:
                 struct = here.go.rsplit(".", 1)[-1]
-                fields.append(step)
                 inner = (here.properties or {}).get(step)
+                if inner is not None and inner.embedded:
+                    fields.append(inner.embedded)
+                fields.append(step)
             here = inner or here
         return f"Go struct field {struct}.{'.'.join(fields)}" if struct else "Go value"
 
@@ -241,7 +247,7 @@ def _text(field: Field, canonical: Callable[[str], str | None]) -> Decoder:
     def read(value: Any, reading: Reading) -> Any:
         if type(value) is str:
             return canonical(value)
-        raise Unreadable(f"json: cannot unmarshal {described(value)} into Go value of type string")
+        raise Unreadable(reading.mismatched(value, "string"))
 
     return read
 
@@ -272,5 +278,4 @@ def _int_or_string(value: Any, reading: Reading) -> Any:
     low, high = _INT["int32"]
     if type(value) is int and low <= value <= high:
         return value
-    number = f"number {value}" if type(value) in (int, float) else described(value)
-    raise Unreadable(f"json: cannot unmarshal {number} into Go value of type int32")
+    raise Unreadable(reading.mismatched(Number(value) if type(value) in (int, float) else value, "int32"))

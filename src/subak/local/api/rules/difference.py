@@ -9,7 +9,7 @@ from typing import Any
 
 def of_specs(before: dict[str, Any], after: dict[str, Any]) -> str:
     """The lines that differ, with three lines around them."""
-    return "".join(difflib.unified_diff(_lines(before), _lines(after)))
+    return "".join(list(difflib.unified_diff(_lines(before), _lines(after)))[2:])  # without the names of files
 
 
 def _lines(spec: dict[str, Any]) -> list[str]:

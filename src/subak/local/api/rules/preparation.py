@@ -42,6 +42,8 @@ def creation(kind: Kind, object: Json, view: View) -> None:
         _pod(object)
     elif kind is kinds.SERVICE:
         service.creation(object, view)
+        if object["spec"].get("type") == "ExternalName":
+            object["spec"].pop("internalTrafficPolicy", None)
     elif kind is kinds.NAMESPACE:
         object["status"] = {"phase": "Active"}
         finalizers = object["spec"].get("finalizers", [])
@@ -103,6 +105,8 @@ def _spec(kind: Kind, new: Json, old: Json, view: View, subresource: str) -> Non
         meta["labels"] = {**meta.get("labels", {}), _LABEL: meta.get("name", "")}
     elif kind is kinds.SERVICE:
         service.update(new, old, view)
+        if new["spec"].get("type") == "ExternalName":
+            new["spec"].pop("internalTrafficPolicy", None)
         if new["spec"].get("type") != "LoadBalancer":
             new["status"] = {**new["status"], "loadBalancer": {}}
     elif kind is kinds.SERVICE_ACCOUNT:

@@ -64,6 +64,11 @@ def too_many(path: str, count: int, limit: int) -> Cause:
     return Cause("FieldValueTooMany", f"Too many: {count}: must have at most {limit} items", path)
 
 
+def internal(path: str, detail: str) -> Cause:
+    """A check could not be made."""
+    return Cause("InternalError", f"Internal error: {detail}", path)
+
+
 def immutable(problems: Problems, path: str, new: Any, old: Any) -> None:
     """Note if a value that must stay is not what it was; absent and empty are the same."""
     if new != old and (new or old):

@@ -126,7 +126,7 @@ def _address(service: Json, view: View) -> None:
         address = ip_address(wanted[0])
         why = ""
         if address not in NETWORK or address == NETWORK.network_address or address == NETWORK.broadcast_address:
-            why = f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {NETWORK}"
+            why = "the provided network does not match the current range"
         elif str(address) in taken:
             why = "provided IP is already allocated"
         if why:

@@ -51,6 +51,9 @@ _UPDATE: dict[tuple[Kind, str], Callable[[Problems, Json, Json], None]] = {
     (kinds.PRIORITY_CLASS, ""): small.priority_class_update,
 }
 
+# Kinds whose own rules do not look at the metadata.
+_UNNAMED = (kinds.EVENT,)
+
 
 def of_creation(kind: Kind, object: Json) -> Problems:
     """What is wrong with a new object."""
@@ -59,7 +62,7 @@ def of_creation(kind: Kind, object: Json) -> Problems:
         custom.creation(problems, kind, object)
     else:
         _CREATION[kind](problems, object)
-    if not problems and kind in (kinds.EVENT, kinds.LEASE):  # which are not asked for a good name above
+    if not problems and kind in _UNNAMED:
         metadata.creation(problems, object["metadata"], kind.namespaced, metadata.segment, core=False)
     return problems
 
@@ -71,4 +74,9 @@ def of_update(kind: Kind, new: Json, old: Json, subresource: str = "") -> Proble
         custom.update(problems, kind, new, old, subresource)
     else:
         _UPDATE[kind, subresource](problems, new, old)
+    if problems or kind in _UNNAMED:
+        common: Problems = []  # what is wrong with the metadata is told by everybody who looks at it
+        metadata.creation(common, new["metadata"], kind.namespaced, metadata.segment, core=False)
+        metadata.update(common, new["metadata"], old["metadata"], core=False)
+        problems = common + problems
     return problems

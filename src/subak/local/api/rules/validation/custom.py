@@ -42,7 +42,7 @@ def _value(problems: Problems, path: str, value: Any, field: Field) -> None:
     wanted = _TYPES.get(field.type)
     if field.type == "int-or-string":
         if type(value) not in (int, str):
-            _mismatch(problems, path, value, "integer,string")
+            _neither(problems, path, value)
             return
     elif wanted is not None and type(value) is not wanted:
         _mismatch(problems, path, value, field.type)
@@ -52,12 +52,10 @@ def _value(problems: Problems, path: str, value: Any, field: Field) -> None:
     if field.format == "date-time":
         _time(problems, path, value)
     if field.format == "int32" and value not in _INT32:
-        words = f'{path} in body must be of type int32: "{value}"'
-        problems.append(Cause("FieldValueTypeInvalid", f'Invalid value: "{value}": {words}', path))
+        words = f"Checked value must be of type integer with format int32 in {path}"
+        problems.append(Cause("FieldValueInvalid", f'Invalid value: "": {words}', "<nil>"))
     if field.properties is not None:
-        for key in field.required:
-            if key not in value:
-                problems.append(problem.required(f"{path}.{key}"))
+        problems += [problem.required(f"{path}.{key}") for key in field.required if key not in value]
         for key, each in field.properties.items():
             if key in value:
                 _value(problems, f"{path}.{key}", value[key], each)
@@ -67,6 +65,14 @@ def _value(problems: Problems, path: str, value: Any, field: Field) -> None:
     elif field.items is not None:
         for index, each in enumerate(value):
             _value(problems, f"{path}[{index}]", each, field.items)
+
+
+def _neither(problems: Problems, path: str, value: Any) -> None:
+    """Of a value that is neither a number nor a text: all three ways to say so are told."""
+    words = f'Invalid value: "": "{path}" must validate at least one schema (anyOf)'
+    problems.append(Cause("FieldValueInvalid", words, "<nil>"))
+    _mismatch(problems, path, value, "integer,string")
+    _mismatch(problems, path, value, "integer")
 
 
 def _mismatch(problems: Problems, path: str, value: Any, wanted: str) -> None:
@@ -100,5 +106,6 @@ def _time(problems: Problems, path: str, value: str) -> None:
     try:
         time(value)
     except Unreadable:
-        words = f"{path} in body must be of type date-time: {problem.quote(value)}"
-        problems.append(problem.invalid(path, value, words))
+        told = problem.quote(value)
+        words = f"Invalid value: {told}: {path} in body must be of type date-time: {told}"
+        problems.append(Cause("FieldValueTypeInvalid", words, path))

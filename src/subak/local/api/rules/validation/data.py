@@ -28,7 +28,7 @@ def config_map(problems: Problems, given: Json) -> None:
     for key in blobs:
         problem.each(problems, f"binaryData[{key}]", key, names.config_key(key))
     if sum(len(text.encode()) for text in texts.values()) + _size(blobs) > _LIMIT:
-        problems.append(problem.too_long("", _LIMIT))
+        problems.append(problem.too_long("[]", _LIMIT))
 
 
 def config_map_update(problems: Problems, new: Json, old: Json) -> None:

@@ -35,6 +35,8 @@ _ENDS = "and must start and end with an alphanumeric character"
 _SUBDOMAIN_WORDS = (
     f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ENDS}"
 )
+_NO_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+_NO_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _KEY_WORDS = f"must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
 
 
@@ -188,6 +190,11 @@ def path_segment(text: str) -> Wrong:
     return tuple(f"may not contain '{each}'" for each in "/%" if each in text)
 
 
+def is_no_ip(text: str) -> bool:
+    """Whether a text is not even roughly an IP address."""
+    return ip(text) == (_NO_IP,)
+
+
 @lru_cache(maxsize=4096)
 def ip(text: str) -> Wrong:
     """An IP address."""
@@ -196,10 +203,15 @@ def ip(text: str) -> Wrong:
     except ValueError:
         if _leading_zeros(text):
             return ("must not have leading 0s",)
-        return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
+        return (_NO_IP,)
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
         return ("must not be an IPv4-mapped IPv6 address",)
     return ()
+
+
+def is_no_cidr(text: str) -> bool:
+    """Whether a text is not even roughly a network."""
+    return cidr(text)[:1] == (_NO_CIDR,)
 
 
 @lru_cache(maxsize=1024)
@@ -211,7 +223,7 @@ def cidr(text: str) -> Wrong:
             raise ValueError
         network = ip_network(text, strict=False)
     except ValueError:
-        return ("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",)
+        return (_NO_CIDR,)
     if isinstance(network.network_address, IPv6Address) and network.network_address.ipv4_mapped:
         return ("must not have an IPv4-mapped IPv6 address",)
     return (

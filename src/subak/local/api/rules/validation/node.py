@@ -22,6 +22,12 @@ def creation(problems: Problems, node: Json) -> None:
     for index, text in enumerate(ranges):
         problem.each(problems, f"spec.podCIDRs[{index}]", text, names.cidr(text))
     families = [":" in each for each in ranges]
+    strange = [index for index, text in enumerate(ranges) if names.is_no_cidr(text)]
+    if len(ranges) > 1 and strange:
+        text = ranges[strange[0]]
+        words = f"invalid CIDR[{strange[0]}]: <nil> (invalid CIDR address: {text})"
+        told = f"invalid PodCIDRs. failed to check with dual stack with error:{words}"
+        problems.append(problem.internal("spec.podCIDRs", told))
     if len(ranges) > 2 or len(set(families)) < len(families):
         words = "may specify no more than one CIDR for each IP family"
         problems.append(problem.invalid("spec.podCIDRs", ranges, words))

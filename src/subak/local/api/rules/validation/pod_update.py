@@ -204,14 +204,26 @@ def _narrowed(problems: Problems, new: Json, old: Json) -> None:
     after = (new.get(_TERMS) or {}).get("nodeSelectorTerms") or []
     if before and len(before) != len(after):
         words = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        problems.append(problem.invalid(path, after or None, words))
+        problems.append(problem.invalid(path, [_internal(term) for term in after] or None, words))
         return
     for index, (term, was) in enumerate(zip(after, before, strict=False)):
         lines = [(term.get(key, []), was.get(key, [])) for key in ("matchExpressions", "matchFields")]
         empty = not any(old_lines for _, old_lines in lines) and any(new_lines for new_lines, _ in lines)
         if empty or any(new_lines[: len(old_lines)] != old_lines for new_lines, old_lines in lines):
             words = "only additions are allowed (no mutations or deletions)"
-            problems.append(problem.invalid(f"{path}[{index}]", term, words))
+            problems.append(problem.invalid(f"{path}[{index}]", _internal(term), words))
+
+
+def _internal(term: Json) -> Json:
+    """A term as Kubernetes' own struct prints, which has no names for JSON."""
+    return {
+        name: [
+            {"Key": line.get("key", ""), "Operator": line.get("operator", ""), "Values": line.get("values")}
+            for line in term.get(key, ())
+        ]
+        or None
+        for key, name in (("matchExpressions", "MatchExpressions"), ("matchFields", "MatchFields"))
+    }
 
 
 def _put_back(munged: Json, before: Json, key: str) -> None:
@@ -271,6 +283,10 @@ def _addresses(problems: Problems, key: str, now: Json, before: Json) -> None:
     for index, address in enumerate(given):
         if address not in known:
             problem.each(problems, f"{path}[{index}]", address, names.ip(address))
+    strange = [index for index, address in enumerate(given) if names.is_no_ip(address)]
+    if len(given) > 1 and strange:
+        words = f"failed to check for dual stack with error:invalid IP[{strange[0]}]: {given[strange[0]]}"
+        problems.append(problem.internal(path, words))
     families = [":" in each for each in given]
     if len(given) > 2 or len(set(families)) < len(families):
         told = [{"IP": each} for each in given]

@@ -217,7 +217,7 @@ def _match_keys(problems: Problems, path: str, given: Json) -> None:
             key = line.get("key", "")
             if key in matched and key in seen:
                 words = "exists in both matchLabelKeys and labelSelector"
-                problems.append(problem.invalid(f"{path}.matchLabelKeys[{matched.index(key)}]", key, words))
+                problems.append(problem.invalid(f"{path}[{matched.index(key)}]", key, words))
             seen.add(key)
     for index, key in enumerate(matched):
         if key in mismatched:

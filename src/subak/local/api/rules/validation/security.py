@@ -38,7 +38,7 @@ def of_pod(problems: Problems, path: str, spec: Json) -> None:
     _seccomp(problems, f"{path}.seccompProfile", given.get("seccompProfile"))
     _app_armor(problems, f"{path}.appArmorProfile", given.get("appArmorProfile"))
     _one_of(problems, path, given, "supplementalGroupsPolicy", ("Merge", "Strict"))
-    _one_of(problems, path, given, "seLinuxChangePolicy", ("MountOption", "Recursive"))
+    _one_of(problems, path, given, "seLinuxChangePolicy", ("Recursive",))
 
 
 def of_container(problems: Problems, path: str, given: Json, *, host_users: bool) -> None:
