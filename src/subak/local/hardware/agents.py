@@ -90,11 +90,7 @@ class Agents:
             speaking = (dialect.name for dialect in self._interpreter.speaking(pod))
             await self._reports.failed(pod, self._serving(pod, speaking))
             raise
-        try:
-            await self._reports.served(pod, self._serving(pod, (grant.dialect for grant in placement.grants)))
-        except BaseException:
-            ledger.give_back(pod.metadata.uid)
-            raise
+        await self._reports.served(pod, self._serving(pod, (grant.dialect for grant in placement.grants)))
         await self._tell_use(ledger)
         return self._injections(pod, placement, ledger.node)
 
@@ -107,11 +103,7 @@ class Agents:
 
     def files(self, node: str) -> Sequence[File]:
         """The libraries and directories of the vendor's image."""
-        files = []
-        for plugin in self._plugins.get(node, {}).values():
-            files += [File(path, directory=True, mode=0o755) for path in plugin.directories]
-            files += [File(path, library.empty(), mode=0o755) for path in plugin.libraries]
-        return files
+        return [file for plugin in self._plugins.get(node, {}).values() for file in _files(plugin)]
 
     def notes(self) -> list[str]:
         """What a user of real cards should know."""
@@ -184,6 +176,13 @@ def _truth(machine: Machine, interpreter: Interpreter) -> Node:
     node, _ = objects.digest(machine, interpreter)
     health = {each.index: each.healthy for each in machine.devices}
     return replace(node, devices=tuple(replace(each, healthy=health[each.index]) for each in node.devices))
+
+
+def _files(plugin: Plugin) -> list[File]:
+    return [
+        *(File(path, directory=True, mode=0o755) for path in plugin.directories),
+        *(File(path, library.empty(), mode=0o755) for path in plugin.libraries),
+    ]
 
 
 def _show(injection: Injection, cards: Sequence[str], device_files: Mapping[str, Sequence[str]]) -> None:

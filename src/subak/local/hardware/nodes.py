@@ -46,6 +46,8 @@ REQUESTING = "Requesting"
 log = logging.getLogger(__name__)
 
 Clock = Callable[[], datetime]
+Known = dict[str, Any] | None
+"""An object as it was found, None if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +81,16 @@ class Nodes:
 
     async def start(self) -> Started:
         """Write the objects of all machines, and remove the nodes of earlier runs that are described no more."""
-        known = {node["metadata"]["name"]: node for node in (await self._client.list(NODES)).items}
-        devices = {device["metadata"]["name"] for device in (await self._client.list(DEVICES)).items}
+        known, leases, devices = [
+            {each["metadata"]["name"]: each for each in (await self._client.list(resource, namespace)).items}
+            for resource, namespace in ((NODES, ""), (LEASES, LEASE_NAMESPACE), (DEVICES, ""))
+        ]
         unknown = {name: node for name, node in known.items() if name not in self._machines}
         ours = [name for name, node in unknown.items() if PROFILE in (node["metadata"].get("labels") or {})]
         await self._remove(ours)
         await self._each(
-            self._put(machine, known.get(name), name in devices) for name, machine in self._machines.items()
+            self._put(machine, known.get(name), leases.get(name), devices.get(name))
+            for name, machine in self._machines.items()
         )
         return Started(
             created=tuple(name for name in self._machines if name not in known),
@@ -114,7 +119,7 @@ class Nodes:
 
     # One node
 
-    async def _put(self, machine: Machine, known: dict[str, Any] | None, has_device: bool) -> None:
+    async def _put(self, machine: Machine, known: Known, known_lease: Known, known_device: Known) -> None:
         """Write a node's objects; a new node takes no pods until all of them are there."""
         wanted = objects.node(machine, self._clock())
         wanted["metadata"]["annotations"][WRITTEN] = _written(wanted)
@@ -125,25 +130,24 @@ class Nodes:
             status = _replaced(known.get("status") or {}, wanted["status"])
             await self._client.patch(NODES, machine.name, "", {"status": status}, subresource="status")
         uid = known["metadata"]["uid"]
-        await self._write(LEASES, LEASE_NAMESPACE, objects.lease(machine.name, uid, self.lease_seconds, self._clock()))
+        lease = objects.lease(machine.name, uid, self.lease_seconds, self._clock())
+        await self._write(LEASES, LEASE_NAMESPACE, lease, known_lease)
         device = objects.device(machine, uid)
         if device is not None:
-            await self._write(DEVICES, "", device)
-        elif has_device:
+            await self._write(DEVICES, "", device, known_device)
+        elif known_device is not None:
             await self._delete(DEVICES, machine.name)
         patch = _difference(known, wanted)
         if patch:
             await self._client.patch(NODES, machine.name, "", patch)
 
-    async def _write(self, resource: Resource, namespace: str, wanted: dict[str, Any]) -> None:
+    async def _write(self, resource: Resource, namespace: str, wanted: dict[str, Any], known: Known) -> None:
         """Make an object, or give it this content."""
-        name = wanted["metadata"]["name"]
-        try:
+        if known is None:
             await self._client.create(resource, wanted, namespace)
-        except ApiError as error:
-            if error.reason != "AlreadyExists":
-                raise
-            await self._client.update(resource, name, namespace, wanted)
+            return
+        metadata = wanted["metadata"] | {"resourceVersion": known["metadata"]["resourceVersion"]}
+        await self._client.update(resource, metadata["name"], namespace, wanted | {"metadata": metadata})
 
     async def _renew(self, name: str) -> None:
         body = {"spec": {"renewTime": objects.renew_time(self._clock())}}
@@ -226,7 +230,7 @@ def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str
     ours_now = wanted["spec"].get("taints") or []
     mine = {*before.taints, *(each["key"] for each in ours_now), *CONDITION_TAINTS}
     taints = [each for each in has_taints if each["key"] not in mine] + ours_now
-    if sorted(map(str, taints)) != sorted(map(str, has_taints)):
+    if len(taints) != len(has_taints) or any(each not in has_taints for each in taints):
         patch["spec"] = {"taints": taints or None}
     return patch
 

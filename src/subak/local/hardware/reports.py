@@ -30,16 +30,19 @@ class Reports:
 
     async def served(self, pod: manifest.Pod, plugins: Sequence[Plugin]) -> None:
         """The pod has its cards."""
-        await self._annotate(pod, {key: text for plugin in plugins for key, text in plugin.served(pod).items()})
-        await self._unlock(pod, plugins)
+        await self._report(pod, plugins, {key: text for each in plugins for key, text in each.served(pod).items()})
 
     async def failed(self, pod: manifest.Pod, plugins: Sequence[Plugin]) -> None:
-        """The pod was refused; that it is does not depend on whether this can be written."""
+        """The pod was refused."""
+        await self._report(pod, plugins, {key: text for each in plugins for key, text in each.failed().items()})
+
+    async def _report(self, pod: manifest.Pod, plugins: Sequence[Plugin], annotations: Mapping[str, str]) -> None:
+        """Write on the pod, and release the node.  Whether the pod runs does not depend on it."""
         try:
-            await self._annotate(pod, {key: text for plugin in plugins for key, text in plugin.failed().items()})
+            await self._annotate(pod, annotations)
             await self._unlock(pod, plugins)
         except (ApiError, OSError, TimeoutError) as error:
-            log.warning("pod %s: its refusal could not be written: %s", pod.key, error)
+            log.warning("pod %s: what came of its cards could not be written: %s", pod.key, error)
 
     async def use(self, node: str, told: Callable[[], Mapping[str, str]]) -> None:
         """Another set of cards is free; `told` gives the annotations, when it is their turn to be written."""
