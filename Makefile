@@ -17,8 +17,8 @@ setup: | $(OWN_UV) ## install everything into .venv, exactly as uv.lock says
 	$(UV) sync --locked
 	@echo "Ready. Try: $(or $(OWN_UV),uv) run subak --help"
 
-demo: | $(OWN_UV) ## place the pods of examples/ and show who shares which card
-	$(RUN) bash examples/demo.sh
+demo: | $(OWN_UV) ## start a cluster of simulated cards, run examples/ on it, show who shares which card
+	$(RUN) subak demo
 
 test: | $(OWN_UV) ## run the tests
 	$(RUN) pytest

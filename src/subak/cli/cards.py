@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from subak.model.device import MIB
@@ -31,12 +31,11 @@ def line(console: Console, *parts: str | tuple[str, str]) -> None:
 
 def show_cards(console: Console, snapshot: Snapshot, nodes: Iterable[str]) -> None:
     """Every card of these nodes as a bar of its memory, with those who hold a part of it."""
-    full, free = strokes(console)
     for name in sorted(nodes):
         line(console, "")
         line(console, (name, "bold"))
-        for card in snapshot.cards(name):
-            line(console, "  " + card_line(card, full, free))
+        for text in card_lines(snapshot.cards(name), *strokes(console)):
+            line(console, "  " + text)
 
 
 def strokes(console: Console) -> tuple[str, str]:
@@ -44,13 +43,21 @@ def strokes(console: Console) -> tuple[str, str]:
     return ("█", "·") if console.encoding.startswith("utf") else ("#", ".")
 
 
-def card_line(card: CardState, full: str, free: str) -> str:
-    """One card: index, model, how much of its memory is taken, and by whom."""
+def card_lines(cards: Sequence[CardState], full: str, free: str) -> list[str]:
+    """A line a card: index, model, how much of its memory is taken, and by whom."""
+    models = [card.device.model or card.device.family for card in cards]
+    width = max(map(len, models), default=0)
+    return [
+        _card_line(card, model.ljust(max(width, 16)), full, free) for card, model in zip(cards, models, strict=True)
+    ]
+
+
+def _card_line(card: CardState, model: str, full: str, free: str) -> str:
     device = card.device
     holders = ", ".join(f"{key} {charge.memory_bytes // MIB:,}" for key, charge in card.tenants.items())
     amount = f"{card.memory_used // MIB:>7,} of {device.memory_bytes // MIB:>7,} MiB"
     drawn = bar(card.memory_used, device.memory_bytes, full, free)
-    return f"{device.index:>2} {device.model or device.family:<16} {drawn} {amount}  {holders}".rstrip()
+    return f"{device.index:>2} {model} {drawn} {amount}  {holders}".rstrip()
 
 
 def bar(used: int, total: int, full: str, free: str, width: int = BAR) -> str:

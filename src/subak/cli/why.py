@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from subak.cli.cards import card_data, card_line, line, strokes, terminal
+from subak.cli.cards import card_data, card_lines, line, strokes, terminal
 from subak.cli.connection import Connection, connected
 from subak.cli.explain import answer_data, explanation, show_answer
 from subak.cli.live import Picture, picture
@@ -120,7 +120,7 @@ class _Told:
         where = f" on {self.pod.spec.node_name}" if self.pod.spec.node_name else ""
         line(console, (self.pod.key, "green"), f" is {phase}{where}{f' ({detail})' if detail else ''}")
         cards = self.cards()
-        for card in cards:
-            line(console, "  " + card_line(card, *strokes(console)))
+        for text in card_lines(cards, *strokes(console)):
+            line(console, "  " + text)
         if not cards and not self.pod.finished:
             line(console, "  it holds no card")
