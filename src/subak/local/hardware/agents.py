@@ -40,10 +40,13 @@ class Agents:
     """The agents of these machines; follows `local.kubelet.devices.Devices`.
 
     `directory` takes the place of the host's folders from which a vendor's plugin mounts files into containers: those
-    belong to the machine, and an ordinary user could not write there.
+    belong to the machine, and an ordinary user could not write there.  Without it nothing is written to disk, which is
+    enough for containers that have no process.
     """
 
-    def __init__(self, client: Client, interpreter: Interpreter, machines: Iterable[Machine], directory: Path) -> None:
+    def __init__(
+        self, client: Client, interpreter: Interpreter, machines: Iterable[Machine], directory: Path | None = None
+    ) -> None:
         self._client = client
         self._interpreter = interpreter
         self._machines = {machine.name: machine for machine in machines}
@@ -51,7 +54,7 @@ class Agents:
         self._plugins = {
             name: {plugin.dialect.name: plugin for plugin in each.plugins} for name, each in self._machines.items()
         }
-        self._host = Host(directory)
+        self._host = None if directory is None else Host(directory)
         self._reports = Reports(client)
 
     async def restore(self) -> None:
@@ -98,7 +101,8 @@ class Agents:
         """The pod has ended."""
         ledger = self._ledgers.get(pod.spec.node_name)
         if ledger is not None and ledger.give_back(pod.metadata.uid) is not None:
-            self._host.remove(pod)
+            if self._host is not None:
+                self._host.remove(pod)
             await self._tell_use(ledger)
 
     def files(self, node: str) -> Sequence[File]:
@@ -107,7 +111,7 @@ class Agents:
 
     def notes(self) -> list[str]:
         """What a user of real cards should know."""
-        if self._host.enforces or not any(machine.real for machine in self._machines.values()):
+        if INSTALLED.exists() or not any(machine.real for machine in self._machines.values()):
             return []
         return [f"real cards: memory and core limits are booked but not enforced, as {INSTALLED} is not installed"]
 
@@ -144,8 +148,9 @@ class Agents:
 
     def _injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
         injections = self._interpreter.injections(pod, placement, node)
-        for injection in injections:
-            injection.mounts = [self._host.mount(each) for each in injection.mounts]
+        if self._host is not None:
+            for injection in injections:
+                injection.mounts = [self._host.mount(each) for each in injection.mounts]
         device_files = self._machines[node.name].device_files
         for grant in placement.grants if device_files else ():
             for position in grant.containers:

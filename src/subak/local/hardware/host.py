@@ -29,11 +29,6 @@ class Host:
         self._preload = directory / "ld.so.preload"
         self._locks = directory / "vgpulock"
 
-    @property
-    def enforces(self) -> bool:
-        """Whether programs on real cards can be held to their share."""
-        return self._library == INSTALLED
-
     def mount(self, mount: Mount) -> Mount:
         """The same mount from its place in the folder."""
         source = mount.source
