@@ -191,14 +191,12 @@ def test_a_status_is_applied_through_its_subresource_only() -> None:
         ({"apiVersion": "a.io/v1", "kind": "Pod"}, "invalid object type: a.io/v1, Kind=Pod"),
         ({"apiVersion": "v1", "kind": "Zork"}, "invalid object type: /v1, Kind=Zork"),
         ({}, "invalid object type: /, Kind="),
-        (None, "invalid object type: /, Kind="),
     ],
 )
 def test_only_objects_of_the_kind_are_applied(wanted: Any, message: str) -> None:
     with pytest.raises(ApiError) as caught:
-        apply.check(POD, wanted)
-    assert (caught.value.code, caught.value.message) == (400, message)
-    apply.check(POD, {"apiVersion": "v1", "kind": "Pod"})
+        apply.apply(None, wanted, schema.of(POD), manager="me", api_version="v1", force=False, now=NOW)
+    assert (caught.value.code, caught.value.reason, caught.value.message) == (400, "BadRequest", message)
 
 
 def test_managed_fields_cannot_be_applied() -> None:

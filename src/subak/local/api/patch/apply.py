@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from subak.kube.status import ApiError, Cause
-from subak.local.api.kinds import Kind
 from subak.local.api.patch import conformity, fieldset, managed_fields, merging, ownership
 from subak.local.api.patch.comparison import Comparison, Malformed, compare
 from subak.local.api.patch.fieldset import Fields
@@ -43,13 +42,6 @@ class _Conflicts(Exception):
         self.conflicts = conflicts
 
 
-def check(kind: Kind, applied: Any) -> None:
-    """Refuse what is not an object of the kind that it is applied to."""
-    applied = applied if isinstance(applied, dict) else {}
-    if (applied.get("apiVersion"), applied.get("kind")) != (kind.api_version, kind.kind):
-        raise ApiError(400, "BadRequest", f"invalid object type: {_type_of(applied)}")
-
-
 def apply(
     live: Json | None,
     applied: Json,
@@ -66,6 +58,8 @@ def apply(
     `now` is the time in RFC 3339.  Defaults are for others to fill in.  If nothing changes, that is `live` with perhaps
     another owner.
     """
+    if (applied.get("apiVersion"), applied.get("kind")) != (api_version, schema.go.rpartition(".")[2]):
+        raise ApiError(400, "BadRequest", f"invalid object type: {_type_of(applied)}")
     metadata = applied.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("managedFields"), list):
         raise ApiError(400, "BadRequest", "metadata.managedFields must be nil")
@@ -76,8 +70,7 @@ def apply(
     try:
         result = _applied(live, applied, schema, entry, force)
     except Malformed:
-        wrong = conformity.problem(schema, live, stored=True)
-        raise ApiError(500, "", f"failed to create typed live object ({_name_of(live or {})}): {wrong}") from None
+        raise _untrackable(live or {}, schema) from None
     except _Conflicts as problem:
         conflicts = _unexpected(problem.conflicts, live, schema, entry)
         if conflicts:
@@ -95,6 +88,15 @@ def _name_of(applied: Json) -> str:
     metadata = applied.get("metadata")
     names = metadata if isinstance(metadata, dict) else {}
     return f"{names.get('namespace') or ''}/{names.get('name') or ''}; {_type_of(applied)}"
+
+
+def _untrackable(live: Json, schema: Field) -> ApiError:
+    """What is stored has lists whose items cannot be told apart."""
+    wrong, name = conformity.problem(schema, live, stored=True), _name_of(live)
+    if live["metadata"].get("managedFields"):
+        return ApiError(500, "", f"failed to create typed live object ({name}): {wrong}")
+    why = f"failed to convert new object ({name}) to smd typed: {wrong}"
+    return ApiError(500, "", f"failed to create manager for existing fields: {why}")
 
 
 def _applied(live: Json | None, applied: Json, schema: Field, entry: Entry, force: bool) -> Json:
