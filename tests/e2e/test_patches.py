@@ -165,7 +165,7 @@ class Story:
         sent["metadata"] = live["metadata"] | self.resource.draft(drafts, True)["metadata"]
         sent["spec"] = live.get("spec", {}) | sent.get("spec", {})
         if drafts.chance(20):
-            given_up = [[{}]] if self.resource.kind.custom else [[{}], []]
+            given_up: list[list[Json]] = [[{}]] if self.resource.kind.custom else [[{}], []]
             sent["metadata"]["managedFields"] = drafts.random.choice(
                 [live["metadata"].get("managedFields", [{}])[:1], *given_up]
             )
