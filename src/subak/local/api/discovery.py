@@ -47,7 +47,9 @@ _OTHER_KINDS = {"binding": "Binding", "exec": "PodExecOptions"}
 def answer_to(request: Request, parts: list[str], now: Callable[[], str]) -> Response:
     """The answer to a request that is not about objects."""
     if request.method == "POST" and len(parts) == 4 and (parts[1], parts[3]) in reviews.REVIEWS:
-        made = reviews.review(parts[1], parts[3], documents.parse(request.body), now())
+        made = reviews.review(
+            parts[1], parts[3], documents.decoded(request.body, request.headers.get("content-type", "")), now()
+        )
         return answer(encode(made), status=201)
     found = _document(request, parts)
     if found is None:

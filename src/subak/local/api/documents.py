@@ -1,4 +1,4 @@
-"""Bodies of requests and answers as text: JSON, and YAML for those who write by hand."""
+"""Bodies of requests and answers: JSON, YAML for those who write by hand, protobuf from clients written in Go."""
 
 from __future__ import annotations
 
@@ -6,8 +6,25 @@ from typing import Any
 
 import msgspec
 
-from subak.local.api import errors
-from subak.local.api.negotiation import YAML
+from subak.local.api import errors, negotiation, protobuf
+from subak.local.api.negotiation import JSON, YAML
+from subak.local.api.protobuf import PROTOBUF
+
+
+def content(body: bytes, content_type: str, custom: bool = False) -> bytes | Any:
+    """The body of a request as the rules read it: JSON as bytes, so that they see what is there twice."""
+    match negotiation.body(content_type, (JSON, YAML) if custom else (JSON, YAML, PROTOBUF)):
+        case "application/yaml":
+            return parse(body)
+        case "application/vnd.kubernetes.protobuf":
+            return protobuf.parse(body)
+    return body
+
+
+def decoded(body: bytes, content_type: str) -> Any:
+    """The body of a request that the rules do not read."""
+    found = content(body, content_type)
+    return parse(found) if isinstance(found, bytes) else found
 
 
 def parse(body: bytes) -> Any:

@@ -1,7 +1,7 @@
 """In which form an answer is wanted, and in which form a body came.
 
-JSON and YAML are spoken, not protobuf: clients that would rather have that name JSON as their second choice.  A client
-may also ask for a Table, or for metadata alone, instead of the object.
+Answers are JSON or YAML, never protobuf: clients that would rather have that name JSON as their second choice.  A
+client may also ask for a Table, or for metadata alone, instead of the object.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def not_acceptable(spoken: tuple[str, ...]) -> ApiError:
     return ApiError(406, "NotAcceptable", message)
 
 
-def body(content_type: str, spoken: tuple[str, ...] = SPOKEN) -> str:
+def body(content_type: str, spoken: tuple[str, ...]) -> str:
     """What a body is, by its Content-Type; JSON if nobody says."""
     media = content_type.partition(";")[0].strip().lower()
     if not content_type:

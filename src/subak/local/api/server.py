@@ -130,14 +130,14 @@ class Server:
     # Writing
 
     async def _create(self, request: Request, target: Target, view: View) -> Response:
-        content = _content(request)
+        content = _content(request, target)
         wanted = options.writing(request.query, _agent(request), options.CREATE)
         object, warnings = rules.read(target.kind, content, wanted.validation)
         return view.object(self.registry.create(target, object, wanted), 201, warnings)
 
     async def _update(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.UPDATE)
-        object, warnings = rules.read(target.kind, _content(request), wanted.validation)
+        object, warnings = rules.read(target.kind, _content(request, target), wanted.validation)
         stored, created = self.registry.update(target, object, wanted)
         return view.object(stored, 201 if created else 200, warnings)
 
@@ -169,16 +169,18 @@ class Server:
     async def _bind(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.CREATE)
         try:
-            binding = msgspec.json.decode(_json(request), type=pods.Binding)
+            content = _content(request, target)
+            if isinstance(content, bytes):
+                binding = msgspec.json.decode(content, type=pods.Binding)
+            else:
+                binding = msgspec.convert(content, type=pods.Binding)
         except msgspec.DecodeError as error:
             raise errors.bad_request(f'Binding in version "v1" cannot be handled as a Binding: {error}') from None
         pods.bind(self.registry, target, binding, wanted.dry_run)
         return _created(view.form)
 
     async def _evict(self, request: Request, target: Target, view: View) -> Response:
-        eviction = documents.parse(_json(request))
-        if not isinstance(eviction, dict):
-            raise errors.bad_request('Eviction in version "v1" cannot be handled as an Eviction')
+        eviction = _decoded(request)
         wanted = options.deletion(eviction.get("deleteOptions") or {})
         if "dryRun" in request.query:
             wanted = replace(wanted, dry_run=True)
@@ -209,24 +211,22 @@ def _agent(request: Request) -> str:
     return request.headers.get("user-agent", "")
 
 
-def _content(request: Request) -> bytes | Json:
-    """The body as the rules read it: JSON as bytes, so that they see what is there twice."""
-    media = negotiation.body(request.headers.get("content-type", ""))
-    return documents.parse(request.body) if media == YAML else request.body
+def _content(request: Request, target: Target) -> bytes | Json:
+    found: bytes | Json = documents.content(request.body, request.headers.get("content-type", ""), target.kind.custom)
+    return found
 
 
-def _json(request: Request) -> bytes:
-    content = _content(request)
-    return content if isinstance(content, bytes) else encode(content)
+def _decoded(request: Request) -> Json:
+    found = documents.decoded(request.body, request.headers.get("content-type", ""))
+    if not isinstance(found, dict):
+        raise errors.bad_request("couldn't get version/kind; json parse error: the body is no object")
+    return found
 
 
 def _deletion(request: Request) -> options.DeleteOptions:
     if not request.body:
         return options.deleting(request.query)
-    body = documents.parse(_json(request))
-    if not isinstance(body, dict):
-        raise errors.bad_request("couldn't get version/kind; json parse error")
-    return options.deletion(body)
+    return options.deletion(_decoded(request))
 
 
 _SUCCESS = encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
