@@ -136,8 +136,9 @@ class Kubelet:
         for seen in sorted(first, key=_seniority):
             self._welcome(seen)
         if self._house.processes:
-            known = set(self._workers)
-            self._house.spawn(asyncio.to_thread(_tidy, self._house.directory, known))
+            # Looked up now, before any pod that comes later has a directory.
+            left = sandbox.strangers(self._house.directory, set(self._workers))
+            self._house.spawn(asyncio.to_thread(sandbox.remove, *left))
 
     def _on_pod(self, type: str, seen: Seen) -> None:
         worker = self._workers.get(seen.metadata.uid)
@@ -170,11 +171,6 @@ def _ignore(_: str, __: object) -> None:
 def _seniority(seen: Seen) -> tuple[bool, str, str]:
     started = b'"startTime"' in bytes(seen.status)
     return not started, seen.metadata.creation_timestamp, seen.metadata.name
-
-
-def _tidy(directory: Path, known: set[str]) -> None:
-    for path in sandbox.strangers(directory, known):
-        sandbox.remove(path)
 
 
 def _container(pod: dict[str, Any], name: str) -> str:

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from subak.local.kubelet import logs
 from subak.local.kubelet.downward import ADDRESS
@@ -102,20 +100,23 @@ def hosts(pod: Pod) -> str:
     return "\n".join(lines) + "\n"
 
 
-def remove(directory: Path) -> None:
-    """Remove a tree, also where a container took away our own permissions."""
+def remove(*directories: Path) -> None:
+    """Remove trees, also where a container took away our own permissions."""
+    for directory in directories:
+        if directory.exists():
+            try:
+                shutil.rmtree(directory)
+            except PermissionError:
+                _unlock(str(directory))
+                shutil.rmtree(directory)
 
-    def retry(function: Callable[..., Any], path: str, _: object) -> None:
-        for each in (os.path.dirname(path), path):
-            if os.path.isdir(each) and not os.path.islink(each):
-                os.chmod(each, 0o700)
-        if function in (os.unlink, os.rmdir):
-            function(path)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
 
-    if directory.exists():
-        shutil.rmtree(directory, onerror=retry)
+def _unlock(directory: str) -> None:
+    os.chmod(directory, 0o700)
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _unlock(entry.path)
 
 
 def strangers(directory: Path, uids: set[str]) -> list[Path]:

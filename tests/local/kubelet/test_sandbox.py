@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from subak.local.kubelet.sandbox import Sandbox, hosts, remove, strangers
+from tests.local.kubelet.pods import UID, container, pod
+
+
+def test_a_pod_finds_itself_and_its_aliases_in_its_hosts() -> None:
+    lines = hosts(pod(hostname="me", hostAliases=[{"ip": "10.0.0.5", "hostnames": ["db", "cache"]}])).splitlines()
+    assert "127.0.0.1\tme" in lines
+    assert "10.0.0.5\tdb cache" in lines
+
+
+def test_the_logs_of_the_last_two_attempts_are_kept(tmp_path: Path) -> None:
+    sandbox = Sandbox(tmp_path, pod().metadata)
+    for attempt in range(4):
+        sandbox.log("main", attempt).touch()
+    assert {path.name for path in (sandbox.logs / "main").iterdir()} == {"2.log", "3.log"}
+
+
+def test_a_container_that_mounts_its_own_hosts_gets_no_other(tmp_path: Path) -> None:
+    each = pod(container(volumeMounts=[{"name": "v", "mountPath": "/etc/hosts"}])).spec.containers[0]
+    assert Sandbox(tmp_path, pod().metadata).own_mounts(each, 0) == []
+
+
+def test_a_tree_goes_even_if_a_container_locked_it(tmp_path: Path) -> None:
+    locked = tmp_path / "pod" / "volume" / "locked"
+    locked.mkdir(parents=True)
+    (locked / "file").write_text("x")
+    (locked / "link").symlink_to("/etc/passwd")
+    for path in (locked / "file", locked, locked.parent):
+        path.chmod(0)
+    remove(tmp_path / "pod")
+    assert not (tmp_path / "pod").exists()
+    assert Path("/etc/passwd").exists()
+
+
+def test_what_was_left_behind_is_found(tmp_path: Path) -> None:
+    for path in (f"pods/{UID}", "pods/old", f"logs/default_web_{UID}", "logs/default_web_old"):
+        (tmp_path / path).mkdir(parents=True)
+    assert {path.relative_to(tmp_path).as_posix() for path in strangers(tmp_path, {UID})} == {
+        "pods/old",
+        "logs/default_web_old",
+    }
