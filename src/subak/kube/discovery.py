@@ -121,6 +121,8 @@ class Discovery:
         Of several with the same name the server's preferred one is taken, as kubectl does.
         """
         name, *rest = text.lower().split(".")
+        if not name:
+            raise UnknownKind("the name of a resource type is missing")
         version, group = (rest[0], ".".join(rest[1:])) if len(rest) > 1 else ("", "")
         for candidates in (
             [each for each in self.kinds if len(rest) > 1 and _is(each, version, group)],
