@@ -50,3 +50,31 @@ def groups(draw: st.DrawFn, count: int) -> list[list[int]]:
     ends = draw(st.lists(st.integers(1, count), max_size=3, unique=True))
     bounds = [0, *sorted(ends)]
     return [sorted(order[start:end]) for start, end in pairwise(bounds)]
+
+
+ASKED = {
+    "hami-nvidia": ("nvidia.com/gpu", {"nvidia.com/gpumem": 60, "nvidia.com/gpucores": 40}),
+    "volcano-share": ("", {"volcano.sh/gpu-memory": 60}),
+    "volcano-vgpu": ("volcano.sh/vgpu-number", {"volcano.sh/vgpu-memory": 60, "volcano.sh/vgpu-cores": 40}),
+    "koordinator": ("", {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}),
+    "hami-iluvatar": ("iluvatar.ai/vgpu", {"iluvatar.ai/vcuda-memory": 60, "iluvatar.ai/vcuda-core": 40}),
+    "hami-mthreads": ("mthreads.com/vgpu", {}),
+    "hami-metax-sgpu": ("metax-tech.com/sgpu", {"metax-tech.com/vcore": 40, "metax-tech.com/vmemory": 8}),
+    "hami-metax-gpu": ("metax-tech.com/gpu", {}),
+    **{
+        f"hami-iluvatar-{model}": (
+            f"iluvatar.ai/{model}-vgpu",
+            {f"iluvatar.ai/{model}.vMem": 60, f"iluvatar.ai/{model}.vCore": 40},
+        )
+        for model in MODELS["iluvatar"]
+    },
+}
+"""What a pod can ask for: the resource that counts cards, and the most of the others."""
+
+
+@st.composite
+def limits(draw: st.DrawFn, dialect: str) -> dict[str, str]:
+    """What one container asks for in a dialect."""
+    count, parts = ASKED[dialect]
+    asked = {name: str(draw(st.integers(1, most))) for name, most in parts.items()}
+    return asked | ({count: str(draw(st.integers(1, 3)))} if count else {})

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subak.local.hardware import objects
 from subak.local.hardware.ledger import Ledger, Overcommitted
+from subak.model import manifest
 from subak.model.device import MIB, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Function, Grant, MigInstance, Placement, Share
+from subak.policy.place import place
+from subak.snapshot.cluster import Snapshot
+from tests.local.hardware import INTERPRETER, machine
+from tests.local.hardware.descriptions import limits, nodes
 
 CARD = Device("GPU-0", 0, "nvidia", memory_bytes=1000 * MIB, slots=4)
 OTHER = Device("GPU-1", 1, "nvidia", memory_bytes=1000 * MIB, slots=4)
@@ -144,3 +151,25 @@ def test_no_card_ever_carries_more_than_it_has(steps: list[tuple[int, str, int, 
             assert sum(each.memory_bytes for each in held) <= device.memory_bytes
             assert sum(each.cores for each in held) <= device.cores
             assert sum(each.slots for each in held) <= device.slots
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_the_scheduler_places_the_node_honours(data: st.DataObject) -> None:
+    """Its ledger and the scheduler's are kept apart; they must agree on every pod, read back from its annotations."""
+    described = machine(**data.draw(nodes()))
+    node, _ = objects.digest(described, INTERPRETER)
+    snapshot, book = Snapshot([node]), Ledger(node)
+    for number in range(data.draw(st.integers(1, 12))):
+        dialect = data.draw(st.sampled_from(sorted(node.offers)))
+        container = {"name": "c", "resources": {"limits": data.draw(limits(dialect))}}
+        content = {"metadata": {"name": f"p{number}"}, "spec": {"nodeName": "n", "containers": [container]}}
+        pod = msgspec.convert(content, manifest.Pod)
+        placement = place(snapshot, INTERPRETER.request(pod))
+        if placement is None:
+            continue
+        snapshot.assume(pod.key, placement)
+        written = INTERPRETER.annotations(pod, placement, node, 10**18)
+        metadata = manifest.Metadata(name=pod.name, annotations=written)
+        bound = msgspec.structs.replace(pod, metadata=metadata)
+        book.take(pod.key, pod.key, INTERPRETER.placement(bound, node))

@@ -52,7 +52,7 @@ def facts(device: Device, names: set[str]) -> dict[str, Any]:
 
 
 @given(nodes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_is_published_is_what_is_read(entry: dict[str, Any]) -> None:
     described = machine(**entry)
     read, warnings = INTERPRETER.node(*written(described))
@@ -66,7 +66,7 @@ def test_what_is_published_is_what_is_read(entry: dict[str, Any]) -> None:
 
 
 @given(nodes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_dialect_reads_the_same_cards(entry: dict[str, Any]) -> None:
     described = machine(**entry)
     node, device = written(described)

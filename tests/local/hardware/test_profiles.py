@@ -165,6 +165,7 @@ def test_a_bad_description_is_refused_with_field_value_and_remedy(tmp_path: Path
             "cards.links: [0, 0] must be a list of card numbers from 0 to 1, each once",
         ),
         ("koordinator", {"unhealthy": 1}, "cards.unhealthy: 1 must be a list of card numbers from 0 to 1, each once"),
+        ("metax-gpu", {"unhealthy": [0]}, "cards.unhealthy: [0] must be [7]: MetaX's plugin tells only how many cards"),
         ("koordinator", {"unhealthy": [True]}, "cards.unhealthy: [True] must be a list of card numbers"),
         ("shared", {"model": "A:10"}, "cards.model: 'A:10' must be a text of up to 63 letters without ',', ':'"),
         ("shared", {"memmory": "1Gi"}, "cards.memmory: '1Gi' is unknown: use vendor, model, count, memory, shares"),

@@ -197,7 +197,11 @@ async def test_programs_in_a_container_run_with_the_library_preloaded() -> None:
     if obstacle:
         pytest.skip(obstacle)
     each = pod("p", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}, restartPolicy="Never")
-    each["spec"]["containers"][0]["command"] = ["sh", "-c", "cat /etc/ld.so.preload; wc -c < /usr/local/vgpu/libvgpu.so"]
+    each["spec"]["containers"][0]["command"] = [
+        "sh",
+        "-c",
+        "cat /etc/ld.so.preload; wc -c < /usr/local/vgpu/libvgpu.so",
+    ]
     async with cluster(machine("koordinator"), runtime="process") as client:
         await create(client, each)
         await until(client, "p", phase("Succeeded"))

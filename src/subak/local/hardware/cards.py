@@ -39,8 +39,7 @@ def described(fields: Fields, plugins: tuple[Plugin, ...]) -> tuple[Device, ...]
     alone = [MOST_CARDS + index for index in range(count)]
     switches = _of_each(fields.groups("switches", count), alone) if "switches" in fields else numa
     zones = _of_each(fields.groups("links", count), [-1] * count)
-    broken = fields.indices("unhealthy", count)
-    memory_bytes, given = _memory(fields), mode(fields)
+    memory_bytes, given, broken = _memory(fields), mode(fields), _broken(fields, count)
     alike = Device(
         id="",
         index=0,
@@ -63,6 +62,17 @@ def described(fields: Fields, plugins: tuple[Plugin, ...]) -> tuple[Device, ...]
         )
         for index in range(count)
     )
+
+
+def _broken(fields: Fields, count: int) -> list[int]:
+    broken = fields.indices("unhealthy", count)
+    last = list(range(count - len(broken), count))
+    if mode(fields) == WHOLE and sorted(broken) != last:
+        problem = (
+            f"must be {last}: MetaX's plugin tells only how many cards are broken, and the last ones count as such"
+        )
+        raise fields.wrong("unhealthy", broken, problem)
+    return broken
 
 
 def _of_each(groups: list[list[int]], otherwise: list[int]) -> list[int]:

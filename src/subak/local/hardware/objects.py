@@ -1,7 +1,7 @@
 """What the cluster sees of a machine: Node, Device and Lease objects, as kubelet and the plugins would write them.
 
-The node of another machine cannot be told from this one's by its objects; but the addresses and the operating system
-of a simulated node are those of this computer, where its containers run.
+What they say of the cards is the described machine's.  Addresses and operating system are those of this computer, where
+the containers run.
 """
 
 from __future__ import annotations
