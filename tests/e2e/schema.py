@@ -142,7 +142,8 @@ def members(structs: dict[str, str], name: str, inside: str = "") -> Iterator[tu
             if inner != "TypeMeta" and given == "":
                 yield from members(structs, inner, f" in:{inner}")
             continue
-        qualified = LOCAL_NAME.sub(r"v1.\1", go_type).replace("metav1.", "v1.")
+        qualified = LOCAL_NAME.sub(r"v1.\1", go_type)
+        qualified = re.sub(r"\b\w*v1\.", "v1.", qualified)  # however a file calls another package
         qualified = qualified.replace("[]byte", "[]uint8")
         kept = [each for each in options if each in ("omitempty", "omitzero")]
         yield json_name, " ".join([qualified, *kept]) + inside
@@ -159,7 +160,9 @@ def go_types(definitions: dict[str, Any]) -> dict[str, dict[str, str]]:
             if short == name or short not in structs or "properties" not in definition:
                 continue
             types = dict(members(structs, short))
-            fields = set(definition["properties"]) - {"apiVersion", "kind"}
+            fields = set(definition["properties"])
+            if "TypeMeta" in structs[short]:
+                fields -= {"apiVersion", "kind"}
             if missing := fields - set(types):
                 raise ValueError(f"{name}: no Go field for {sorted(missing)}")
             found[name] = {field: types[field] for field in sorted(fields)}

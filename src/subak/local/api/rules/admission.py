@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from subak.kube.status import ApiError, Cause
 from subak.local.api import errors, kinds
 from subak.local.api.kinds import Kind
+from subak.local.api.rules.validation import names
 
 Json = dict[str, Any]
 
@@ -86,7 +87,13 @@ def _account(pod: Json, view: View) -> None:
     spec["serviceAccountName"] = spec["serviceAccount"] = name
     account = view.get(kinds.SERVICE_ACCOUNT, meta["namespace"], name)
     if account is None:
-        words = f'error looking up service account {meta["namespace"]}/{name}: serviceaccount "{name}" not found'
+        strange = names.path_segment(name)
+        why = (
+            f'invalid resource name "{name}": [{" ".join(strange)}]'
+            if strange
+            else f'serviceaccount "{name}" not found'
+        )
+        words = f"error looking up service account {meta['namespace']}/{name}: {why}"
         raise errors.forbidden(kinds.POD, _name(meta), words)
     secrets = account.get("imagePullSecrets")
     if secrets and not spec.get("imagePullSecrets"):

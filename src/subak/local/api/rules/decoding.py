@@ -180,6 +180,8 @@ def _array(field: Field) -> Decoder:
         if type(value) is not list:
             reading.mismatch(value, field.go)
             return None
+        if not value:
+            return None  # stored lists cannot be empty
         if plain is not None and all(type(each) is plain for each in value):
             return value[:]
         if inner is None:

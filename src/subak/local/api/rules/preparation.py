@@ -169,7 +169,10 @@ def _undefined(spec: Json) -> None:
         for container in spec.get(kind) or ():
             if "lifecycle" in container and "stopSignal" in container["lifecycle"]:
                 kept = {key: value for key, value in container["lifecycle"].items() if key != "stopSignal"}
-                container["lifecycle"] = kept
+                if kept:
+                    container["lifecycle"] = kept
+                else:
+                    del container["lifecycle"]
 
 
 def _matched_affinity(affinity: Json, labels: dict[str, str]) -> Json:

@@ -70,8 +70,8 @@ def internal(path: str, detail: str) -> Cause:
 
 
 def immutable(problems: Problems, path: str, new: Any, old: Any) -> None:
-    """Note if a value that must stay is not what it was; absent and empty are the same."""
-    if new != old and (new or old):
+    """Note if a value that must stay is not what it was; no text and an empty one are the same."""
+    if new != old and not (new in (None, "") and old in (None, "")):
         problems.append(invalid(path, "" if new is None and isinstance(old, str) else new, IMMUTABLE))
 
 

@@ -91,6 +91,11 @@ def _families(service: Json, before: Json | None) -> None:
     validation.addresses(problems, spec, before)
     _raise(service, problems)
     policy = spec["ipFamilyPolicy"]
+    if policy == "SingleStack":
+        for key, told in (("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")):
+            if len(spec.get(key, ())) == 2:
+                words = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {told} are specified"
+                problems.append(problem.invalid("spec.ipFamilyPolicy", policy, words))
     for index, address in enumerate(spec.get("clusterIPs", ())):
         if address != "None" and index >= len(spec.get("ipFamilies", ())):
             if ":" in address:

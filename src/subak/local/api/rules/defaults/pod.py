@@ -173,9 +173,16 @@ def _host_ports(spec: Json) -> None:
 
 
 def _status(status: Json) -> None:
-    """The first of a pod's addresses has a field of its own."""
+    """The first of a pod's addresses has a field of its own, and amounts are as rough as elsewhere."""
     first, all_of_them = status.get("podIP"), status.get("podIPs")
     if first and (not all_of_them or all_of_them[0].get("ip") != first):
         status["podIPs"] = [{"ip": first}]
     elif all_of_them:
         status["podIP"] = all_of_them[0].get("ip", "")
+    parts = [status]
+    for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        parts += status.get(kind, ())
+    for part in parts:
+        for amounts_of in (part.get("allocatedResources"), *(part.get("resources") or {}).values()):
+            if type(amounts_of) is dict:
+                scalars.in_thousandths(amounts_of)

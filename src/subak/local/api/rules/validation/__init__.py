@@ -74,7 +74,8 @@ def of_update(kind: Kind, new: Json, old: Json, subresource: str = "") -> Proble
         custom.update(problems, kind, new, old, subresource)
     else:
         _UPDATE[kind, subresource](problems, new, old)
-    if problems or kind in _UNNAMED:
+    changed = new["metadata"].get("finalizers") != old["metadata"].get("finalizers")
+    if problems or kind in _UNNAMED or changed:
         common: Problems = []  # what is wrong with the metadata is told by everybody who looks at it
         metadata.creation(common, new["metadata"], kind.namespaced, metadata.segment, core=False)
         metadata.update(common, new["metadata"], old["metadata"], core=False)

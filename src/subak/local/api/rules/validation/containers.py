@@ -15,6 +15,7 @@ _PULLS = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _RESTARTS = ("Always", "Never", "OnFailure")
 _ACTIONS = ("Restart", "RestartAllContainers")
+_NO_POLICY = "must specify restartPolicy when restart rules are used"
 _ONLY_SIDECARS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 _NOT_EPHEMERAL = (
     "ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules",
@@ -66,8 +67,10 @@ class Containers:
             here, name = f"{path}[{index}]", container.get("name", "")
             sidecar = container.get("restartPolicy") == "Always"
             self._common(here, container)
-            if "restartPolicy" in container or "restartPolicyRules" in container:
+            if "restartPolicy" in container:
                 _restarts(problems, here, container)
+            elif "restartPolicyRules" in container:
+                problems.append(problem.required(f"{here}.restartPolicy", _NO_POLICY))
             if name in seen:
                 problems.append(problem.duplicate(f"{here}.name", name))
             elif name:
@@ -211,8 +214,7 @@ def _host_ports(problems: Problems, path: str, containers: list[Json]) -> None:
 def _restarts(problems: Problems, path: str, container: Json) -> None:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", ())
     if policy is None:
-        words = "must specify restartPolicy when restart rules are used"
-        problems.append(problem.required(f"{path}.restartPolicy", words))
+        problems.append(problem.required(f"{path}.restartPolicy", _NO_POLICY))
     elif policy not in _RESTARTS:
         problems.append(problem.unsupported(f"{path}.restartPolicy", policy, _RESTARTS))
     if len(rules) > 20:

@@ -29,13 +29,26 @@ def creation(problems: Problems, kind: Kind, object: Json) -> None:
 def update(problems: Problems, kind: Kind, new: Json, old: Json, subresource: str) -> None:
     """Of an object that is written again, or of its status."""
     metadata.update(problems, new["metadata"], old["metadata"], core=False)
-    _object(problems, kind, new)
+    if subresource == "status":
+        _status(problems, kind, new)
+    else:
+        _object(problems, kind, new)
 
 
 def _object(problems: Problems, kind: Kind, object: Json) -> None:
     for key, field in (schema.of(kind).properties or {}).items():
         if key in object and key not in ("apiVersion", "kind", "metadata"):
             _value(problems, key, object[key], field)
+
+
+def _status(problems: Problems, kind: Kind, object: Json) -> None:
+    """Of the status alone, which the API server looks at as if it were all there is."""
+    wrong: Problems = []
+    if "status" in object:
+        _value(wrong, "status", object["status"], (schema.of(kind).properties or {})["status"])
+    for cause in wrong:
+        message = cause.message.replace("status.", "", 1).replace("status in body", " in body", 1)
+        problems.append(Cause(cause.reason, message, "status" if cause.field == "<nil>" else cause.field))
 
 
 def _value(problems: Problems, path: str, value: Any, field: Field) -> None:
@@ -45,15 +58,23 @@ def _value(problems: Problems, path: str, value: Any, field: Field) -> None:
             _neither(problems, path, value)
             return
     elif wanted is not None and type(value) is not wanted:
-        _mismatch(problems, path, value, field.type)
+        if "enum" in field.extra:
+            problems.append(problem.unsupported(path, value, field.extra["enum"]))
+        if field.format == "int32" and type(value) not in (str, list):
+            name = "float64" if type(value) is float else ""
+            if name:
+                _out_of_range(problems, path, "with format int32")
+            words = f'Invalid value: "{name}": {path} in body must be of type int32: "{name}"'
+            problems.append(Cause("FieldValueTypeInvalid", words, path))
+        else:
+            _mismatch(problems, path, value, field.type)
         return
     if field.extra:
         _constraints(problems, path, value, field.extra)
     if field.format == "date-time":
         _time(problems, path, value)
     if field.format == "int32" and value not in _INT32:
-        words = f"Checked value must be of type integer with format int32 in {path}"
-        problems.append(Cause("FieldValueInvalid", f'Invalid value: "": {words}', "<nil>"))
+        _out_of_range(problems, path, "with format int32")
     if field.properties is not None:
         problems += [problem.required(f"{path}.{key}") for key in field.required if key not in value]
         for key, each in field.properties.items():
@@ -67,10 +88,17 @@ def _value(problems: Problems, path: str, value: Any, field: Field) -> None:
             _value(problems, f"{path}[{index}]", each, field.items)
 
 
+def _out_of_range(problems: Problems, path: str, which: str) -> None:
+    words = f"Checked value must be of type integer {which} in {path}"
+    problems.append(Cause("FieldValueInvalid", f'Invalid value: "": {words}', "<nil>"))
+
+
 def _neither(problems: Problems, path: str, value: Any) -> None:
     """Of a value that is neither a number nor a text: all three ways to say so are told."""
     words = f'Invalid value: "": "{path}" must validate at least one schema (anyOf)'
     problems.append(Cause("FieldValueInvalid", words, "<nil>"))
+    if type(value) is float:
+        _out_of_range(problems, path, "(default format)")
     _mismatch(problems, path, value, "integer,string")
     _mismatch(problems, path, value, "integer")
 

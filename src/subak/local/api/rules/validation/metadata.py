@@ -157,7 +157,8 @@ def _owners(problems: Problems, owners: list[Json], path: str) -> None:
             if absent:
                 problems.append(problem.invalid(f"{path}.{key}", owner.get(key, ""), words))
         if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
-            problems.append(problem.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
+            words = "/v1, Kind=Event is disallowed from being an owner"
+            problems.append(problem.invalid(path, _ordered(owner), words))
         if owner.get("controller"):
             this = f"{owner.get('kind', '')}/{owner.get('name', '')}"
             if controller:
@@ -165,9 +166,14 @@ def _owners(problems: Problems, owners: list[Json], path: str) -> None:
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {this}"
                 )
-                problems.append(problem.invalid(path, owners, words))
+                problems.append(problem.invalid(path, [_ordered(each) for each in owners], words))
             else:
                 controller = this
+
+
+def _ordered(owner: Json) -> Json:
+    keys = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+    return {key: owner[key] for key in keys if key in owner}
 
 
 def _finalizers(problems: Problems, finalizers: list[str], path: str) -> None:

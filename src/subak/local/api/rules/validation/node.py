@@ -28,7 +28,7 @@ def creation(problems: Problems, node: Json) -> None:
         words = f"invalid CIDR[{strange[0]}]: <nil> (invalid CIDR address: {text})"
         told = f"invalid PodCIDRs. failed to check with dual stack with error:{words}"
         problems.append(problem.internal("spec.podCIDRs", told))
-    if len(ranges) > 2 or len(set(families)) < len(families):
+    if len(ranges) > 1 and (strange or len(ranges) > 2 or len(set(families)) < 2):
         words = "may specify no more than one CIDR for each IP family"
         problems.append(problem.invalid("spec.podCIDRs", ranges, words))
 

@@ -114,7 +114,7 @@ def _one(problems: Problems, path: str, name: str, text: str, of_pod: bool) -> N
         problem.each(problems, f"{path}[{name}]", name, wrong)
     elif of_pod and not is_pod_level(name):
         problems.append(problem.unsupported(f"{path}[{name}]", name, ("cpu", "hugepages-", "memory")))
-    if text[0] == "-" or "/" in name:
+    if text[0] == "-" or "/" in name or name in _COUNTED:
         amount(problems, f"{path}[{name}]", name, text)
     if is_huge_page(name):
         _huge(problems, f"{path}[{name}]", name, text)

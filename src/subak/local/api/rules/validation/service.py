@@ -34,6 +34,7 @@ def update(problems: Problems, new: Json, old: Json) -> None:
         given, was = spec.get("loadBalancerClass"), before.get("loadBalancerClass")
         if given != was:
             problems.append(problem.invalid("spec.loadBalancerClass", given, "may not change once set"))
+    _balancer_class(problems, spec)
     if needs_health_check(spec) and needs_health_check(before):
         port, was_port = spec.get("healthCheckNodePort"), before.get("healthCheckNodePort")
         if port != was_port:
@@ -244,11 +245,16 @@ def _balancer(problems: Problems, spec: Json, kind: str) -> None:
         problem.each(problems, f"spec.LoadBalancerSourceRanges[{index}]", text.strip(), names.cidr(text.strip()))
     if "allocateLoadBalancerNodePorts" in spec and kind != "LoadBalancer":
         problems.append(problem.forbidden("spec.allocateLoadBalancerNodePorts", words))
+    _balancer_class(problems, spec)
+
+
+def _balancer_class(problems: Problems, spec: Json) -> None:
     given = spec.get("loadBalancerClass")
     if given is not None:
-        if kind == "LoadBalancer":
+        if spec.get("type") == "LoadBalancer":
             problem.each(problems, "spec.loadBalancerClass", given, names.label_key(given))
         else:
+            words = "may only be used when `type` is 'LoadBalancer'"
             problems.append(problem.forbidden("spec.loadBalancerClass", words))
 
 

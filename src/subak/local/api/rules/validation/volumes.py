@@ -289,6 +289,8 @@ def _ephemeral(problems: Problems, path: str, source: Json) -> None:
         problems.append(problem.invalid(f"{path}.spec.resources[storage]", storage, words))
     else:
         resources.amount(problems, f"{path}.spec.resources[storage]", "storage", storage)
+    if spec.get("volumeMode") not in (None, "Block", "Filesystem"):
+        problems.append(problem.unsupported(f"{path}.spec.volumeMode", spec["volumeMode"], ("Block", "Filesystem")))
 
 
 def _image(problems: Problems, path: str, source: Json) -> None:
