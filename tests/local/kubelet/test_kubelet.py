@@ -369,6 +369,25 @@ async def test_a_restarted_kubelet_goes_on_as_after_a_reboot(tmp_path: Path) -> 
         await place.event("SandboxChanged")
 
 
+@pytest.mark.parametrize("policy", ["Always", "OnFailure"])
+@in_virtual_time
+async def test_after_a_restart_init_containers_run_again_and_nothing_that_is_said_is_refused(
+    tmp_path: Path, policy: str
+) -> None:
+    async with town(tmp_path) as place:
+        store = place.store
+        await place.create(init=[container("setup")], restartPolicy=policy)
+        await restarted(place, "web/setup", 0)
+        place.runtime["web/setup"].exit(0)
+        await place.until(ready)
+    async with town(tmp_path, store=store) as place:
+        await restarted(place, "web/setup", 0)
+        await place.until(lambda pod: pod["status"]["phase"] == "Pending")
+        place.runtime["web/setup"].exit(0)
+        pod = await place.until(lambda pod: ready(pod) and main_of(pod)["restartCount"] == 1)
+        assert pod["status"]["initContainerStatuses"][0]["restartCount"] == 1
+
+
 @in_virtual_time
 async def test_after_a_restart_pods_that_ran_have_their_place_before_new_ones(tmp_path: Path) -> None:
     async with town(tmp_path) as place:

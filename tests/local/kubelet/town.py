@@ -44,6 +44,7 @@ class Counting:
 
     inner: Transport
     requests: list[Request] = field(default_factory=list)
+    refused: list[bytes] = field(default_factory=list)
     fault: Callable[[Request], Exception | None] = lambda _: None
 
     async def send(self, request: Request) -> Response:
@@ -51,7 +52,10 @@ class Counting:
         problem = self.fault(request)
         if problem is not None:
             raise problem
-        return await self.inner.send(request)
+        response = await self.inner.send(request)
+        if response.status >= 400 and response.status != 404 and request.method == "PATCH":
+            self.refused.append(response.body)
+        return response
 
     async def close(self) -> None:
         """Nothing to let go of."""
@@ -169,6 +173,7 @@ async def town(
     try:
         await kubelet.synced.wait()
         yield made
+        assert wire.refused == [], "everything that a kubelet says is acceptable"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -80,11 +80,6 @@ class Kubelet:
         """Set once the pods that were there at the beginning are known."""
         return self._pods.synced
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is left to be done or written for any pod that has come to its end."""
-        return all(worker.settled for worker in self._workers.values())
-
     async def run(self) -> None:
         """Run pods until cancelled."""
         try:

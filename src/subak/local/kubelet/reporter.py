@@ -49,11 +49,6 @@ class Reporter:
         """The status that the server is known to have."""
         return _decode(self._known)
 
-    @property
-    def busy(self) -> bool:
-        """Whether anything is still to be written."""
-        return self._task is not None
-
     def report(self, status: JsonObject) -> None:
         """The status is now this."""
         self._wanted = status

@@ -101,6 +101,8 @@ def _container(container: Container, image: str, life: Life, waiting: str) -> Js
 
 
 def _state(container: Container, life: Life, waiting: str) -> JsonObject:
+    if container.running and _done_before(container):
+        return {"terminated": _terminated(container.last)} if container.last else {}
     if container.running:
         return {"running": {"startedAt": moment.text(container.started_at)}}
     if container.state is State.ENDED and container.end and (container.waiting is None or life.ending):
@@ -111,6 +113,20 @@ def _state(container: Container, life: Life, waiting: str) -> JsonObject:
         return {"waiting": {"reason": waiting}}
     message = {"message": container.waiting.message} if container.waiting.message else {}
     return {"waiting": {"reason": container.waiting.reason, **message}}
+
+
+def _done_before(container: Container) -> bool:
+    """Whether it is an init container that succeeded before a reboot and runs again.
+
+    Unless the pod is restarted always, the API server does not let what has succeeded run again; nor would that tell
+    anybody anything.
+    """
+    return (
+        container.role is Role.INIT
+        and container.restart_policy != "Always"
+        and container.last is not None
+        and container.last.exit_code == 0
+    )
 
 
 def _terminated(end: End) -> JsonObject:

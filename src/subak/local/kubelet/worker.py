@@ -155,11 +155,6 @@ class Worker:
 
     # What is known
 
-    @property
-    def settled(self) -> bool:
-        """Whether there is nothing more to do and nothing more to write."""
-        return self._stage is Stage.SETTLED and self._task is None and not self._reporter.busy
-
     def process(self, container: str) -> Process | None:
         """The container of that name, if it runs."""
         for index, record in enumerate(self._life.containers if self._life else ()):
