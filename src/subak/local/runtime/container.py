@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
@@ -29,12 +29,13 @@ from subak.local.runtime.launcher.order import (
     understand,
 )
 from subak.local.runtime.session import Watched
-from subak.local.runtime.spec import StartError
+from subak.local.runtime.spec import USUAL_PATH, StartError
 
 if TYPE_CHECKING:
     from subak.local.runtime.launcher.order import Order
 
 _LAUNCHER = str(Path(__file__).parent / "launcher")
+_LONGEST_START = 60.0
 _PATIENCE = 10.0
 """How long a container may take to go after SIGKILL, before its monitor is killed too."""
 
@@ -58,7 +59,7 @@ class Confined:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
-                env={},
+                env={name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"},
                 pass_fds=(theirs.fileno(), file.fileno()),
                 # Ctrl-C in our terminal is for us: we end containers as they should be.
                 start_new_session=True,
@@ -69,7 +70,13 @@ class Confined:
     async def begin(self) -> None:
         """Wait until its command has begun.  Raises StartError if it cannot; then nothing is left of it."""
         try:
-            await self._begun
+            async with asyncio.timeout(_LONGEST_START):
+                await self._begun
+        except TimeoutError:
+            await self._abandon()
+            raise StartError(
+                f"the container was not made within {_LONGEST_START:.0f} s; does a mount of the machine not answer?"
+            ) from None
         except BaseException:
             await self._abandon()
             raise
@@ -94,23 +101,10 @@ class Confined:
         await self._abandon()
 
     async def execute(self, argv: Sequence[str], env: Mapping[str, str], *, stdin: bool, tty: bool) -> Session:
-        program = self._program | {"argv": encoded(argv), "env": encoded_map(env), "tty": tty}
+        program = self._program | program_of(argv, env) | {"tty": tty}
         line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        given: list[int] = []
-        if tty:
-            session = Watched(line)
-        else:
-            near_input, outputs = -1, {}
-            if stdin:
-                far, near_input = os.pipe()
-                given.append(far)
-            else:
-                given.append(os.open(os.devnull, os.O_RDONLY))
-            for stream in (1, 2):
-                near, far = os.pipe()
-                given.append(far)
-                outputs[near] = stream
-            session = Watched(line, near_input, outputs)
+        given, near, outputs = ([], -1, {}) if tty else _pipes(stdin)
+        session = Watched(line, near, outputs)
         with theirs, _in_memory(program) as file:
             self._send(EXECUTE, [file.fileno(), theirs.fileno(), *given])
         for descriptor in given:
@@ -160,14 +154,25 @@ class Confined:
                 await self._gone(_PATIENCE)
 
 
-def encoded(texts: Iterable[str]) -> list[bytes]:
-    """Texts as the kernel takes them; what is no UTF-8 stays as it was."""
-    return [os.fsencode(text) for text in texts]
+def program_of(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
+    """What to run, as the kernel takes it: text that is no UTF-8 stays as it was."""
+    return {
+        "argv": [os.fsencode(word) for word in argv],
+        "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+        "path": os.fsencode(env.get("PATH", USUAL_PATH)),
+    }
 
 
-def encoded_map(texts: Mapping[str, str]) -> dict[bytes, bytes]:
-    """The same for an environment."""
-    return {os.fsencode(key): os.fsencode(value) for key, value in texts.items()}
+def _pipes(stdin: bool) -> tuple[list[int], int, dict[int, int]]:
+    """A program's three streams, our end of its input (-1 if it gets none), and our ends of its output by stream."""
+    near = -1
+    if stdin:
+        far, near = os.pipe()
+    else:
+        far = os.open(os.devnull, os.O_RDONLY)
+    output, standard_output = os.pipe()
+    error, standard_error = os.pipe()
+    return [far, standard_output, standard_error], near, {output: 1, error: 2}
 
 
 def _in_memory(content: Any) -> IO[bytes]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,10 +51,11 @@ def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.en
     """Look around.  `hide` are further directories that are nobody's business, such as where keys are kept."""
     marks = dict.fromkeys(_OPEN, OPEN)
     marks |= {f"/usr/local/{name}": OPEN for name in _OPEN_IN_LOCAL if Path("/usr/local", name).is_dir()}
-    hidden = sorted({os.path.realpath(path) for path in (*_EMPTY, *_homes(environment), *hide)})
+    hidden = {os.path.realpath(path) for path in (*_EMPTY, *_homes(environment), *hide)}
     root = os.geteuid() == 0
     marks |= _etc(root)
-    marks |= dict.fromkeys(hidden, EMPTY)
+    # Of the homes in /home only our own is there, if only as an empty directory.
+    marks |= dict.fromkeys([*_outermost(hidden), *hidden.intersection([os.path.realpath(_home(environment))])], EMPTY)
     marks |= dict.fromkeys(_links(("/run",)), SHOWN)  # NixOS finds its programs through links there
     marks |= dict.fromkeys(_programs(_directories(environment), hidden), SHOWN)
     return Machine(marks, public_only=root)
@@ -72,9 +73,13 @@ def _directories(environment: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(path for path in paths if os.path.isabs(path) and os.path.isdir(path)))
 
 
+def _home(environment: Mapping[str, str]) -> str:
+    return environment.get("HOME", "/")
+
+
 def _homes(environment: Mapping[str, str]) -> Iterator[str]:
     """The home directories of the user and of all other people."""
-    found = [environment.get("HOME", "")]
+    found = [_home(environment)]
     try:
         lines = Path("/etc/passwd").read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -122,7 +127,7 @@ def _public(path: str) -> bool:
         return False
 
 
-def _programs(directories: Sequence[str], hidden: Sequence[str]) -> list[str]:
+def _programs(directories: Iterable[str], hidden: Iterable[str]) -> list[str]:
     """The installations in hidden places that must be seen nevertheless; none of them inside another."""
     wanted = {os.path.abspath(path) for path in (sys.prefix, sys.base_prefix)}
     wanted |= {os.path.realpath(path) for path in wanted}
@@ -133,10 +138,7 @@ def _programs(directories: Sequence[str], hidden: Sequence[str]) -> list[str]:
                 target = os.path.join(directory, os.readlink(link))
                 wanted.update(_installation(os.path.dirname(os.path.normpath(target))))
                 wanted.update(_installation(os.path.dirname(os.path.realpath(target))))
-    shown: list[str] = []
-    for path in sorted(wanted):
-        if os.path.lexists(path) and _inside(path, hidden) and not _inside(path, shown):
-            shown.append(path)
+    shown = _outermost(path for path in wanted if os.path.lexists(path) and _inside(path, hidden))
     return [path for path in shown if not any(_inside(place, [path]) for place in hidden)]
 
 
@@ -151,6 +153,15 @@ def _installation(directory: str) -> list[str]:
     if os.path.basename(prefix) == ".local":
         return [os.path.join(prefix, each) for each in _PARTS]
     return [prefix]
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Without those that lie inside another."""
+    found: list[str] = []
+    for path in sorted(paths):
+        if not _inside(path, found):
+            found.append(path)
+    return found
 
 
 def _inside(path: str, places: Iterable[str]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from subak.local.runtime.container import Confined, encoded, encoded_map
+from subak.local.runtime.container import Confined, program_of
 from subak.local.runtime.machine import Machine, look
 from subak.local.runtime.spec import LOG_LIMIT, Spec, StartError
 
@@ -34,7 +34,10 @@ class Namespaces:
     async def start(self, spec: Spec) -> Confined:
         if self._closed:
             raise StartError(f"{spec.name}: containers are no longer started, Subak is about to end")
-        container = Confined(_order(spec, self._machine))
+        try:
+            container = Confined(_order(spec, self._machine))
+        except (OSError, ValueError) as error:  # no more processes or descriptors, text that cannot be encoded
+            raise StartError(f"{spec.name} cannot be launched: {error}") from error
         self._containers.add(container)
         try:
             await container.begin()
@@ -50,10 +53,12 @@ class Namespaces:
 
 
 def _order(spec: Spec, machine: Machine) -> Order:
+    program = program_of(spec.argv, spec.env)
     return {
         "program": {
-            "argv": encoded(spec.argv),
-            "env": encoded_map(spec.env),
+            "argv": program["argv"],
+            "env": program["env"],
+            "path": program["path"],
             "working_directory": spec.working_directory or "/",
             "uid": spec.uid,
             "gid": spec.gid,

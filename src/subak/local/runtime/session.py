@@ -13,7 +13,7 @@ import struct
 import termios
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-from subak.local.runtime.launcher.order import EXITED, FAILED, MESSAGE_LIMIT, STARTED, understand
+from subak.local.runtime.launcher.order import EXITED, FAILED, STARTED, receive, understand
 from subak.local.runtime.spec import StartError
 
 _CHUNK = 1 << 16
@@ -96,7 +96,7 @@ class Watched:
         self._release()
 
     def _hear(self) -> None:
-        message, descriptors, _, _ = socket.recv_fds(self._line, MESSAGE_LIMIT, 1, socket.MSG_CMSG_CLOEXEC)
+        message, descriptors = receive(self._line)
         words = understand(message)
         if words[0] == STARTED:
             for terminal in descriptors:

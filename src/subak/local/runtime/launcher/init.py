@@ -47,6 +47,9 @@ def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoRetur
     except OSError as error:
         answer(monitor, FAILED, program.NO_CONTAINER, error.strerror or str(error), error.errno or 0)
         os._exit(program.NO_CONTAINER)
+    except ValueError as error:
+        answer(monitor, FAILED, program.NO_CONTAINER, str(error), 0)
+        os._exit(program.NO_CONTAINER)
     _forward_signals(command)
     _let_go(streams)
     answer(monitor, STARTED)

@@ -18,7 +18,7 @@ from . import kernel
 from .birth import Birth
 from .init import exit_code
 from .log import Log, Stream
-from .order import EXECUTE, EXITED, FAILED, KILL, MESSAGE_LIMIT, STARTED, answer, understand
+from .order import EXECUTE, EXITED, FAILED, KILL, MESSAGE_LIMIT, STARTED, answer, receive, understand
 from .program import NO_CONTAINER, NotStarted
 from .session import open_session
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .order import Order, Program
 
 _CHUNK = 1 << 16
-_MOST_DESCRIPTORS = 8
 
 
 def main(control: socket.socket, order: int) -> None:
@@ -138,9 +137,7 @@ class Monitor:
             self._forget(self._birth.voice)
 
     def _obey(self) -> None:
-        message, descriptors, _, _ = socket.recv_fds(
-            self._control, MESSAGE_LIMIT, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-        )
+        message, descriptors = receive(self._control)
         if not message:
             self._forget(self._control)
             self._kill(signal.SIGKILL)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import marshal
 import socket
+from array import array
 from contextlib import suppress
 
 TYPE_CHECKING = False
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
         argv: list[bytes]
         env: dict[bytes, bytes]
+        path: bytes
         working_directory: str
         uid: int
         gid: int
@@ -64,6 +66,7 @@ EXITED = "exited"
 GONE = "gone"
 """The other side has closed the socket."""
 
+_MOST_DESCRIPTORS = 8
 MESSAGE_LIMIT = 1 << 16
 """No message is longer; what may be comes as a descriptor of a file in memory."""
 
@@ -73,10 +76,24 @@ KILL = b"k"
 """Followed by the number of the signal as one byte."""
 
 
-def answer(socket: socket.socket, *words: str | int) -> None:
+def answer(line: socket.socket, *words: str | int) -> None:
     """Tell the other side; it may be gone."""
     with suppress(OSError):
-        socket.send(marshal.dumps(words))
+        line.send(marshal.dumps(words))
+
+
+def receive(line: socket.socket) -> tuple[bytes, list[int]]:
+    """A message and the descriptors that came with it.
+
+    `socket.recv_fds` would do, but Python 3.11 loses its flags, and programs that we start would inherit them all.
+    """
+    descriptors = array("i")
+    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * descriptors.itemsize)
+    message, ancillary, _, _ = line.recvmsg(MESSAGE_LIMIT, room, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return message, list(descriptors)
 
 
 def understand(message: bytes) -> tuple[Any, ...]:

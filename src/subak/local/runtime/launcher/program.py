@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 NO_CONTAINER = 128
-_USUAL_PATH = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _UMASK = 0o022
 
 
@@ -53,8 +52,8 @@ def spawn(program: Program, streams: Sequence[int], terminal: int = -1) -> tuple
         become(program)
     except NotStarted as error:
         os.write(tells, f"{error.exit_code} {error.message}".encode())
-    except OSError as error:
-        os.write(tells, f"{NO_CONTAINER} {error.strerror}".encode())
+    except (OSError, ValueError) as error:  # ValueError: a null byte, which cannot be in any argument
+        os.write(tells, f"{NO_CONTAINER} {error}".encode())
     finally:
         os._exit(NO_CONTAINER)
 
@@ -89,14 +88,13 @@ def become(program: Program) -> NoReturn:
         raise NotStarted(
             NOT_EXECUTABLE, f'working directory "{program["working_directory"]}": {error.strerror}'
         ) from error
-    _execute(program["argv"], program["env"])
+    _execute(program["argv"], program["env"], program["path"])
 
 
-def _execute(argv: list[bytes], env: dict[bytes, bytes]) -> NoReturn:
+def _execute(argv: list[bytes], env: dict[bytes, bytes], path: bytes) -> NoReturn:
     if not argv:
         raise NotStarted(NOT_FOUND, "there is no command")
     name = argv[0]
-    path = env.get(b"PATH", _USUAL_PATH)
     denied = b""
     for candidate in [name] if b"/" in name else [os.path.join(each or b".", name) for each in path.split(b":")]:
         try:

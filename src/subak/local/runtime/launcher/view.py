@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import contextmanager
 
 from . import kernel
 from .tree import COPIED, MACHINE, STAGE, Tree, content_of, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .order import File, Mount, Order
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -45,7 +48,10 @@ def enter(order: Order) -> None:
     _pivot()
     _devices(order["devices"])
     _proc()
-    staged = [_stage(f"{STAGE}/{number}", source) for number, source in enumerate(sources)]
+    staged = []
+    for number, (mount, source) in enumerate(zip(order["mounts"], sources, strict=True)):
+        with _concerning(mount):
+            staged.append(_stage(f"{STAGE}/{number}", source))
     kernel.restrict(MACHINE, kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_DEV)
     tree = Tree(order["marks"], order["public_only"])
     files = [(tree.make_way_for_file(file), file) for file in order["files"]]
@@ -61,7 +67,8 @@ def enter(order: Order) -> None:
     for path, file in files:
         _add(file, path)
     for (path, mount), place in zip(mounts, staged, strict=True):
-        _attach(mount, path, place)
+        with _concerning(mount):
+            _attach(mount, path, place)
     kernel.unmount(MACHINE)
     os.rmdir(MACHINE)
     os.rmdir(STAGE)
@@ -131,6 +138,17 @@ def _usual_places() -> None:
     for path, target in (("/var/run", "/run"), ("/var/lock", "/run/lock")):
         if not os.path.lexists(path):
             os.symlink(target, path)
+
+
+@contextmanager
+def _concerning(mount: Mount) -> Iterator[None]:
+    """Errors name the mount as its user knows it."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        what = f"mount {mount['source'] or 'a tmpfs'} at {mount['destination']}"
+        raise OSError(error.errno, f"{what}: {reason}") from error
 
 
 def _stage(place: str, source: str) -> str:

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from subak.local.runtime.capability import obstacle
+from subak.local.runtime.namespaces import Namespaces
+from tests.local.runtime.containers import children
+
+
+@pytest.fixture(scope="session")
+def able() -> None:
+    """Confined containers can be made here, or else the reason why not."""
+    why_not = asyncio.run(obstacle())
+    if why_not:
+        pytest.skip(why_not)
+
+
+@pytest.fixture
+async def runtime(able: None) -> AsyncIterator[Namespaces]:
+    before = children()
+    runtime = Namespaces()
+    yield runtime
+    await runtime.close()
+    assert children() == before
