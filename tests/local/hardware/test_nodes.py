@@ -14,6 +14,7 @@ import pytest
 from subak.kube.client import Client
 from subak.kube.resource import DEVICES, LEASES, NODES, PODS
 from subak.kube.status import ApiError
+from subak.kube.transport import Request, Response
 from subak.local.api.server import Server
 from subak.local.api.store import Store
 from subak.local.hardware import profiles
@@ -198,6 +199,17 @@ async def test_a_stop_does_not_fail_for_a_node_that_is_gone(client: Client) -> N
     assert ready(await client.get(NODES, "a10-2")) == "False"
     with pytest.raises(ApiError, match="not found"):
         await client.get(NODES, "a10-1")
+
+
+async def test_a_server_that_refuses_is_heard_once_not_once_per_node() -> None:
+    class Refusing(Server):
+        async def send(self, request: Request) -> Response:
+            if request.method == "POST" and request.path.endswith("/nodes"):
+                return Response(403, body=b"no nodes today")
+            return await super().send(request)
+
+    with pytest.raises(ApiError, match="no nodes today"):
+        await Nodes(Client(Refusing(Store())), machines({"profile": "shared", "count": 50})).start()
 
 
 async def test_many_nodes_are_made_in_seconds(client: Client) -> None:

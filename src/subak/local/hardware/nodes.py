@@ -193,15 +193,18 @@ class Nodes:
                 raise
 
     async def _each(self, tasks: Iterable[Awaitable[None]]) -> None:
-        """Do all, some at a time."""
+        """Do all, some at a time.  Raises what the first that fails raises."""
 
         async def in_turn(task: Awaitable[None]) -> None:
             async with self._slots:
                 await task
 
-        async with asyncio.TaskGroup() as group:
-            for task in tasks:
-                group.create_task(in_turn(task))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for task in tasks:
+                    group.create_task(in_turn(task))
+        except ExceptionGroup as problems:
+            raise problems.exceptions[0] from None
 
 
 def _written(node: Mapping[str, Any]) -> str:
