@@ -69,7 +69,6 @@ class Town:
     """What a story has at hand."""
 
     client: Client
-    server: Server
     store: Store
     kubelet: Kubelet
     runtime: Any
@@ -158,24 +157,38 @@ async def town(
     fresh = store is None
     store = store or Store()
     server = Server(store, clock=clock)
-    wire = Counting(server)
-    client, devices = Client(wire), ScriptedDevices()
     used = runtime or ScriptedRuntime()
-    kubelet = Kubelet(client, used, devices, nodes, directory, stand_in=stand_in, processes=processes, clock=clock)
+    wire, devices = Counting(server), ScriptedDevices()
+    kubelet = Kubelet(
+        Client(wire), used, devices, nodes, directory, stand_in=stand_in, processes=processes, clock=clock
+    )
     server.kubelet = kubelet
-    made = Town(Client(server), server, store, kubelet, used, devices, wire)
+    made = Town(Client(server), store, kubelet, used, devices, wire)
     if fresh:
         for name in nodes:
-            status = {"capacity": ALLOCATABLE, "allocatable": ALLOCATABLE}
-            await made.add(NODES, {"metadata": {"name": name}})
-            await made.client.patch_status(NODES, name, "", status)
-    task = asyncio.create_task(kubelet.run())
+            await add_node(made.client, name)
     try:
-        await kubelet.synced.wait()
-        yield made
-        assert wire.refused == [], "everything that a kubelet says is acceptable"
+        async with running(made):
+            yield made
+    finally:
+        await used.close()
+        await server.close()
+
+
+async def add_node(client: Client, name: str) -> None:
+    """A node that has something to give."""
+    await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    await client.patch_status(NODES, name, "", {"capacity": ALLOCATABLE, "allocatable": ALLOCATABLE})
+
+
+@asynccontextmanager
+async def running(place: Town) -> AsyncIterator[None]:
+    """Let the kubelet do its work."""
+    task = asyncio.create_task(place.kubelet.run())
+    try:
+        await place.kubelet.synced.wait()
+        yield
+        assert place.wire.refused == [], "everything that a kubelet says is acceptable"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await used.close()
-        await server.close()
