@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -122,9 +123,10 @@ class Recorder:
 
     async def flush(self, patience: float = 2.0) -> None:
         """Wait until everything is written, or for so many seconds."""
-        deadline = time.monotonic() + patience
-        while (self._waiting or self._busy) and time.monotonic() < deadline:
-            await asyncio.sleep(0.005)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while self._waiting or self._busy:
+                    await asyncio.sleep(0.005)
 
     async def _write_all(self) -> None:
         while True:

@@ -20,7 +20,7 @@ class Cause:
 
 
 class ApiError(Exception):
-    """A request that was refused, with everything that its `Status` says."""
+    """A request that was refused, with everything that its `Status` says: `details` may be empty, or not there at all."""
 
     def __init__(
         self, code: int, reason: str, message: str, details: dict[str, Any] | None = None, causes: Sequence[Cause] = ()
@@ -30,6 +30,7 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
         self.details = dict(details or {})
+        self._has_details = details is not None
         if causes:
             self.details["causes"] = [
                 {"reason": each.reason, "message": each.message, **({"field": each.field} if each.field else {})}
@@ -57,6 +58,6 @@ class ApiError(Exception):
         }
         if self.reason:
             status["reason"] = self.reason
-        if self.details:
+        if self.details or self._has_details:
             status["details"] = self.details
         return status | {"code": self.code}

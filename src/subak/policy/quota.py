@@ -8,7 +8,7 @@ Kubernetes itself can only count the resource per container, not per card, which
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from subak.dialects import QuotaUnit
@@ -70,23 +70,25 @@ class Quotas:
 
     def charge(self, namespace: str, placement: Placement, sign: int = 1) -> None:
         """Count (or no longer count) what a pod holds."""
-        for name in self.units:
-            amount = self._amount(name, placement)
+        for name, amount in self._amounts(placement):
             if amount:
                 self.used[namespace, name] = self.used.get((namespace, name), 0) + sign * amount
 
     def refuse_claims(self, namespace: str, claims: Sequence[Claim]) -> str | None:
         """What the namespace's quota says before a node is sought: percentages have no amount yet."""
+        dialects = {claim.dialect for claim in claims}
         for name, unit in self.units.items():
-            asked = peak_memory_mib(claim for claim in claims if claim.dialect == unit.dialect) if unit.memory else 0
+            if not unit.memory or unit.dialect not in dialects:
+                continue
+            asked = peak_memory_mib(claim for claim in claims if claim.dialect == unit.dialect)
             if (refusal := self._refuse(namespace, name, asked)) is not None:
                 return refusal
         return None
 
     def refuse(self, namespace: str, placement: Placement) -> str | None:
         """What the namespace's quota says to a placement, None if there is room."""
-        for name in self.units:
-            if (refusal := self._refuse(namespace, name, self._amount(name, placement))) is not None:
+        for name, amount in self._amounts(placement):
+            if (refusal := self._refuse(namespace, name, amount)) is not None:
                 return refusal
         return None
 
@@ -99,9 +101,11 @@ class Quotas:
         most = (limit or 0) * unit.factor
         return f"namespace {namespace}: quota {PREFIX}{name} allows {most:,} {what}, {used:,} used, {asked:,} asked"
 
-    def _amount(self, name: str, placement: Placement) -> int:
-        unit = self.units[name]
-        held = charges(grant for grant in placement.grants if grant.dialect == unit.dialect).values()
-        if unit.memory:
-            return sum(charge.memory_bytes for charge in held) // MIB
-        return sum(charge.cores for charge in held)
+    def _amounts(self, placement: Placement) -> Iterator[tuple[str, int]]:
+        """What a placement takes, by the names of its dialects' resources."""
+        dialects = {grant.dialect for grant in placement.grants}
+        for name, unit in self.units.items():
+            if unit.dialect in dialects:
+                held = charges(grant for grant in placement.grants if grant.dialect == unit.dialect).values()
+                amounts = (charge.memory_bytes if unit.memory else charge.cores for charge in held)
+                yield name, sum(amounts) // (MIB if unit.memory else 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -65,9 +65,10 @@ class Busy:
 
 
 class NodeLocks:
-    """The locks of all nodes."""
+    """The locks of all nodes; `clock` gives the seconds since the epoch."""
 
-    def __init__(self, client: Client, feed: Feed, counters: Counters) -> None:
+    def __init__(self, client: Client, feed: Feed, counters: Counters, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._client = client
         self._feed = feed
         self._counters = counters
@@ -124,7 +125,7 @@ class NodeLocks:
         try:
             while node is not None:
                 value = node.annotations.get(lock)
-                now = datetime.now(UTC)
+                now = datetime.fromtimestamp(self._clock(), UTC)
                 ours = nodelock.take(value, bind.key, now, lambda holder: self._has_business(holder, bind.node))
                 if await self._write(node, lock, ours):
                     return None

@@ -55,14 +55,14 @@ class Service:
         self.recorder = Recorder(client, NAME)
         self._reporter = Reporter(client, self.feed.pods, self.recorder)
         self._binder = Binder(client, self.counters, at_once)
-        self._locks = NodeLocks(client, self.feed, self.counters)
+        self._locks = NodeLocks(client, self.feed, self.counters, self._now)
         self._news = asyncio.Event()
         self._under_way = 0
-        # Wall time that never jumps, since pauses are measured by it.
-        self._epoch = time.time() - time.monotonic()
+        self._epoch = 0.0
 
     async def run(self) -> None:
         """Schedule until cancelled."""
+        self._epoch = time.time() - asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.feed.run())
             group.create_task(self.recorder.run())
@@ -139,4 +139,5 @@ class Service:
         return tuple(sorted({dialect.protocols.lock for dialect in dialects if dialect.protocols.lock}))
 
     def _now(self) -> float:
-        return self._epoch + time.monotonic()
+        """Wall time that never jumps, since pauses are measured by it."""
+        return self._epoch + asyncio.get_running_loop().time()
