@@ -8,7 +8,7 @@ OWN_UV := $(filter .tools/bin/uv,$(UV))
 RUN := $(UV) run --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test e2e check bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ demo: | $(OWN_UV) ## start a cluster of simulated cards, run examples/ on it, sh
 
 test: | $(OWN_UV) ## run the tests
 	$(RUN) pytest
+
+e2e: | $(OWN_UV) ## run the tests that need a real Kubernetes; builds it with Go when it is run for the first time
+	$(RUN) python -m tests.e2e
 
 check: | $(OWN_UV) ## lint, format, types, import layers
 	$(RUN) ruff check

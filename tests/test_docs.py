@@ -5,29 +5,33 @@
     default/pod waits: ...
     ```
 
-A command runs in bash at the root of the repository and must exit with 0, or with the code of its `# exit` comment.
+The commands of a page run one after the other, on a cluster of their own if they need one.  A command runs in bash at
+the root of the repository and must exit with 0, or with the code of its `# exit` comment.
 It goes on in the next line after a backslash.  The lines below it, if any, must be its output (standard error first);
 `...` stands for anything.
 """
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.live import commands as environment
+from tests.live import live
+
 ROOT = Path(__file__).parent.parent
-RUN = [ROOT / "README.md", ROOT / "examples/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUN = [ROOT / "README.md", *sorted((ROOT / "examples").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [*RUN, *(ROOT / name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"))]
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _EXIT = re.compile(r"# exit (\d+)$")
+_NEEDS_CLUSTER = re.compile(r"\bkubectl\b|\bsubak (apply|delete|describe|exec|get|logs|nodes|top|why)\b")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _SPAN = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
@@ -65,23 +69,37 @@ def agrees(got: str, shown: str) -> bool:
     return re.fullmatch(pattern, got, re.DOTALL) is not None
 
 
-@pytest.mark.parametrize("command", [each for page in RUN for each in commands(page)], ids=lambda each: each.place)
-def test_what_a_page_shows_is_what_happens(command: Command) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+@pytest.mark.parametrize(
+    "page", [page for page in RUN if list(commands(page))], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_what_a_page_shows_is_what_happens(page: Path) -> None:
+    shown = list(commands(page))
+    if any("kubectl" in command.line for command in shown) and shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed, and the page shows it")
+    if not any(_NEEDS_CLUSTER.search(command.line) for command in shown):
+        for command in shown:
+            _check(command, environment({}))
+        return
+    with live() as cluster:
+        for command in shown:
+            _check(command, cluster.env)
+
+
+def _check(command: Command, env: dict[str, str]) -> None:
     done = subprocess.run(
         ["bash", "-c", command.line],
         cwd=ROOT,
-        env={**os.environ, "PATH": path},
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    assert done.returncode == command.code, done.stdout
+    assert done.returncode == command.code, f"{command.place}: {done.stdout}"
     assert "Traceback" not in done.stdout
     if command.output:
-        assert agrees(done.stdout.strip("\n"), command.output.strip("\n")), done.stdout
+        assert agrees(done.stdout.strip("\n"), command.output.strip("\n")), f"{command.place}: {done.stdout}"
 
 
 def test_the_pages_show_commands() -> None:

@@ -3,7 +3,7 @@
     async with Cluster(machines) as cluster:
         await cluster.client.create(PODS, pod, "default")
 
-Everybody inside speaks to the API server by plain calls; `local.api.http` opens it to kubectl.  At the end all
+Everybody inside speaks to the API server by plain calls; `endpoint.start` opens it to kubectl.  At the end all
 containers are ended, and what was made on disk is removed, except for the state directory that somebody asked for.
 """
 
@@ -21,9 +21,11 @@ from typing import Any, Literal, Self
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
 from subak.kube.client import Client
+from subak.local.api.http import Endpoint
 from subak.local.api.server import Server
 from subak.local.api.sqlite import open_store
 from subak.local.api.store import Store
+from subak.local.api.tls import identity
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
@@ -76,7 +78,8 @@ class Cluster:
     async def _start(self) -> None:
         self.failed = asyncio.get_running_loop().create_future()
         self.server = Server(self._store(), hooks=[partial(review, self.interpreter)])
-        self._stack.push_async_callback(self.server.close)
+        self.endpoint = Endpoint(self.server, identity(None if self._state is None else self._state / "identity"))
+        self._stack.push_async_callback(self.endpoint.stop)
         self.client = Client(self.server)
         directory = Path(tempfile.mkdtemp(prefix="subak-"))
         self._stack.callback(shutil.rmtree, directory, ignore_errors=True)

@@ -1,0 +1,145 @@
+"""`subak up`: a whole cluster on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from subak import __version__
+from subak.cli.connection import default_kubeconfig
+from subak.cli.options import config_option, interpreter
+from subak.cli.report import complain
+from subak.dialects.interpreter import Interpreter
+from subak.local.api.sqlite import StateError
+from subak.local.cluster import Cluster, RuntimeName
+from subak.local.hardware import nvml, profiles
+from subak.local.hardware.description import BadDescription
+from subak.local.hardware.machine import Machine
+
+BAD_INPUT = 2
+
+
+@click.command()
+@click.option("--hardware", metavar="FILE", help="Your own cards; see docs/reference/hardware.md.")
+@click.option("--kubeconfig", metavar="FILE", help="Where to write how to connect; default: where subak looks for it.")
+@click.option(
+    "--state", metavar="DIR", type=click.Path(path_type=Path), help="Keep everything here; default: in memory."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; default: any free port.")
+@click.option(
+    "--runtime",
+    type=click.Choice(["process", "stand-in", "none"]),
+    default="process",
+    show_default=True,
+    help="What containers are: their commands as confined processes, processes that only wait, or nothing at all.",
+)
+@click.option("--stand-in", is_flag=True, help="A container without a command becomes a process that only waits.")
+@config_option
+def up(
+    hardware: str | None,
+    kubeconfig: str | None,
+    state: Path | None,
+    port: int,
+    runtime: RuntimeName,
+    stand_in: bool,
+    device_config: str | None,
+) -> None:
+    """Start a cluster on this machine: API server, scheduler, nodes and containers in one process.
+
+    Without --hardware it has one node of every built-in profile, with simulated cards; NVIDIA cards of this machine
+    are used as well.  It listens on the loopback address only.  Ctrl-C ends it and everything that it started.
+
+    \b
+    Examples:
+      subak up
+      subak up --state ~/subak --hardware lab.yaml
+      KUBECONFIG=... kubectl get nodes
+
+    \b
+    Exit codes:
+      0  ended by Ctrl-C or SIGTERM
+      1  it could not go on
+      2  bad input: a file, a directory or a port that cannot be used
+    """
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    # Most objects live long, and a full collection looks at all of them: at the usual rate that is half of the time.
+    gc.set_threshold(50_000, 20, 100)
+    languages = interpreter(device_config)
+    machines, notes = _machines(languages, hardware)
+    written = Path(kubeconfig) if kubeconfig else default_kubeconfig()
+    cluster = Cluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written.parent])
+    cluster.notes += notes
+    try:
+        sys.exit(asyncio.run(_serve(cluster, written, port)))
+    except (StateError, OSError) as error:
+        complain([str(error)])
+        sys.exit(BAD_INPUT)
+
+
+def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machine], list[str]]:
+    """What is described, or one of everything; and the cards of this machine.  Ends the program on bad input."""
+    try:
+        described = profiles.default(languages) if hardware is None else profiles.read(Path(hardware), languages)
+    except BadDescription as error:
+        complain([str(error)])
+        sys.exit(BAD_INPUT)
+    found = nvml.find(languages)
+    if found.machine is None or any(machine.name == found.machine.name for machine in described):
+        return described, []
+    return [*described, found.machine], list(found.notes)
+
+
+async def _serve(cluster: Cluster, written: Path, port: int) -> int:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    async with cluster:
+        await cluster.endpoint.start(port)
+        with _kubeconfig(written, cluster.endpoint.kubeconfig()):
+            _greet(cluster, written)
+            waiting = asyncio.create_task(stopped.wait())
+            await asyncio.wait((waiting, cluster.failed), return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+        if not stopped.is_set():
+            complain([f"the cluster cannot go on: {cluster.failed.exception()!r}"])
+            return 1
+    return 0
+
+
+@contextmanager
+def _kubeconfig(path: Path, text: str) -> Iterator[None]:
+    """The kubeconfig, for its owner only, while we run; one that somebody else wrote meanwhile is left alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    fresh.replace(path)
+    try:
+        yield
+    finally:
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            path.unlink()
+
+
+def _greet(cluster: Cluster, written: Path) -> None:
+    cards = sum(len(machine.devices) for machine in cluster.machines)
+    complain((), (), cluster.notes)
+    click.echo(
+        f"subak {__version__}: {len(cluster.machines):,} nodes with {cards:,} cards, at {cluster.endpoint.address}"
+    )
+    click.echo(f"  export KUBECONFIG={written}")
+    click.echo("  kubectl get nodes                  (or: subak nodes)")
+    click.echo("  kubectl apply -f examples/volcano  (or: subak apply -f examples/volcano)")
+    click.echo("  subak top                          who shares which card")
+    click.echo("ready")
+    sys.stdout.flush()

@@ -1,0 +1,88 @@
+"""A cluster as users start it: `subak up` in a process of its own, and commands that speak to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE = 60.0
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Live:
+    """A running cluster."""
+
+    process: subprocess.Popen[str]
+    kubeconfig: Path
+    greeting: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of commands that are to speak to it."""
+        return commands({"KUBECONFIG": str(self.kubeconfig)})
+
+    def run(
+        self, *command: str | Path, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on it."""
+        return subprocess.run(
+            [str(word) for word in command],
+            input=stdin,
+            capture_output=True,
+            check=check,
+            text=True,
+            env=self.env,
+            cwd=ROOT,
+            timeout=PATIENCE,
+        )
+
+    def subak(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run `subak` on it."""
+        return self.run("subak", *arguments, check=check)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End it; gives its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+def commands(more: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which `subak` is found."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8", **more}
+
+
+@contextmanager
+def live(*options: str | Path) -> Iterator[Live]:
+    """`subak up` with these options, ready; ended with the block if it still runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        kubeconfig = Path(folder) / "kubeconfig"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "subak.cli", "up", "--kubeconfig", str(kubeconfig), *map(str, options)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=commands({}),
+            cwd=ROOT,
+        )
+        assert process.stdout is not None
+        try:
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if line == "ready\n":
+                    break
+            assert lines[-1:] == ["ready\n"], f"it never became ready: {lines}"
+            yield Live(process, kubeconfig, "".join(lines))
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(PATIENCE)
+            process.stdout.close()
