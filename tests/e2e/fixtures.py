@@ -16,3 +16,7 @@ from tests.e2e.cluster import Cluster
 def cluster() -> Iterator[Cluster]:
     with Cluster(Path(os.environ[PARTS])) as started:
         yield started
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", action="store_true", help="keep what the real server answers as what is expected")

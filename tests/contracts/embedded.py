@@ -1,0 +1,41 @@
+"""The embedded API server at a real address: it runs in a thread, as another process would."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+from subak.local.api.http import Endpoint
+from subak.local.api.server import Server
+from subak.local.api.store import Store
+from subak.local.api.tls import identity
+
+
+class Embedded:
+    """A server with nothing in it but what every cluster has."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._identity = identity()
+        self.authority = self._identity.authority
+        self.token = self._identity.token
+        self._endpoint: Endpoint = self._run(self._start())
+        self.address = self._endpoint.address
+
+    async def _start(self) -> Endpoint:
+        endpoint = Endpoint(Server(Store()), self._identity)
+        await endpoint.start()
+        return endpoint
+
+    def _run(self, what: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(timeout=10)
+
+    def stop(self) -> None:
+        self._run(self._endpoint.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
