@@ -133,6 +133,14 @@ class TestStartErrors:
         error = await self.failure(runtime, shell("true", devices=["/dev/nvidia77"]))
         assert (error.exit_code, error.message) == (128, "the machine has no device /dev/nvidia77")
 
+    async def test_text_that_no_program_can_be_given(self, runtime: Namespaces) -> None:
+        assert "null byte" in (await self.failure(runtime, Spec("a", ["echo", "a\0b"]))).message
+        assert "null byte" in (await self.failure(runtime, shell("true", working_directory="/a\0b"))).message
+        assert "surrogates" in (await self.failure(runtime, Spec("a", ["echo", "\ud800"]))).message
+
+    async def test_a_log_that_has_no_directory(self, runtime: Namespaces) -> None:
+        assert "/no/such/place" in (await self.failure(runtime, shell("true", log=Path("/no/such/place/log")))).message
+
     async def test_nothing_is_left_of_it(self, runtime: Namespaces) -> None:
         await self.failure(runtime, Spec("a", ["no-such-program"]))
         assert children() == []
@@ -244,6 +252,16 @@ class TestNothingIsLeft:
         process.wait()
         process.stdout.close()
         await until(lambda: not any(Path("/proc", str(pid)).exists() for pid in monitors))
+
+    async def test_when_the_process_around_a_container_is_killed(self, runtime: Namespaces) -> None:
+        marker = str(uuid.uuid4())
+        container = await runtime.start(shell(f"sh -c 'sleep 1000; exit' {marker}; exit"))
+        await until(lambda: processes(marker))
+        (monitor,) = children()
+        os.kill(monitor, signal.SIGKILL)
+        assert await container.wait() == 137
+        await until(lambda: not processes(marker))
+        await container.stop(1)
 
     async def test_no_mounts_are_seen_outside(self, runtime: Namespaces) -> None:
         before = Path("/proc/self/mountinfo").read_text()

@@ -27,8 +27,8 @@ from subak.local.runtime.spec import USUAL_PATH
 _EMPTY = ("/boot", "/home", "/root", "/run", "/tmp", "/var")
 _OPEN = ("/etc", "/media", "/mnt", "/opt", "/srv", "/usr", "/usr/local")
 _OPEN_IN_LOCAL = ("bin", "etc", "games", "include", "lib", "lib64", "libexec", "sbin", "share", "src")
-_NO_HOMES = ("/", "/bin", "/dev", "/etc", "/lib", "/media", "/mnt", "/opt", "/proc", "/sbin", "/srv", "/sys", "/usr")
-"""Some accounts of the system have these as their home directory."""
+_SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/media", "/mnt", "/opt", "/proc", "/sbin", "/srv", "/sys", "/usr")
+"""Directories that must be seen, even if they are somebody's home, as they are of some accounts of the system."""
 _FIRST_PERSON = 1000
 """The lowest number of a user who is a person."""
 
@@ -48,10 +48,15 @@ class Machine:
 
 
 def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.environ) -> Machine:
-    """Look around.  `hide` are further directories that are nobody's business, such as where keys are kept."""
+    """Look around.  `hide` are further directories and files that are nobody's business, such as where keys are kept.
+
+    The directories of the system itself cannot be hidden.
+    """
     marks = dict.fromkeys(_OPEN, OPEN)
     marks |= {f"/usr/local/{name}": OPEN for name in _OPEN_IN_LOCAL if Path("/usr/local", name).is_dir()}
-    hidden = {os.path.realpath(path) for path in (*_EMPTY, *_homes(environment), *hide)}
+    secret = {os.path.realpath(path) for path in (*hide, *_homes(environment))}.difference(_SYSTEM)
+    marks |= dict.fromkeys((path for path in secret if not os.path.isdir(path)), OMITTED)
+    hidden = {os.path.realpath(path) for path in _EMPTY} | {path for path in secret if os.path.isdir(path)}
     root = os.geteuid() == 0
     marks |= _etc(root)
     # Of the homes in /home only our own is there, if only as an empty directory.
@@ -88,9 +93,7 @@ def _homes(environment: Mapping[str, str]) -> Iterator[str]:
         fields = line.split(":")
         if len(fields) > 5 and fields[2].isdecimal() and int(fields[2]) >= _FIRST_PERSON:
             found.append(fields[5])
-    for path in found:
-        if os.path.isabs(path) and os.path.isdir(path) and os.path.realpath(path) not in _NO_HOMES:
-            yield path
+    yield from (path for path in found if os.path.isabs(path) and os.path.isdir(path))
 
 
 def _etc(root: bool) -> dict[str, str]:

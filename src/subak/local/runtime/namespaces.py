@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Namespaces:
     """The `Runtime` that runs commands.
 
-    `hide` are directories that no container may look into beside those that `machine` names, such as the one in which
-    the API server keeps its data.
+    `hide` are directories and files that no container may look into beside those that `machine` names, such as the one
+    in which the API server keeps its data.
     """
 
     def __init__(self, hide: Iterable[str | Path] = ()) -> None:

@@ -144,9 +144,11 @@ class TestSeeing:
         assert outcome.stdout == "good morning\ntool\n"
         assert "Read-only" in outcome.stderr
 
-    async def test_a_directory_can_be_hidden(self, able: None) -> None:
+    async def test_directories_and_files_can_be_hidden(self, able: None) -> None:
         here = Path(__file__).parent
-        assert (await run(Namespaces(hide=[here]), f"ls {here}; test -e {here.parent}/../runtime")).stdout == ""
+        assert (await run(Namespaces(hide=[here]), f"ls {here}")).stdout == ""
+        assert Path(__file__).name not in (await run(Namespaces(hide=[__file__]), f"ls {here}")).stdout.split()
+        assert (await run(Namespaces(hide=["/", "/usr", "/no/such/file"]), "echo well")).stdout == "well\n"
 
     async def test_what_root_alone_may_read_is_not_seen(self, runtime: Namespaces) -> None:
         assert (await run(runtime, "cat /etc/shadow /etc/gshadow /etc/ssl/private/*")).stdout == ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 PIECE = 16 << 10
 """As containerd cuts lines."""
@@ -25,14 +26,16 @@ class Log:
 
     def write(self, content: bytes) -> None:
         """Append whole entries; begin a new file once this one is large enough."""
-        try:
+        with suppress(OSError):
             if self._size >= self._limit:
-                os.close(self._file)
                 os.replace(self._path, self._path + ".1")
+                full = self._file
                 self._open()
-            self._size += os.write(self._file, content)
-        except OSError:
-            pass
+                os.close(full)
+            while content:
+                written = os.write(self._file, content)
+                self._size += written
+                content = content[written:]
 
     def _open(self) -> None:
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)

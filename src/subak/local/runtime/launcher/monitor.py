@@ -154,7 +154,7 @@ class Monitor:
         what, reply, *streams = descriptors
         program: Program = _load(what)
         watcher = socket.socket(fileno=reply)
-        process = open_session(program, self._birth.namespaces, watcher, streams)
+        process = open_session(program, self._birth.namespaces, watcher, streams) if self._alive else 0
         for descriptor in streams:
             os.close(descriptor)
         if process:

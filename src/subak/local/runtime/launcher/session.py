@@ -8,6 +8,7 @@ With a terminal, its near side goes to whoever watches; without one the program'
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import signal
@@ -60,6 +61,8 @@ def _join_and_start(
     except NotStarted as error:
         answer(watcher, FAILED, error.exit_code, error.message, error.number)
     except OSError as error:
-        answer(watcher, FAILED, NO_CONTAINER, f"cannot enter the container: {error.strerror}", error.errno or 0)
+        # Where process 1 is dead no other process can be born; the kernel calls that a lack of memory.
+        reason = "the container has ended" if error.errno == errno.ENOMEM else f"cannot enter the container: {error}"
+        answer(watcher, FAILED, NO_CONTAINER, reason, error.errno or 0)
     finally:
         os._exit(0)
