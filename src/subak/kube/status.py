@@ -20,7 +20,7 @@ class Cause:
 
 
 class ApiError(Exception):
-    """A request that was refused, with everything that its `Status` says: `details` may be empty, or not there at all."""
+    """A request that was refused, with all that its `Status` says; `details` may be empty or not there at all."""
 
     def __init__(
         self, code: int, reason: str, message: str, details: dict[str, Any] | None = None, causes: Sequence[Cause] = ()

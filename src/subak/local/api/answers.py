@@ -117,7 +117,7 @@ def _prefix(kind: Kind) -> bytes:
 
 def _list(kind: Kind, page: Page) -> bytes:
     """A list, put together from bytes.  Only items of custom kinds say what they are."""
-    name = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": page.metadata()}
+    name = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": page.metadata(kind.custom)}
     items = [each.data for each in page.items]
     if not kind.custom:
         cut = len(_prefix(kind))

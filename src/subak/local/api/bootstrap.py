@@ -13,8 +13,16 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 ACCOUNT = "default"
 
 _PRIORITY_CLASSES = (
-    ("system-node-critical", 2_000_001_000, "For pods that must stay on their node."),
-    ("system-cluster-critical", 2_000_000_000, "For pods that the cluster needs, wherever they run."),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
 )
 _BY_US = WriteOptions("subak")
 

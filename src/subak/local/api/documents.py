@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -9,60 +10,96 @@ import msgspec
 from subak.local.api import errors, negotiation, protobuf
 from subak.local.api.negotiation import JSON, YAML
 from subak.local.api.protobuf import PROTOBUF
+from subak.local.api.rules import syntax
+
+Json = dict[str, Any]
 
 
 def content(body: bytes, content_type: str, custom: bool = False) -> bytes | Any:
     """The body of a request as the rules read it: JSON as bytes, so that they see what is there twice."""
-    match negotiation.body(content_type, (JSON, YAML) if custom else (JSON, YAML, PROTOBUF)):
-        case "application/yaml":
-            return parse(body)
-        case "application/vnd.kubernetes.protobuf":
-            return protobuf.parse(body)
-    return body
+    media = negotiation.body(content_type, (JSON, YAML) if custom else (JSON, YAML, PROTOBUF))
+    if media == YAML:
+        return parse_yaml(body)[0]
+    return protobuf.parse(body) if media == PROTOBUF else body
 
 
-def decoded(body: bytes, content_type: str) -> Any:
+def decoded(body: bytes, content_type: str) -> Json:
     """The body of a request that the rules do not read."""
     found = content(body, content_type)
-    return parse(found) if isinstance(found, bytes) else found
-
-
-def parse(body: bytes) -> Any:
-    """What a YAML body says; JSON is YAML too, and far quicker to read as what it is."""
-    if body.lstrip()[:1] == b"{":
+    if isinstance(found, bytes):
         try:
-            return msgspec.json.decode(body)
+            found = msgspec.json.decode(found)
         except msgspec.DecodeError:
-            pass
+            message = f"couldn't get version/kind; json parse error: {syntax.fault(body)}"
+            raise errors.bad_request(message) from None
+    if not isinstance(found, dict):
+        raise errors.bad_request("couldn't get version/kind; json parse error: the body is no object")
+    return found
+
+
+def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
+    """What a YAML body says, and which keys it has twice."""
     import yaml  # only for what is asked rarely: it is slow to import
 
+    loader = _loader()(body)
     try:
-        return yaml.load(body, _loader())
+        return _as_json(loader.get_single_data()), loader.twice
+    except yaml.MarkedYAMLError as error:
+        raise errors.bad_request(f"error converting YAML to JSON: yaml: {_told(error)}") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise errors.bad_request(f"error decoding YAML: {' '.join(str(error).split())}") from None
+        raise errors.bad_request(f"error converting YAML to JSON: yaml: {' '.join(str(error).split())}") from None
+    finally:
+        loader.dispose()
 
 
-def print_yaml(data: bytes) -> bytes:
-    """JSON as YAML."""
+def _told(error: Any) -> str:
+    """The problem in Go's words, which are libyaml's, with the line that Go would name."""
     import yaml
 
-    text: str = yaml.dump(msgspec.json.decode(data), Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True)
-    return text.encode()
+    lines = [mark.line for mark in (error.context_mark, error.problem_mark) if mark is not None and mark.line]
+    if not lines:
+        return str(error.problem)
+    return f"line {lines[0] + isinstance(error, yaml.scanner.ScannerError)}: {error.problem}"
+
+
+def _as_json(value: Any) -> Any:
+    """The same with keys that JSON can have."""
+    if isinstance(value, dict):
+        return {_key(key): _as_json(each) for key, each in value.items()}
+    return [_as_json(each) for each in value] if isinstance(value, list) else value
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else msgspec.json.encode(key).decode()
 
 
 def print_as(data: bytes, media: str, pretty: bool) -> bytes:
     """JSON in the form that a client wants."""
     if media == YAML:
-        return print_yaml(data)
+        import yaml
+
+        text: str = yaml.dump(msgspec.json.decode(data), Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True)
+        return text.encode()
     return msgspec.json.format(data, indent=2) + b"\n" if pretty else data
 
 
+@cache
 def _loader() -> Any:
-    """A loader that leaves moments alone: in JSON they are text."""
+    """A loader that leaves moments alone, since in JSON they are text, and notes keys that come twice."""
     import yaml
 
     class Loader(yaml.CSafeLoader):
-        pass
+        def __init__(self, stream: bytes) -> None:
+            super().__init__(stream)
+            self.twice: list[str] = []
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    self.twice.append(f'line {key.start_mark.line + 1}: key "{key.value}" already set in map')
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
 
     Loader.yaml_implicit_resolvers = {
         letter: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]

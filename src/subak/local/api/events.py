@@ -50,6 +50,12 @@ def shown(kind: Kind, stored: Stored) -> Stored:
 
 def _renamed(kind: Kind, object: Json, names: dict[str, str]) -> Json:
     renamed = {names.get(key, key): value for key, value in object.items()}
+    for name in ("reportingController" if kind is NEW_EVENT else "reportingComponent", "reportingInstance"):
+        # Only v1 has them even if they are empty.
+        if kind is EVENT:
+            renamed.setdefault(name, "")
+        elif not renamed.get(name):
+            renamed.pop(name, None)
     return {"kind": kind.kind, "apiVersion": kind.api_version} | {
         key: value for key, value in renamed.items() if key not in ("kind", "apiVersion")
     }

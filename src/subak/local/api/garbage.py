@@ -86,7 +86,9 @@ class Garbage:
 
     def _owner(self, reference: Json, namespace: str) -> tuple[Place, Stored] | None:
         """The owner that is meant, if it is there."""
-        kind = _SERVED[reference["apiVersion"], reference["kind"]]
+        kind = _SERVED.get((reference["apiVersion"], reference["kind"]))
+        if kind is None:
+            return None
         place = (events.stored_as(kind), namespace if kind.namespaced else "", reference["name"])
         found = self._registry.store.stored(*place)
         if found is None or found.object["metadata"]["uid"] != reference["uid"]:

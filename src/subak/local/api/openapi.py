@@ -13,7 +13,7 @@ from typing import Any
 
 from subak.local.api import schema
 from subak.local.api.kinds import KINDS, Kind
-from subak.local.api.patching import accepted
+from subak.local.api.patching import understood
 from subak.local.api.store import encode
 
 Json = dict[str, Any]
@@ -107,7 +107,7 @@ def _paths(kind: Kind) -> Json:
     if not kind.namespaced:
         collection = f"/{_place(kind)}/{kind.plural}"
     media = ("application/json", "application/yaml")
-    patch = _operation(kind, "patch", (*_WRITING, "force"), body=accepted(kind))
+    patch = _operation(kind, "patch", (*_WRITING, "force"), body=understood(kind))
     paths: Json = {
         collection: {
             "get": _operation(kind, "list", _LISTING),

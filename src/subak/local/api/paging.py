@@ -38,10 +38,10 @@ class Page:
     continued: str = ""
     remaining: int | None = None
 
-    def metadata(self) -> dict[str, Any]:
-        """The `metadata` of the list."""
+    def metadata(self, custom: bool = False) -> dict[str, Any]:
+        """The `metadata` of the list.  Lists of custom kinds say even that there is no more."""
         found: dict[str, Any] = {"resourceVersion": str(self.revision)}
-        if self.continued:
+        if self.continued or custom:
             found["continue"] = self.continued
         if self.remaining is not None:
             found["remainingItemCount"] = self.remaining

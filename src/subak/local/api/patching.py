@@ -5,17 +5,18 @@ A patched object is read again as if it had been sent as a whole: fields are che
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from subak.kube.status import ApiError
-from subak.local.api import documents, errors, rules, schema
+from subak.local.api import documents, errors, protobuf, rules, schema
 from subak.local.api.kinds import Kind
 from subak.local.api.options import WriteOptions
 from subak.local.api.patch import golang, json_patch, merge_patch, strategic
-from subak.local.api.rules import problem
+from subak.local.api.rules import problem, syntax
 from subak.local.api.store import encode
 
 Json = dict[str, Any]
@@ -28,47 +29,107 @@ APPLY = "application/apply-patch+yaml"
 # A refusal that names the patch names no kind.
 _NOTHING = Kind("", "", "", "")
 
+_UNREADABLE = re.compile(r'\S+ in version "[^"]*" cannot be handled as a \w+: ')
+_MISMATCH = re.compile(r"json: cannot unmarshal (\w+)(?: [-+.e\d]+)? into .* of type (\S+)")
+_GO_KINDS = {"object": "map", "array": "slice", "number": "int64"}
 
-def accepted(kind: Kind) -> tuple[str, ...]:
+
+def media(kind: Kind, content_type: str) -> str:
+    """Which patch a body is."""
+    accepted = understood(kind)
+    found = content_type.partition(";")[0].strip()
+    if found in accepted:
+        return found
+    if kind.custom:
+        told = "the body of the request was in an unknown format - accepted media types include:"
+        raise ApiError(415, "UnsupportedMediaType", f"{told} {', '.join(accepted)}")
+    raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+
+
+def understood(kind: Kind) -> tuple[str, ...]:
     """The patches that a kind understands."""
     return (JSON_PATCH, MERGE, APPLY) if kind.custom else (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 
 def change(kind: Kind, media: str, body: bytes, options: WriteOptions, warnings: list[str]) -> Callable[[Json], Json]:
     """What a patch does to an object; notes warnings when it is done."""
-    patch = _decoded(media, body)
 
     def changed(object: Json) -> Json:
+        patch = _decoded(media, body)
         if media == STRATEGIC:
-            patched: Any = strategic.apply(object, patch, schema.of(kind))
-        elif media == MERGE:
-            patched = merge_patch.apply(object, patch)
-        else:
+            return _read(kind, strategic.apply(object, patch, schema.of(kind)), options, warnings, patch)
+        if media == MERGE:
+            return _read(kind, merge_patch.apply(object, patch), options, warnings, None, object)
+        try:
             patched = json_patch.apply(object, patch)
-            warnings.extend(json_patch.warnings(patch))
-        return _read(kind, patched, options, warnings, golang.plain(patch) if media == STRATEGIC else None)
+        except ApiError as error:
+            raise ApiError(error.code, error.reason, error.message, {} if error.code == 422 else None) from None
+        warnings.extend(json_patch.warnings(patch))
+        return _read(kind, patched, options, warnings, None, object)
 
     return changed
 
 
-def _read(kind: Kind, patched: Any, options: WriteOptions, warnings: list[str], shown: str | None) -> Json:
+def _read(
+    kind: Kind, patched: Any, options: WriteOptions, warnings: list[str], patch: Any, before: Json | None = None
+) -> Json:
     """The object that a patch has made.  What is wrong with it is the patch's fault."""
     try:
         object, more = rules.read(kind, patched, options.validation)
     except ApiError as error:
-        told = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-        if not error.message.startswith(told):
+        told = _UNREADABLE.match(error.message)
+        if told is None:
             raise
-        value = shown if shown is not None else encode(patched).decode()
-        cause = problem.invalid("patch", value, error.message.removeprefix(told))
+        why = error.message[told.end() :]
+        if patch is not None:
+            cause = problem.invalid("patch", golang.plain(patch), _restored(why))
+        else:
+            cause = problem.invalid("patch", encode(_as_go(schema.name(kind), patched, before)).decode(), why)
         raise errors.invalid(_NOTHING, "", [cause]) from None
     warnings += more
     return object
 
 
-def applied(body: bytes) -> Json:
+def _restored(why: str) -> str:
+    """A strategic merge patch does not go through JSON: its values are told by their kinds in Go."""
+    found = _MISMATCH.match(why)
+    if found is None:
+        return why
+    given, wanted = _GO_KINDS.get(found[1], found[1]), found[2]
+    if wanted.startswith("[]"):
+        return f"cannot restore slice from {given}"
+    if wanted.startswith("map["):
+        return f"cannot restore map from {given}"
+    if re.fullmatch(r"v1\.[A-Z]\w*", wanted) and given != "string":
+        return f"cannot restore struct from: {given}"
+    return f"cannot convert {given} to {wanted}"
+
+
+def _as_go(name: str, value: Any, before: Any) -> Any:
+    """An object with its keys in the order of Go: those of structs as declared, those of what was patched sorted."""
+    if isinstance(value, list):
+        return [_as_go(name, each, each if value is before else None) for each in value]
+    if not isinstance(value, dict):
+        return value
+    types = protobuf.fields(name)
+    order = list(types) if value is before else []
+    keys = sorted(value, key=lambda key: (order.index(key) if key in order else len(order), key))
+    earlier = before if isinstance(before, dict) else {}
+    return {key: _as_go(types.get(key, ""), value[key], earlier.get(key)) for key in keys}
+
+
+def applied(body: bytes, options: WriteOptions, warnings: list[str]) -> Json:
     """The configuration that is applied."""
-    content = documents.parse(body)
+    try:
+        content, twice = documents.parse_yaml(body)
+    except ApiError as error:
+        raise errors.bad_request(f"error decoding YAML: {error.message}") from None
+    if twice and options.validation == "Strict":
+        lines = "".join(f"\n  {each}" for each in twice)
+        told = f"error converting YAML to JSON: yaml: unmarshal errors:{lines}"
+        raise errors.bad_request(f"error strict decoding YAML: {told}")
+    if options.validation == "Warn":
+        warnings += twice
     return content if isinstance(content, dict) else {}
 
 
@@ -86,6 +147,6 @@ def reader(kind: Kind, options: WriteOptions, warnings: list[str]) -> Callable[[
 def _decoded(media: str, body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+    except msgspec.DecodeError:
         prefix = "" if media == STRATEGIC else "error decoding patch: "
-        raise errors.bad_request(f"{prefix}{error}") from None
+        raise errors.bad_request(f"{prefix}{syntax.fault(body)}") from None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from subak.kube.status import ApiError
-from subak.local.api import errors
+from subak.local.api import errors, rules
 from subak.local.api.deletion import check, delete
 from subak.local.api.kinds import NODE, POD, Kind
 from subak.local.api.options import DeleteOptions
@@ -17,8 +17,9 @@ from subak.local.api.store import Stored
 
 Json = dict[str, Any]
 
-# In refusals a binding is a kind of its own.
-_BINDING = Kind("", "v1", "Binding", "pods/binding")
+BINDING = Kind("", "v1", "Binding", "bindings", "binding")
+# In refusals it has another name.
+_REFUSED = Kind("", "v1", "Binding", "pods/binding")
 _TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
@@ -39,13 +40,28 @@ class _Reference(msgspec.Struct):
 class Binding(msgspec.Struct):
     """The body of `pods/NAME/binding`: the node, what to note on the pod, and which pod is meant."""
 
+    kind: Literal["", "Binding"] = ""
+    api_version: Literal["", "v1"] = msgspec.field(default="", name="apiVersion")
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     target: _Reference = msgspec.field(default_factory=_Reference)
+
+
+def binding(content: bytes | Json, validation: str) -> Binding:
+    """What the body of a request says."""
+    try:
+        if isinstance(content, bytes):
+            return msgspec.json.decode(content, type=Binding)
+        return msgspec.convert(content, type=Binding)
+    except msgspec.DecodeError:
+        # The rules say what is wrong with it, or do not mind.
+        object, _ = rules.read(BINDING, content, validation)
+        return msgspec.convert(object, type=Binding)
 
 
 def bind(registry: Registry, target: Target, binding: Binding, dry_run: bool) -> None:
     """Set a pod's node, and its annotations in the same write."""
     metadata, node = binding.metadata, binding.target
+    target = target if target.name else replace(target, name=metadata.name)
     if metadata.namespace and metadata.namespace != target.namespace:
         message = "the namespace of the provided object does not match the namespace sent on the request"
         raise errors.bad_request(message)
@@ -71,11 +87,11 @@ def _check_free(target: Target, stored: Stored, metadata: _Metadata) -> None:
         raise errors.conflict(POD, target.name, storage_error(target, why))
     name, spec = target.name, pod["spec"]
     if pod["metadata"].get("deletionTimestamp"):
-        raise errors.conflict(_BINDING, name, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise errors.conflict(_REFUSED, name, f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
-        raise errors.conflict(_BINDING, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        raise errors.conflict(_REFUSED, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
-        raise errors.conflict(_BINDING, name, f"pod {name} has non-empty .spec.schedulingGates")
+        raise errors.conflict(_REFUSED, name, f"pod {name} has non-empty .spec.schedulingGates")
 
 
 def _topology(registry: Registry, reference: _Reference) -> dict[str, str]:

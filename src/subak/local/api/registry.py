@@ -36,7 +36,9 @@ _LONGEST_PREFIX = 58
 _ATTEMPTS = 8
 
 # What only the server says of a new object.
-_SYSTEM = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+_SYSTEM = frozenset(
+    {"creationTimestamp", "uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"}
+)
 
 # A PUT may create these.
 _CREATED_BY_UPDATE = frozenset({EVENT, NEW_EVENT, SERVICE, LEASE})
@@ -92,8 +94,7 @@ class Registry:
 
     def create(self, target: Target, object: Json, options: WriteOptions) -> Stored:
         """Store a new object, which has been read by the rules."""
-        metadata = {key: value for key, value in object["metadata"].items() if key not in _SYSTEM}
-        object = {**object, "metadata": metadata}
+        metadata = object["metadata"] = dict(object["metadata"])
         _agree_on_namespace(target, metadata)
         object = managed_fields.updated(
             None, object, schema.of(target.kind), manager=options.manager, api_version=target.kind.api_version,
@@ -108,7 +109,7 @@ class Registry:
             for hook in self.hooks:
                 object = hook(object)
         metadata = object["metadata"] = {
-            **object["metadata"],
+            **{key: value for key, value in object["metadata"].items() if key not in _SYSTEM},
             "uid": str(uuid.uuid4()),
             "creationTimestamp": self.now(),
         }
@@ -116,7 +117,7 @@ class Registry:
             self._generate_name(target, metadata)
         object = rules.create(kind, object, self.store)
         stored = events.to_stored(kind, object)
-        self._check_new(target, stored["metadata"], options)
+        self._check_new(target, stored["metadata"])
         if options.dry_run:
             return Stored(object, 0, encode(object))
         return events.shown(kind, self.store.create(events.stored_as(kind), stored))
@@ -129,7 +130,7 @@ class Registry:
             if self.store.get(events.stored_as(target.kind), namespace, metadata["name"]) is None:
                 return
 
-    def _check_new(self, target: Target, metadata: Json, options: WriteOptions) -> None:
+    def _check_new(self, target: Target, metadata: Json) -> None:
         there = self.store.get(events.stored_as(target.kind), metadata.get("namespace", ""), metadata["name"])
         if there is not None:
             refusal = errors.already_exists(target.kind, metadata["name"])
@@ -138,8 +139,6 @@ class Registry:
                     refusal.code, refusal.reason, f"object is being deleted: {refusal.message}", refusal.details
                 )
             raise refusal
-        if metadata.get("resourceVersion", "0") != "0" and not options.dry_run:
-            raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
 
     # Updating
 
@@ -284,6 +283,8 @@ def _check_version(target: Target, version: str, current: int) -> None:
             cause = problem.invalid("metadata.resourceVersion", 0, "must be specified for an update")
             kind = Kind(target.kind.group, target.kind.version, target.kind.plural, target.kind.plural)
             raise errors.invalid(kind, target.name, [cause])
+    elif not version.isdecimal():
+        raise ApiError(500, "", f"strconv.ParseUint: parsing {problem.quote(version)}: invalid syntax")
     elif version != str(current):
         raise errors.conflict(target.kind, target.name)
 

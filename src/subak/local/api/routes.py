@@ -6,13 +6,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from subak.kube.status import ApiError
+from subak.local.api import errors
 from subak.local.api.kinds import KINDS, NAMESPACE, POD, Kind
 from subak.local.api.registry import Target
-
-Json = dict[str, Any]
 
 # What can be done to a collection, in a namespace or in all, and to one object.
 COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
@@ -28,25 +25,20 @@ SUBRESOURCES: dict[tuple[Kind, str], dict[str, str]] = {
 
 GROUPS: dict[str, dict[str, dict[str, Kind]]] = {}
 """Kinds by group, version and plural."""
+CUSTOM = frozenset(kind.group for kind in KINDS if kind.custom)
+
 for _kind in KINDS:
     GROUPS.setdefault(_kind.group, {}).setdefault(_kind.version, {})[_kind.plural] = _kind
 
 
-class NoRoute(ApiError):
-    """A path or a method that means nothing, as the API server tells it: with details that say nothing."""
-
-    def status(self) -> Json:
-        return {**super().status(), "details": {}, "code": self.code}
-
-
-def not_found() -> NoRoute:
+def not_found() -> ApiError:
     """Nothing is there."""
-    return NoRoute(404, "NotFound", "the server could not find the requested resource")
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def not_allowed() -> NoRoute:
+def not_allowed() -> ApiError:
     """Something is there, but that cannot be done to it."""
-    return NoRoute(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def resolve(method: str, parts: list[str]) -> tuple[str, Target] | None:
@@ -60,24 +52,27 @@ def resolve(method: str, parts: list[str]) -> tuple[str, Target] | None:
     versions = GROUPS.get(group)
     if versions is None:
         return None
-    kinds = versions.get(version)
-    if kinds is None:
+    found = _target(versions.get(version, {}), rest)
+    if found is None:
+        if group in CUSTOM:
+            return None  # custom kinds are another server's, whose answer says less
         raise not_found()
-    target, whole = _target(kinds, rest)
-    return _verb(method, target, whole), target
+    return _verb(method, *found), found[0]
 
 
-def _target(kinds: dict[str, Kind], rest: list[str]) -> tuple[Target, bool]:
+def _target(kinds: dict[str, Kind], rest: list[str]) -> tuple[Target, bool] | None:
     """The object or collection that a path names, and whether the collection is one that can be written to."""
     namespace = ""
     in_namespace = rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize")
     if in_namespace:
         namespace, rest = rest[1], rest[2:]
+        if rest == ["bindings"] and kinds.get("pods") is POD:
+            return Target(POD, namespace, "", "binding"), True
     kind = kinds.get(rest[0])
     if kind is None or len(rest) > 3 or (in_namespace and not kind.namespaced):
-        raise not_found()
+        return None
     if kind.namespaced and not in_namespace and len(rest) > 1:
-        raise not_found()
+        return None
     name, subresource = (rest[1] if len(rest) > 1 else ""), (rest[2] if len(rest) > 2 else "")
     return Target(kind, namespace, name, subresource), in_namespace or not kind.namespaced
 
@@ -89,7 +84,7 @@ def _verb(method: str, target: Target, whole: bool) -> str:
     elif target.subresource:
         found = SUBRESOURCES.get((kind, target.subresource))
         if found is None:
-            raise not_found()
+            raise errors.not_found(kind, target.name) if kind.custom else not_found()
         verbs = found
     elif target.name:
         verbs = OBJECT

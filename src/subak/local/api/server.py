@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from subak.kube.status import ApiError
 from subak.kube.transport import Request, Response
 from subak.local.api import (
@@ -30,8 +28,8 @@ from subak.local.api import (
     table,
 )
 from subak.local.api.answers import View, answer, refusal
+from subak.local.api.controllers import Controllers
 from subak.local.api.discovery import answer_to
-from subak.local.api.housekeeping import Housekeeping
 from subak.local.api.kinds import POD
 from subak.local.api.kubelet import Kubelet, Session
 from subak.local.api.negotiation import JSON, YAML, Form
@@ -65,7 +63,7 @@ class Server:
         self._store = store
         self._clock = clock
         self._bell = Bell(store)
-        self._housekeeping = Housekeeping(self.registry)
+        self._controllers = Controllers(self.registry)
         self._handlers: dict[str, Handler] = {
             "get": self._get,
             "list": self._list,
@@ -109,7 +107,7 @@ class Server:
     async def close(self) -> None:
         """End all watches."""
         self._bell.close()
-        self._housekeeping.close()
+        self._controllers.close()
 
     # Reading
 
@@ -142,11 +140,11 @@ class Server:
         return view.object(stored, 201 if created else 200, warnings)
 
     async def _patch(self, request: Request, target: Target, view: View) -> Response:
-        media = negotiation.body(request.headers.get("content-type", ""), patching.accepted(target.kind))
+        media = patching.media(target.kind, request.headers.get("content-type", ""))
         wanted = options.writing(request.query, _agent(request), options.PATCH, media == patching.APPLY)
         warnings: list[str] = []
         if media == patching.APPLY:
-            applied = patching.applied(request.body)
+            applied = patching.applied(request.body, wanted, warnings)
             stored, created = self.registry.apply(
                 target, applied, patching.reader(target.kind, wanted, warnings), wanted
             )
@@ -168,15 +166,7 @@ class Server:
 
     async def _bind(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.CREATE)
-        try:
-            content = _content(request, target)
-            if isinstance(content, bytes):
-                binding = msgspec.json.decode(content, type=pods.Binding)
-            else:
-                binding = msgspec.convert(content, type=pods.Binding)
-        except msgspec.DecodeError as error:
-            raise errors.bad_request(f'Binding in version "v1" cannot be handled as a Binding: {error}') from None
-        pods.bind(self.registry, target, binding, wanted.dry_run)
+        pods.bind(self.registry, target, pods.binding(_content(request, target), wanted.validation), wanted.dry_run)
         return _created(view.form)
 
     async def _evict(self, request: Request, target: Target, view: View) -> Response:
@@ -191,12 +181,14 @@ class Server:
 
     async def _log(self, request: Request, target: Target, view: View) -> Response:
         pod = self.registry.find(target).object
-        headers = {"content-type": "text/plain", "cache-control": "no-cache, private"}
-        return Response(200, headers, stream=await streams.logs(self.kubelet, pod, request.query, self._clock()))
+        stream = await streams.logs(self.kubelet, pod, request.query, self._clock())
+        if stream is None:
+            return Response(204, {"cache-control": "no-cache, private"})
+        return Response(200, {"content-type": "text/plain", "cache-control": "no-cache, private"}, stream=stream)
 
     async def _exec(self, request: Request, target: Target, view: View) -> Response:
         """Only reached by those who do not ask for a WebSocket."""
-        self.registry.find(target)
+        streams.check(self.registry.find(target).object, request.query.get("container", ""))
         raise errors.bad_request("Upgrade request required")
 
 
@@ -217,10 +209,7 @@ def _content(request: Request, target: Target) -> bytes | Json:
 
 
 def _decoded(request: Request) -> Json:
-    found = documents.decoded(request.body, request.headers.get("content-type", ""))
-    if not isinstance(found, dict):
-        raise errors.bad_request("couldn't get version/kind; json parse error: the body is no object")
-    return found
+    return documents.decoded(request.body, request.headers.get("content-type", ""))
 
 
 def _deletion(request: Request) -> options.DeleteOptions:

@@ -49,11 +49,17 @@ def execution(query: Query, command: Sequence[str]) -> Execution:
     return wanted
 
 
-async def execute(kubelet: Kubelet | None, pod: Json, wanted: Execution) -> Session:
-    """Start a program in a container."""
-    container = _container(pod, wanted.container)
+def check(pod: Json, container: str) -> str:
+    """The container in which something can be run."""
+    found = _container(pod, container)
     if not pod["spec"].get("nodeName"):
         raise errors.bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
+    return found
+
+
+async def execute(kubelet: Kubelet | None, pod: Json, wanted: Execution) -> Session:
+    """Start a program in a container."""
+    container = check(pod, wanted.container)
     return await _reached(kubelet, pod).execute(
         pod, container, wanted.command, stdin=wanted.stdin, tty=wanted.tty
     )  # fmt: skip
@@ -106,7 +112,7 @@ def _log_options(pod: str, query: Query, now: float) -> LogOptions:
     if limit is not None and limit < 1:
         problems.append(problem.invalid("limitBytes", limit, "must be greater than 0"))
     if seconds is not None and moment is not None:
-        problems.append(problem.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+        problems.append(problem.forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
     elif seconds is not None and seconds < 1:
         problems.append(problem.invalid("sinceSeconds", seconds, "must be greater than 0"))
     if problems:
