@@ -21,7 +21,7 @@ Place = tuple[Kind, str, str]
 """Kind, namespace and name."""
 
 _SERVED = {(kind.api_version, kind.kind): kind for kind in KINDS}
-_BY_US = WriteOptions("garbage-collector")
+_BY_US = WriteOptions("kube-controller-manager")
 
 
 class Garbage:
@@ -34,44 +34,52 @@ class Garbage:
         self._to_finish: dict[Place, None] = {}
         for kind in KINDS:
             for object in registry.store.list(kind):
-                self._index(kind, object, None)
+                self._begin_with(_place(kind, object["metadata"]), object["metadata"])
 
-    def note(self, change: Change) -> bool:
-        """Take in a change; says whether there is something to do."""
+    def note(self, change: Change) -> float | None:
         metadata = change.object["metadata"]
-        old = change.before.object["metadata"] if change.before else {}
+        old = change.old["metadata"] if change.old else {}
         if metadata.get("ownerReferences") or old.get("ownerReferences"):
-            self._index(change.kind, change.object, change)
+            self._note_references(change, old.get("ownerReferences", []), metadata.get("ownerReferences", []))
         if change.type == "DELETED":
-            for place in self._owned.get(metadata["uid"], ()):
-                self._to_check[place] = None
-            for reference in metadata.get("ownerReferences", ()):
-                self._look_at_owner(reference, metadata.get("namespace", ""))
+            self._to_check.update(dict.fromkeys(self._owned.get(metadata["uid"], ())))
         elif metadata.get("deletionTimestamp"):
             self._note_finalizers(_place(change.kind, metadata), metadata)
-        return bool(self._to_check or self._to_finish)
+        return 0.0 if self._to_check or self._to_finish else None
 
-    def collect(self) -> None:
-        """Do what there is to do."""
+    def act(self) -> float | None:
         while self._to_finish or self._to_check:
             if self._to_finish:
                 self._finish(_first(self._to_finish))
             else:
                 self._check(_first(self._to_check))
+        return None
 
-    def _index(self, kind: Kind, object: Json, change: Change | None) -> None:
-        metadata = object["metadata"]
-        place = _place(kind, metadata)
-        before = change.before.object["metadata"].get("ownerReferences", ()) if change and change.before else ()
-        now = metadata.get("ownerReferences", ()) if change is None or change.type != "DELETED" else ()
+    def _begin_with(self, place: Place, metadata: Json) -> None:
+        for reference in metadata.get("ownerReferences", ()):
+            self._owned.setdefault(reference["uid"], set()).add(place)
+            self._to_check[place] = None
+        if metadata.get("deletionTimestamp"):
+            self._note_finalizers(place, metadata)
+
+    def _note_references(self, change: Change, before: list[Json], now: list[Json]) -> None:
+        place = _place(change.kind, change.object["metadata"])
+        if change.type == "DELETED":
+            now = []
         for reference in before:
-            self._owned.get(reference["uid"], set()).discard(place)
+            if reference not in now:
+                self._forget(reference["uid"], place)
+                self._look_at_owner(reference, place[1])
         for reference in now:
             self._owned.setdefault(reference["uid"], set()).add(place)
         if now and now != before:
             self._to_check[place] = None
-        if change is None and metadata.get("deletionTimestamp"):
-            self._note_finalizers(place, metadata)
+
+    def _forget(self, uid: str, place: Place) -> None:
+        places = self._owned.get(uid, set())
+        places.discard(place)
+        if not places:
+            self._owned.pop(uid, None)
 
     def _note_finalizers(self, place: Place, metadata: Json) -> None:
         if {FOREGROUND, ORPHAN} & set(metadata.get("finalizers", ())):
