@@ -46,11 +46,15 @@ _OTHER_KINDS = {"binding": "Binding", "exec": "PodExecOptions"}
 
 def answer_to(request: Request, parts: list[str], now: Callable[[], str]) -> Response:
     """The answer to a request that is not about objects."""
-    if request.method == "POST" and len(parts) == 4 and (parts[1], parts[3]) in reviews.REVIEWS:
+    if len(parts) == 4 and (parts[1], parts[3]) in reviews.REVIEWS:
+        if request.method != "POST":
+            raise routes.not_allowed()
         made = reviews.review(
             parts[1], parts[3], documents.decoded(request.body, request.headers.get("content-type", "")), now()
         )
         return answer(encode(made), status=201)
+    if parts[0] in ("api", "apis", "version"):
+        negotiation.check(request.headers.get("accept", ""))
     found = _document(request, parts)
     if found is None:
         return Response(404, {"content-type": "text/plain; charset=utf-8"}, b"404 page not found\n")
@@ -74,7 +78,7 @@ def _document(request: Request, parts: list[str]) -> Response | None:
             return answer(encode({"kind": "APIGroup", "apiVersion": "v1", **found})) if found else None
         case ["api", _] | ["apis", _, _]:
             group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
-            if group not in _names():
+            if group not in _names() or (group in routes.CUSTOM and version not in _names()[group]):
                 return None
             if version not in _names()[group]:
                 raise routes.not_found()
@@ -83,7 +87,7 @@ def _document(request: Request, parts: list[str]) -> Response | None:
             return answer(encode(VERSION))
         case ["openapi", *rest]:
             return _openapi(rest)
-        case [check, *_] if check in _HEALTH:
+        case [check] | [check, "ping"] if check in _HEALTH:
             body = f"[+]ping ok\n{check} check passed\n" if "verbose" in request.query else "ok"
             return Response(200, {"content-type": "text/plain; charset=utf-8"}, body.encode())
         case [""]:

@@ -8,24 +8,23 @@ from typing import Any
 import msgspec
 
 from subak.local.api import errors, negotiation, protobuf
-from subak.local.api.negotiation import JSON, YAML
-from subak.local.api.protobuf import PROTOBUF
+from subak.local.api.negotiation import JSON, PROTOBUF, YAML
 from subak.local.api.rules import syntax
 
 Json = dict[str, Any]
 
 
-def content(body: bytes, content_type: str, custom: bool = False) -> bytes | Any:
-    """The body of a request as the rules read it: JSON as bytes, so that they see what is there twice."""
-    media = negotiation.body(content_type, (JSON, YAML) if custom else (JSON, YAML, PROTOBUF))
+def content(body: bytes, content_type: str) -> tuple[bytes | Any, list[str]]:
+    """The body of a request as the rules read it, and which keys YAML has twice; in JSON they see that themselves."""
+    media = negotiation.body(content_type, (JSON, YAML, PROTOBUF))
     if media == YAML:
-        return parse_yaml(body)[0]
-    return protobuf.parse(body) if media == PROTOBUF else body
+        return parse_yaml(body)
+    return protobuf.parse(body) if media == PROTOBUF else body, []
 
 
 def decoded(body: bytes, content_type: str) -> Json:
     """The body of a request that the rules do not read."""
-    found = content(body, content_type)
+    found, _ = content(body, content_type)
     if isinstance(found, bytes):
         try:
             found = msgspec.json.decode(found)
@@ -38,16 +37,16 @@ def decoded(body: bytes, content_type: str) -> Json:
 
 
 def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
-    """What a YAML body says, and which keys it has twice."""
+    """What the first document of a YAML body says, and which keys it has twice."""
     import yaml  # only for what is asked rarely: it is slow to import
 
     loader = _loader()(body)
     try:
-        return _as_json(loader.get_single_data()), loader.twice
+        return _as_json(loader.get_data()), loader.twice
     except yaml.MarkedYAMLError as error:
-        raise errors.bad_request(f"error converting YAML to JSON: yaml: {_told(error)}") from None
+        raise errors.bad_request(f"yaml: {_told(error)}") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise errors.bad_request(f"error converting YAML to JSON: yaml: {' '.join(str(error).split())}") from None
+        raise errors.bad_request(f"yaml: {' '.join(str(error).split())}") from None
     finally:
         loader.dispose()
 

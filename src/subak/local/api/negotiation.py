@@ -13,6 +13,7 @@ from subak.kube.status import ApiError
 
 JSON = "application/json"
 YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 SPOKEN = (JSON, YAML)
 
 _CONVERSIONS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
@@ -51,7 +52,7 @@ def form(accept: str) -> Form:
                 found = _form(media, clause.parameters)
                 if found is not None:
                     return found
-    raise not_acceptable(SPOKEN)
+    raise not_acceptable((*SPOKEN, PROTOBUF))
 
 
 def _form(media: str, parameters: dict[str, str]) -> Form | None:
@@ -83,6 +84,15 @@ def clauses(accept: str) -> list[Clause]:
             quality = 1.0
         found.append(Clause("*/*" if media == "*" else media, parameters, quality))
     return sorted(found, key=lambda each: (-each.quality, each.media.startswith("*"), each.media.endswith("*")))
+
+
+@lru_cache(maxsize=256)
+def check(accept: str, streams: bool = False) -> None:
+    """The server asks this first, before it looks closer: does the client take anything that there is?"""
+    if accept and not any(each.partition(";")[0].strip() in (*SPOKEN, PROTOBUF, "*/*") for each in accept.split(",")):
+        forms = [*SPOKEN, PROTOBUF, *(f"{each};stream=watch" for each in (JSON, PROTOBUF) if streams)]
+        message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(forms)}"
+        raise ApiError(406, "NotAcceptable", message, {})
 
 
 def not_acceptable(spoken: tuple[str, ...]) -> ApiError:

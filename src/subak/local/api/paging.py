@@ -7,6 +7,7 @@ with what is there now.
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from subak.kube.status import ApiError, Cause
 from subak.local.api import errors, selectors
 from subak.local.api.kinds import Kind
 from subak.local.api.options import ListOptions, revision
+from subak.local.api.rules import syntax
 from subak.local.api.store import Store, Stored
 
 TOO_OLD = "The resourceVersion for the provided list is too old."
@@ -138,13 +140,24 @@ def _encoded(at: int, start: str) -> str:
     return urlsafe_b64encode(token).decode().rstrip("=")
 
 
+def _stray(text: str) -> int:
+    """Where text ceases to be base64."""
+    found = re.search("[^-_0-9A-Za-z]", text)
+    return found.start() if found else len(text)
+
+
 def _decoded(text: str) -> tuple[str, int]:
     wrong = "invalid continue token: continue key is not valid"
     try:
-        padded = text.encode() + b"=" * (-len(text) % 4)
-        token = msgspec.json.decode(b64decode(padded, b"-_", validate=True), type=_Token)
-    except ValueError as error:
+        data = b64decode(text.encode() + b"=" * (-len(text) % 4), b"-_", validate=True)
+    except ValueError:
+        raise errors.bad_request(f"{wrong}: illegal base64 data at input byte {_stray(text)}") from None
+    try:
+        token = msgspec.json.decode(data, type=_Token)
+    except msgspec.ValidationError as error:
         raise errors.bad_request(f"{wrong}: {error}") from None
+    except msgspec.DecodeError:
+        raise errors.bad_request(f"{wrong}: {syntax.fault(data)}") from None
     if token.v != "meta.k8s.io/v1":
         message = f"{wrong}: server does not recognize this encoded version {token.v}"
         raise errors.bad_request(message)

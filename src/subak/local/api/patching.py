@@ -5,6 +5,7 @@ A patched object is read again as if it had been sent as a whole: fields are che
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from subak.local.api.kinds import Kind
 from subak.local.api.options import WriteOptions
 from subak.local.api.patch import golang, json_patch, merge_patch, strategic
 from subak.local.api.rules import problem, syntax
+from subak.local.api.rules.content import duplicates
 from subak.local.api.store import encode
 
 Json = dict[str, Any]
@@ -56,37 +58,62 @@ def change(kind: Kind, media: str, body: bytes, options: WriteOptions, warnings:
 
     def changed(object: Json) -> Json:
         patch = _decoded(media, body)
+        odd = duplicates(body) if options.validation != "Ignore" and _is_doubtful(body) else []
         if media == STRATEGIC:
-            return _read(kind, strategic.apply(object, patch, schema.of(kind)), options, warnings, patch)
-        if media == MERGE:
-            return _read(kind, merge_patch.apply(object, patch), options, warnings, None, object)
+            patched: Any = strategic.apply(object, patch, schema.of(kind))
+        elif media == MERGE:
+            patched = merge_patch.apply(object, patch)
+        else:
+            patched = _operated(object, patch)
+            odd = [f"json patch {each}" for each in odd] + json_patch.warnings(patch)
         try:
-            patched = json_patch.apply(object, patch)
-        except ApiError as error:
-            raise ApiError(error.code, error.reason, error.message, {} if error.code == 422 else None) from None
-        warnings.extend(json_patch.warnings(patch))
-        return _read(kind, patched, options, warnings, None, object)
+            return _read(kind, patched, options, odd, warnings)
+        except _Unreadable as error:
+            shown, why = golang.plain(patch), _restored(str(error))
+            if media != STRATEGIC:
+                shown, why = encode(_as_go(schema.name(kind), patched, object)).decode(), str(error)
+            raise errors.invalid(_NOTHING, "", [problem.invalid("patch", shown, why)]) from None
 
     return changed
 
 
-def _read(
-    kind: Kind, patched: Any, options: WriteOptions, warnings: list[str], patch: Any, before: Json | None = None
-) -> Json:
-    """The object that a patch has made.  What is wrong with it is the patch's fault."""
+def _is_doubtful(body: bytes) -> bool:
+    """Whether some object in it has a key twice."""
+    doubtful = False
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal doubtful
+        doubtful = doubtful or len(dict(pairs)) != len(pairs)
+
+    json.loads(body, object_pairs_hook=look)
+    return doubtful
+
+
+class _Unreadable(Exception):
+    """What is wrong with a patched object is the patch's fault."""
+
+
+def _operated(object: Json, operations: Any) -> Any:
     try:
-        object, more = rules.read(kind, patched, options.validation)
+        return json_patch.apply(object, operations)
+    except ApiError as error:
+        raise ApiError(error.code, error.reason, error.message, {} if error.code == 422 else None) from None
+
+
+def _read(kind: Kind, patched: Any, options: WriteOptions, odd: list[str], warnings: list[str]) -> Json:
+    """The object that a patch has made; `odd` is what was odd about the patch itself."""
+    strict = options.validation == "Strict"
+    try:
+        object, more = rules.read(kind, patched, "Warn" if strict else options.validation)
     except ApiError as error:
         told = _UNREADABLE.match(error.message)
         if told is None:
             raise
-        why = error.message[told.end() :]
-        if patch is not None:
-            cause = problem.invalid("patch", golang.plain(patch), _restored(why))
-        else:
-            cause = problem.invalid("patch", encode(_as_go(schema.name(kind), patched, before)).decode(), why)
-        raise errors.invalid(_NOTHING, "", [cause]) from None
-    warnings += more
+        raise _Unreadable(error.message[told.end() :]) from None
+    odd = odd + more
+    if strict and odd:
+        raise _Unreadable(f"strict decoding error: {', '.join(odd)}")
+    warnings += odd
     return object
 
 
@@ -108,11 +135,11 @@ def _restored(why: str) -> str:
 def _as_go(name: str, value: Any, before: Any) -> Any:
     """An object with its keys in the order of Go: those of structs as declared, those of what was patched sorted."""
     if isinstance(value, list):
-        return [_as_go(name, each, each if value is before else None) for each in value]
+        return [_as_go(name, each, each if value == before else None) for each in value]
     if not isinstance(value, dict):
         return value
     types = protobuf.fields(name)
-    order = list(types) if value is before else []
+    order = list(types) if value == before else []
     keys = sorted(value, key=lambda key: (order.index(key) if key in order else len(order), key))
     earlier = before if isinstance(before, dict) else {}
     return {key: _as_go(types.get(key, ""), value[key], earlier.get(key)) for key in keys}
@@ -123,7 +150,7 @@ def applied(body: bytes, options: WriteOptions, warnings: list[str]) -> Json:
     try:
         content, twice = documents.parse_yaml(body)
     except ApiError as error:
-        raise errors.bad_request(f"error decoding YAML: {error.message}") from None
+        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {error.message}") from None
     if twice and options.validation == "Strict":
         lines = "".join(f"\n  {each}" for each in twice)
         told = f"error converting YAML to JSON: yaml: unmarshal errors:{lines}"

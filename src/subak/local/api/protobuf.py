@@ -20,8 +20,6 @@ from subak.local.api import errors
 
 Json = dict[str, Any]
 
-PROTOBUF = "application/vnd.kubernetes.protobuf"
-
 _MAGIC = b"k8s\x00"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _UNKNOWN = "io.k8s.apimachinery.pkg.runtime.Unknown"

@@ -95,15 +95,17 @@ class Registry:
     def create(self, target: Target, object: Json, options: WriteOptions) -> Stored:
         """Store a new object, which has been read by the rules."""
         metadata = object["metadata"] = dict(object["metadata"])
+        version = metadata.get("resourceVersion", "")
+        versioned = version.isdecimal() and version != "0" and not target.name
         _agree_on_namespace(target, metadata)
         object = managed_fields.updated(
             None, object, schema.of(target.kind), manager=options.manager, api_version=target.kind.api_version,
             now=self.now(),
         )  # fmt: skip
-        return self.admit(target, object, options)
+        return self.admit(target, object, options, versioned)
 
-    def admit(self, target: Target, object: Json, options: WriteOptions) -> Stored:
-        """Store a new object that knows who owns its fields."""
+    def admit(self, target: Target, object: Json, options: WriteOptions, versioned: bool = False) -> Stored:
+        """Store a new object that knows who owns its fields; `versioned`: it says that it is not new."""
         kind = target.kind
         if kind is POD:
             for hook in self.hooks:
@@ -117,6 +119,8 @@ class Registry:
             self._generate_name(target, metadata)
         object = rules.create(kind, object, self.store)
         stored = events.to_stored(kind, object)
+        if versioned and not options.dry_run:
+            raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
         self._check_new(target, stored["metadata"])
         if options.dry_run:
             return Stored(object, 0, encode(object))

@@ -9,7 +9,7 @@ from subak.local.api import errors
 
 Json = dict[str, Any]
 
-USER = {"username": "subak:admin", "groups": ["system:masters", "system:authenticated"]}
+USER = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 AUTHENTICATION = "authentication.k8s.io"
 AUTHORIZATION = "authorization.k8s.io"
 

@@ -87,8 +87,10 @@ def _verb(method: str, target: Target, whole: bool) -> str:
             raise errors.not_found(kind, target.name) if kind.custom else not_found()
         verbs = found
     elif target.name:
-        verbs = OBJECT
+        verbs = {**OBJECT, "POST": "create"} if kind.custom else OBJECT
     else:
+        if kind.custom and method in ("PUT", "PATCH"):
+            raise errors.bad_request("name must be provided")
         verbs = COLLECTION if whole else {"GET": "list"}
     verb = verbs.get("GET" if method == "HEAD" else method)
     if verb is None or (verb == "deletecollection" and kind is NAMESPACE):

@@ -107,8 +107,10 @@ class _Parser:
         if wrong := names.label_key(key):
             raise _Unreadable(f"<nil>: Invalid value: {quote(key)}: {'; '.join(wrong)}")
         symbol, word = self._peek()
+        if absent:
+            return Requirement(key, "!")
         if symbol == "," or not (symbol or word):
-            return Requirement(key, "!" if absent else "exists")
+            return Requirement(key, "exists")
         operator = self._operator()
         values = self._set() if operator in ("in", "notin") else self._exact()
         _check(key, operator, values)

@@ -90,7 +90,7 @@ class Server:
             if found is None:
                 return answer_to(request, parts, self.registry.now)
             verb, target = found
-            form = _form(request)
+            form = _form(request, target, verb)
             include = table.check(request.query.get("includeObject", "")) if form.convert == "Table" else ""
             return await self._handlers[verb](request, target, View(target.kind, form, include, self._clock))
         except ApiError as error:
@@ -128,14 +128,13 @@ class Server:
     # Writing
 
     async def _create(self, request: Request, target: Target, view: View) -> Response:
-        content = _content(request, target)
         wanted = options.writing(request.query, _agent(request), options.CREATE)
-        object, warnings = rules.read(target.kind, content, wanted.validation)
+        object, warnings = _read(request, target, wanted.validation)
         return view.object(self.registry.create(target, object, wanted), 201, warnings)
 
     async def _update(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.UPDATE)
-        object, warnings = rules.read(target.kind, _content(request, target), wanted.validation)
+        object, warnings = _read(request, target, wanted.validation)
         stored, created = self.registry.update(target, object, wanted)
         return view.object(stored, 201 if created else 200, warnings)
 
@@ -166,7 +165,8 @@ class Server:
 
     async def _bind(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.CREATE)
-        pods.bind(self.registry, target, pods.binding(_content(request, target), wanted.validation), wanted.dry_run)
+        content, _ = documents.content(request.body, request.headers.get("content-type", ""))
+        pods.bind(self.registry, target, pods.binding(content, wanted.validation), wanted.dry_run)
         return _created(view.form)
 
     async def _evict(self, request: Request, target: Target, view: View) -> Response:
@@ -192,8 +192,11 @@ class Server:
         raise errors.bad_request("Upgrade request required")
 
 
-def _form(request: Request) -> Form:
-    form = negotiation.form(request.headers.get("accept", ""))
+def _form(request: Request, target: Target, verb: str) -> Form:
+    accept = request.headers.get("accept", "")
+    if not target.kind.custom:
+        negotiation.check(accept, verb == "list")
+    form = negotiation.form(accept)
     if negotiation.is_pretty(request.query.get("pretty", ""), _agent(request)):
         return replace(form, pretty=True)
     return form
@@ -203,9 +206,23 @@ def _agent(request: Request) -> str:
     return request.headers.get("user-agent", "")
 
 
-def _content(request: Request, target: Target) -> bytes | Json:
-    found: bytes | Json = documents.content(request.body, request.headers.get("content-type", ""), target.kind.custom)
-    return found
+def _read(request: Request, target: Target, validation: str) -> tuple[Json, list[str]]:
+    """The object that a request sends, and warnings about what is odd about it."""
+    kind = target.kind
+    try:
+        content, twice = documents.content(request.body, request.headers.get("content-type", ""))
+    except ApiError as error:
+        if not error.message.startswith("yaml: "):
+            raise
+        shown = f"{request.body[:30].hex()}{' ...' if len(request.body) > 30 else ''}"
+        told = f"the object provided is unrecognized (must be of type {kind.kind}): {error.message} ({shown})"
+        raise errors.bad_request(told) from None
+    if twice and validation == "Strict":
+        lines = "".join(f"\n  {each}" for each in twice)
+        told = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error:'
+        raise errors.bad_request(f"{told} yaml: unmarshal errors:{lines}")
+    object, warnings = rules.read(kind, content, validation)
+    return object, [*twice, *warnings] if validation == "Warn" else warnings
 
 
 def _decoded(request: Request) -> Json:

@@ -154,11 +154,11 @@ def _parsed(kind: Kind, content: bytes, odd: list[str]) -> Any:
     except ValueError:
         raise _unrecognized(kind, f"{_NO_KIND}: {fault(content)}", content) from None
     if doubtful:
-        odd += _duplicates(content)
+        odd += duplicates(content)
     return given
 
 
-def _duplicates(content: bytes) -> list[str]:
+def duplicates(content: bytes) -> list[str]:
     """The paths of fields that are there twice."""
     tree = json.loads(content, object_pairs_hook=lambda pairs: ("object", pairs))
     found: list[str] = []
