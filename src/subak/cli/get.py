@@ -93,7 +93,7 @@ async def _print_tables(
         if printed and not target.name:
             click.echo()
         names = f"{target.known.singular}/" if several else ""
-        everywhere = connection.all and target.known.resource.namespaced
+        everywhere = connection.all and (several or target.known.resource.namespaced)  # as kubectl does
         for row in aligned(_cells(table, names, everywhere, wide, heading=not (printed and target.name))):
             click.echo(row)
         printed = True
@@ -125,7 +125,7 @@ def _cells(table: dict[str, Any], prefix: str, namespaces: bool, wide: bool, hea
     for row in table["rows"]:
         cells = [_cell(row["cells"][position]) for position, _ in shown]
         cells[0] = prefix + cells[0]
-        rows.append([row["object"]["metadata"]["namespace"], *cells] if namespaces else cells)
+        rows.append([row["object"]["metadata"].get("namespace", ""), *cells] if namespaces else cells)
     return rows
 
 

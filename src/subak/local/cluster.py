@@ -83,7 +83,8 @@ class Cluster:
         self.client = Client(self.server)
         directory = Path(tempfile.mkdtemp(prefix="subak-"))
         self._stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        self.agents = Agents(self.client, self.interpreter, self.machines, directory / "host")
+        host = None if self._runtime == "none" else directory / "host"
+        self.agents = Agents(self.client, self.interpreter, self.machines, host)
         self.notes += self.agents.notes()
         nodes = Nodes(self.client, self.machines)
         self._stack.push_async_callback(nodes.stop)

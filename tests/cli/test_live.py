@@ -1,0 +1,186 @@
+"""Commands that speak to a cluster: what people see and what scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli import Answer, subak, write
+from tests.live import PATIENCE, Live, live
+
+HARDWARE = """
+nodes:
+- {profile: shared, name: here, taints: []}
+- {profile: moore-threads, name: other, cards: {count: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    hardware = tmp_path_factory.mktemp("hardware") / "hardware.yaml"
+    hardware.write_text(HARDWARE)
+    with live("--hardware", hardware) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _speak_to_it(cluster: Live, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    yield
+    assert subak("delete", "pods", "--all", "-A", "--force").code == 0
+
+
+def pod(name: str, memory_mib: int = 1_000, command: str = "sleep infinity", **metadata: object) -> dict[str, object]:
+    container = {
+        "name": "c",
+        "image": "busybox",
+        "command": ["sh", "-c", command],
+        "resources": {"limits": {"volcano.sh/gpu-memory": memory_mib}},
+    }
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def apply(tmp_path: Path, *pods: dict[str, object]) -> Answer:
+    return subak("apply", "-f", write(tmp_path / "pods.yaml", pods))
+
+
+def wait(cluster: Live, name: str, condition: str = "condition=Ready") -> None:
+    cluster.run("kubectl", "wait", f"--for={condition}", f"pod/{name}", f"--timeout={PATIENCE:.0f}s")
+
+
+def test_apply_says_what_became_of_each_object(tmp_path: Path) -> None:
+    assert apply(tmp_path, pod("a"), pod("b")).out == "pod/a created\npod/b created\n"
+    assert apply(tmp_path, pod("a"), pod("b", labels={"x": "y"})).out == "pod/a unchanged\npod/b configured\n"
+
+
+def test_apply_reports_what_is_refused_and_applies_the_rest(tmp_path: Path) -> None:
+    answer = apply(tmp_path, pod("a", memory_mib=-1), pod("b"))
+    assert (answer.code, answer.out) == (1, "pod/b created\n")
+    assert "volcano.sh/gpu-memory must not be negative" in answer.err
+
+
+def test_apply_of_a_kind_that_the_server_does_not_have(tmp_path: Path) -> None:
+    answer = apply(tmp_path, {"apiVersion": "v1", "kind": "Gizmo", "metadata": {"name": "a"}}, pod("b"))
+    assert (answer.code, answer.out) == (2, "pod/b created\n")
+    assert 'no matches for kind "Gizmo" in version "v1"' in answer.err
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    answer = subak("apply", "--dry-run", "-f", write(tmp_path / "pods.yaml", [pod("a")]))
+    assert (answer.code, answer.out) == (0, "pod/a created (server dry run)\n")
+    assert subak("get", "pods").err == "No resources found in default namespace.\n"
+
+
+def test_get_prints_the_columns_that_kubectl_prints(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("a"))
+    wait(cluster, "a")
+    ours, theirs = subak("get", "pods").out, cluster.run("kubectl", "get", "pods").stdout
+    assert re.sub(r"\d+s", "1s", ours) == re.sub(r"\d+s", "1s", theirs)
+    ours, theirs = subak("get", "pods,nodes", "-A").out, cluster.run("kubectl", "get", "pods,nodes", "-A").stdout
+    assert re.sub(r" +\d+s", " 1s", ours) == re.sub(r" +\d+s", " 1s", theirs)
+
+
+def test_get_of_whole_objects(tmp_path: Path) -> None:
+    apply(tmp_path, pod("a", labels={"x": "y"}), pod("b"))
+    one = yaml.safe_load(subak("get", "pod", "a", "-o", "yaml").out)
+    assert (one["kind"], one["metadata"]["name"]) == ("Pod", "a")
+    several = json.loads(subak("get", "po", "-l", "x=y", "-o", "json").out)
+    assert (several["kind"], [each["metadata"]["name"] for each in several["items"]]) == ("List", ["a"])
+    assert subak("get", "pod/a", "pod/b", "-o", "name").out == "pod/a\npod/b\n"
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    answer = subak("get", "pod", "nobody")
+    assert (answer.code, answer.err) == (1, 'Error from server (NotFound): pods "nobody" not found\n')
+    answer = subak("get", "gizmos")
+    assert (answer.code, answer.err) == (2, 'error: the server doesn\'t have a resource type "gizmos"\n')
+    assert subak("get").code == 2
+    assert subak("delete", "pod", "nobody").code == 1
+    assert subak("delete", "pod", "nobody", "--ignore-not-found").code == 0
+    assert subak("delete", "pods").code == 2
+
+
+def test_describe_tells_a_pod_with_its_events(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("a"))
+    wait(cluster, "a")
+    told = subak("describe", "pod", "a").out
+    for line in ("Name:         a", "Node:         here/127.0.0.1", "volcano.sh/gpu-memory: 1k", "Ready:         True"):
+        assert re.sub(" +", " ", line) in re.sub(" +", " ", told), told
+    assert re.search(r"Normal +Scheduled +\d+s +subak +Successfully assigned default/a to here", told), told
+
+
+def test_describe_of_a_node_and_of_anything_else() -> None:
+    assert "volcano.sh/gpu-memory: 23028" in re.sub(" +", " ", subak("describe", "node", "here").out)
+    assert "Name:" in subak("describe", "configmap", "-n", "kube-system").out or subak("describe", "ns").code == 0
+
+
+def test_logs_and_exec(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("a", command="echo one; echo two; sleep infinity"))
+    wait(cluster, "a")
+    assert subak("logs", "a").out == "one\ntwo\n"
+    assert subak("logs", "a", "--tail", "1").out == "two\n"
+    assert "VOLCANO_GPU_ALLOCATED=1000" in subak("exec", "a", "--", "env").out.splitlines()
+    assert subak("exec", "a", "--", "sh", "-c", "echo wrong >&2; exit 7").code == 7
+    assert cluster.run("subak", "exec", "-i", "a", "--", "cat", stdin="hello").stdout == "hello"
+    assert subak("exec", "a", "--", "no-such-program").code != 0
+
+
+def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("a", 4_000), pod("b", 6_000))
+    wait(cluster, "a")
+    wait(cluster, "b")
+    assert "10,000 of  23,028 MiB  default/a 4,000, default/b 6,000" in subak("top").out
+    (node,) = subak("top", "here", "-o", "json").data["nodes"]
+    assert [(each["pod"], each["memory_mib"]) for each in node["cards"][0]["tenants"]] == [
+        ("default/a", 4_000),
+        ("default/b", 6_000),
+    ]
+    assert re.search(r"here +Ready +1 x NVIDIA-A10 .* 10,000/23,028 MiB", subak("nodes").out)
+    answer = subak("top", "nowhere")
+    assert (answer.code, answer.err) == (2, "error: node nowhere is not there; there are: here, other\n")
+
+
+def test_why_tells_what_a_pod_shares_or_waits_for(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("a", 20_000), pod("b", 5_000))
+    wait(cluster, "a")
+    placed = subak("why", "a")
+    assert (placed.code, "default/a is Running on here" in placed.out) == (0, True)
+    waits = subak("why", "default/b")
+    assert waits.code == 1
+    assert "1 node: largest free slice 3,028 MiB, 5,000 MiB asked (CardInsufficientMemory)" in waits.out
+    groups = subak("why", "b", "-o", "json").data["groups"]
+    assert {each["reason"]: each["nodes"] for each in groups} == {
+        "CardInsufficientMemory": ["here"],
+        "NodeUnregistered": ["other"],
+    }
+    assert "waiting for a card: default/b" in subak("top").out
+
+
+def test_delete_waits_until_the_pod_is_gone(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("a"))
+    wait(cluster, "a")
+    assert subak("delete", "-f", tmp_path / "pods.yaml").out == 'pod "a" deleted\n'
+    assert subak("get", "pod", "a").code == 1
+
+
+def test_a_cluster_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cluster: Live) -> None:
+    text = re.sub(r"127.0.0.1:\d+", "127.0.0.1:1", cluster.kubeconfig.read_text())
+    with monkeypatch.context() as patched:
+        patched.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        (tmp_path / "kubeconfig").write_text(text)
+        answer = subak("get", "pods")
+        assert (answer.code, answer.err.startswith("error: the cluster cannot be reached: ")) == (1, True)
+        patched.setenv("KUBECONFIG", str(tmp_path / "none"))
+        answer = subak("nodes")
+        assert (answer.code, "does not exist: correct or unset KUBECONFIG" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    assert "_SUBAK_COMPLETE" in subak("completion", shell).out
