@@ -19,6 +19,8 @@ Json = dict[str, Any]
 _NOT_READY = "node.kubernetes.io/not-ready"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 _MIRROR = "kubernetes.io/config.mirror"
+_LONGEST_PREFIX = 58
+_SUFFIX = 5
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
@@ -73,7 +75,7 @@ def namespace(kind: Kind, object: Json, view: View) -> None:
         raise errors.not_found(kinds.NAMESPACE, name)
     if found.get("status", {}).get("phase") == "Terminating":
         words = f"unable to create new content in namespace {name} because it is being terminated"
-        refusal = errors.forbidden(kind, object["metadata"].get("name", ""), words)
+        refusal = errors.forbidden(kind, _name(object["metadata"]), words)
         cause = Cause("NamespaceTerminating", f"namespace {name} is being terminated", "metadata.namespace")
         raise ApiError(refusal.code, refusal.reason, refusal.message, refusal.details, [cause])
 
@@ -170,4 +172,7 @@ def _taint(spec: Json) -> None:
 
 
 def _name(meta: Json) -> str:
-    return str(meta.get("name") or meta.get("generateName", ""))
+    """What a new object is called in a refusal: by its own name, or by that from which one was made."""
+    name, prefix = str(meta.get("name", "")), str(meta.get("generateName", ""))
+    generated = prefix and name.startswith(prefix[:_LONGEST_PREFIX]) and len(name) <= len(prefix) + _SUFFIX
+    return (prefix if generated else name) or "Unknown"

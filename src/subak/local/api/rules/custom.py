@@ -28,7 +28,7 @@ def read(kind: Kind, given: Json, odd: list[str], *, partial: bool) -> Json:
         known = (field.properties or {}).get(key)
         if known is None:
             odd.append(f"unknown field {quote(key)}")
-        elif key == "metadata":
+        elif key == "metadata" and value is not None:
             object[key] = _metadata(kind, value, odd)
         elif key not in ("apiVersion", "kind") and value is not None:
             object[key] = _pruned(value, known, key, odd)
