@@ -96,7 +96,7 @@ def told(object: Json) -> Json:
     meta = {key: value for key, value in object["metadata"].items() if key not in hidden}
     shown = {**object, "metadata": meta}
     if object["kind"] == "ResourceQuota":
-        shown.pop("status", None)
+        shown["status"] = {}
     for condition in shown.get("status", {}).get("conditions", ()):
         if condition.get("reason") == "SchedulingGated":
             shown["status"] = {**shown["status"], "conditions": [{**condition, "lastTransitionTime": None}]}
