@@ -48,11 +48,9 @@ class Endpoint:
         protocol = web.Server(
             self._handle, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=3600.0
         )
-        self._runner = web.ServerRunner(protocol)
+        self._runner = web.ServerRunner(protocol, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, HOST, port, ssl_context=self._identity.context(), shutdown_timeout=1.0, backlog=1024
-        )  # fmt: skip
+        site = web.TCPSite(self._runner, HOST, port, ssl_context=self._identity.context(), backlog=1024)
         await site.start()
         self.port = self._runner.addresses[0][1]
 

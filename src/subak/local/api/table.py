@@ -36,7 +36,7 @@ def partial_list(objects: Sequence[Json], metadata: Json, version: str) -> Json:
         "kind": "PartialObjectMetadataList",
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": metadata,
-        "items": [partial(each, version) for each in objects],
+        "items": [partial(each, version) for each in objects] or None,
     }
 
 
@@ -75,11 +75,19 @@ def _row(kind: Kind, object: Json, cells: list[Any], include: str, version: str)
 
 def not_a_list(kind: Kind) -> ApiError:
     """The metadata of a list was asked for, but the answer is one object."""
-    shown = f"you requested PartialObjectMetadataList, but the requested object is not a list (*v1.{kind.kind})"
+    shown = f"you requested PartialObjectMetadataList, but the requested object is not a list ({_go(kind, '')})"
     return ApiError(406, "NotAcceptable", shown)
 
 
 def is_a_list(kind: Kind) -> ApiError:
     """The metadata of one object was asked for, but the answer is a list."""
-    shown = f"you requested PartialObjectMetadata, but the requested object is a list (*v1.{kind.kind}List)"
+    shown = f"you requested PartialObjectMetadata, but the requested object is a list ({_go(kind, 'List')})"
     return ApiError(406, "NotAcceptable", shown)
+
+
+def _go(kind: Kind, suffix: str) -> str:
+    """The type that the API server's own code has for it."""
+    if kind.custom:
+        return f"*unstructured.Unstructured{suffix}"
+    package = "core" if kind.kind == "Event" else kind.group.partition(".")[0] or "core"
+    return f"*{package}.{kind.kind}{suffix}"
