@@ -21,7 +21,10 @@ def able() -> None:
 @pytest.fixture
 async def runtime(able: None) -> AsyncIterator[Namespaces]:
     before = children()
+    troubles: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
     runtime = Namespaces()
     yield runtime
     await runtime.close()
     assert children() == before
+    assert troubles == []

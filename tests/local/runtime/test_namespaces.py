@@ -133,6 +133,10 @@ class TestStartErrors:
         error = await self.failure(runtime, shell("true", devices=["/dev/nvidia77"]))
         assert (error.exit_code, error.message) == (128, "the machine has no device /dev/nvidia77")
 
+    async def test_a_working_directory_that_cannot_be_made(self, runtime: Namespaces) -> None:
+        error = await self.failure(runtime, shell("true", working_directory="/usr/bin/new"))
+        assert (error.exit_code, error.message) == (128, "/usr/bin/new: Read-only file system")
+
     async def test_text_that_no_program_can_be_given(self, runtime: Namespaces) -> None:
         assert "null byte" in (await self.failure(runtime, Spec("a", ["echo", "a\0b"]))).message
         assert "null byte" in (await self.failure(runtime, shell("true", working_directory="/a\0b"))).message
@@ -193,6 +197,11 @@ class TestStop:
     async def test_the_dead_are_buried_while_the_command_runs(self, runtime: Namespaces) -> None:
         script = "for i in 1 2 3 4 5; do (sh -c 'exit' &) ; done; sleep 0.2; grep -l '^State:.Z' /proc/[0-9]*/status"
         assert (await run(runtime, script)).stdout == ""
+
+    async def test_a_command_may_end_by_itself_just_then(self, runtime: Namespaces) -> None:
+        containers = [await runtime.start(Spec("a", ["sleep", str(number / 1000)])) for number in range(20)]
+        await asyncio.gather(*(container.stop(5) for container in containers))
+        assert {await container.wait() for container in containers} <= {0, 143}
 
     async def test_stopping_twice_or_late_does_no_harm(self, runtime: Namespaces) -> None:
         container = await runtime.start(Spec("a", ["sleep", "1000"]))

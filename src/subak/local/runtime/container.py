@@ -24,9 +24,8 @@ from subak.local.runtime.launcher.order import (
     EXITED,
     FAILED,
     KILL,
-    MESSAGE_LIMIT,
     STARTED,
-    understand,
+    hear,
 )
 from subak.local.runtime.session import Watched
 from subak.local.runtime.spec import USUAL_PATH, StartError
@@ -119,7 +118,7 @@ class Confined:
 
     def _hear(self) -> None:
         """The monitor has something to say, or has ended."""
-        words = understand(self._control.recv(MESSAGE_LIMIT))
+        words = hear(self._control)
         if words[0] == STARTED:
             self._pid = words[1]
             if not self._begun.done():
@@ -148,7 +147,8 @@ class Confined:
     async def _abandon(self) -> None:
         """Let go of the lifeline, and wait until nothing is left."""
         if not self._exited.done():
-            self._control.shutdown(socket.SHUT_WR)
+            with suppress(OSError):
+                self._control.shutdown(socket.SHUT_WR)
             if not await self._gone(_PATIENCE):
                 self._monitor.kill()
                 await self._gone(_PATIENCE)

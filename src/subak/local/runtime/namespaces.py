@@ -7,13 +7,14 @@ Subak outside.  The network is the machine's.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subak.local.runtime.container import Confined, program_of
 from subak.local.runtime.machine import Machine, look
-from subak.local.runtime.spec import LOG_LIMIT, Spec, StartError
+from subak.local.runtime.spec import LOG_LIMIT, File, Spec, StartError
 
 if TYPE_CHECKING:
     from subak.local.runtime.launcher.order import Order
@@ -54,6 +55,7 @@ class Namespaces:
 
 def _order(spec: Spec, machine: Machine) -> Order:
     program = program_of(spec.argv, spec.env)
+    named = [File("/etc/hostname", os.fsencode(spec.host_name) + b"\n")] if spec.host_name else []
     return {
         "program": {
             "argv": program["argv"],
@@ -73,7 +75,7 @@ def _order(spec: Spec, machine: Machine) -> Order:
         ],
         "files": [
             {"path": each.path, "content": each.content, "directory": each.directory, "mode": each.mode}
-            for each in spec.files
+            for each in (*named, *spec.files)
         ],
         "devices": list(spec.devices),
         "host_name": spec.host_name,

@@ -12,6 +12,7 @@ import socket
 import struct
 import termios
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 
 from subak.local.runtime.launcher.order import EXITED, FAILED, STARTED, receive, understand
 from subak.local.runtime.spec import StartError
@@ -91,7 +92,8 @@ class Watched:
 
     async def close(self) -> None:
         if not self._exited.done():
-            self._line.shutdown(socket.SHUT_WR)
+            with suppress(OSError):
+                self._line.shutdown(socket.SHUT_WR)
             await asyncio.shield(self._exited)
         self._release()
 

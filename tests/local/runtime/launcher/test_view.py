@@ -5,14 +5,17 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import File, Mount, StartError
-from tests.local.runtime.containers import run, running, shell
+from tests.local.runtime.containers import execute, run, running, shell
 
+ILUVATAR = Path(__file__).parents[4] / "examples/iluvatar/pod.yaml"
 WRITABLE = (
     "/",
     "/etc",
@@ -43,16 +46,18 @@ def listing(*directories: str) -> list[tuple[str, int, int, int]]:
 @pytest.fixture
 def untouched() -> Iterator[None]:
     """Whatever the test does, the machine's own files stay as they are."""
-    places = ("/etc", "/usr/local/bin", "/usr/local/etc", "/usr/local/lib", "/opt", "/srv", "/var/tmp")
-    homes = {
-        path: sorted(os.listdir(path)) for path in ("/", "/root", "/home", "/usr/local") if os.access(path, os.R_OK)
-    }
-    bashrc = os.path.exists("/root/.bashrc") and os.stat("/root/.bashrc")
-    before = listing(*places)
+
+    def look() -> object:
+        bashrc = os.stat("/root/.bashrc") if os.access("/root/.bashrc", os.F_OK) else None
+        # Not all that is in the homes, which others may be using.
+        names = [
+            name for path in ("/", "/home", "/root", "/run") if os.access(path, os.R_OK) for name in os.listdir(path)
+        ]
+        return listing("/etc", "/usr/local", "/opt", "/srv"), {"new", "other", "mine"}.intersection(names), bashrc
+
+    before = look()
     yield
-    assert listing(*places) == before
-    assert homes == {path: sorted(os.listdir(path)) for path in homes}
-    assert bashrc == (os.path.exists("/root/.bashrc") and os.stat("/root/.bashrc"))
+    assert look() == before
 
 
 @pytest.mark.usefixtures("untouched")
@@ -94,7 +99,7 @@ class TestWriting:
 
 
 class TestIluvatar:
-    """The document's own command, with the files that the vendor's image and plugin bring."""
+    """The document's own pod, with the files that the vendor's image and plugin would bring."""
 
     files = (
         File("/usr/local/iluvatar/lib64/libcuda.so.1", b"the vendor's"),
@@ -103,20 +108,17 @@ class TestIluvatar:
     )
 
     @pytest.mark.usefixtures("untouched")
-    async def test_its_command_comes_to_its_sleep(self, runtime: Namespaces) -> None:
-        script = """\
-set -ex
-echo "export LD_LIBRARY_PATH=/usr/local/corex/lib64:$LD_LIBRARY_PATH">> /root/.bashrc
-cp -f /usr/local/iluvatar/lib64/libcuda.* /usr/local/corex/lib64/
-cp -f /usr/local/iluvatar/lib64/libixml.* /usr/local/corex/lib64/
-source /root/.bashrc
-echo $LD_LIBRARY_PATH; ls /usr/local/corex/lib64; ls /usr/local
-"""
-        outcome = await run(runtime, f"exec bash -c '{script}'", files=self.files)
-        assert outcome.code == 0, outcome.stderr
-        lines = outcome.stdout.splitlines()
-        assert lines[:3] == ["/usr/local/corex/lib64:", "libcuda.so.1", "libixml.so"]
-        assert {"corex", "iluvatar", *os.listdir("/usr/local")} <= set(lines[3:])
+    async def test_its_command_comes_to_its_sleep_and_leaves_the_machine_as_it_was(self, runtime: Namespaces) -> None:
+        (container,) = yaml.safe_load(ILUVATAR.read_text())["spec"]["containers"]
+        argv = [*container["command"], *container["args"]]
+        started = await runtime.start(replace(shell(""), argv=argv, files=self.files))
+        await execute(started, "until grep -q sleep.360000 -z -s /proc/[0-9]*/cmdline; do :; done")
+        seen = await execute(started, "cat /root/.bashrc; ls /usr/local/corex/lib64 /usr/local")
+        bashrc, *listed = seen.stdout.splitlines()
+        assert bashrc == "export LD_LIBRARY_PATH=/usr/local/corex/lib64:"
+        assert {"libcuda.so.1", "libixml.so", "corex", "iluvatar", *os.listdir("/usr/local")} <= set(listed)
+        await started.stop(grace=30)
+        assert await started.wait() == 143
 
 
 class TestSeeing:
@@ -185,6 +187,17 @@ class TestSeeing:
         number = os.stat(device).st_rdev
         assert outcome.stdout == f"{os.major(number):x}:{os.minor(number):x}\n"
 
+    async def test_devices_cannot_be_changed_for_the_whole_machine(self, runtime: Namespaces) -> None:
+        before = os.stat("/dev/null")
+        script = "chmod 600 /dev/null; chown 1 /dev/null; rm -f /dev/null; echo x > /dev/null && echo still there"
+        outcome = await run(runtime, script, devices=["/dev/null", "/dev/null"])
+        assert outcome.stdout == "still there\n"
+        assert outcome.stderr.count("\n") == 3
+        with pytest.raises(StartError):
+            await runtime.start(shell("true", files=[File("/dev/null", b"ours", mode=0o600)]))
+        after = os.stat("/dev/null")
+        assert (before.st_mode, before.st_uid) == (after.st_mode, after.st_uid)
+
 
 class TestFiles:
     async def test_a_file_lies_beside_the_machines_own(self, runtime: Namespaces) -> None:
@@ -199,8 +212,22 @@ class TestFiles:
         assert re.fullmatch(r"a card\n-rwxr-xr-x 1 root .*\ndeep\n", outcome.stdout), outcome
 
     async def test_a_file_wins_over_the_machines(self, runtime: Namespaces) -> None:
-        files = [File("/etc/hosts", b"ours\n"), File("/usr/bin/env", b"#!/bin/sh\necho ours\n", mode=0o755)]
+        files = [
+            *(File("/etc/hosts", text) for text in (b"first\n", b"ours\n")),
+            File("/usr/bin/env", b"#!/bin/sh\necho ours\n", mode=0o755),
+        ]
         assert (await run(runtime, "cat /etc/hosts; env", files=files)).stdout == "ours\nours\n"
+
+    async def test_a_file_takes_the_place_of_a_link(self, runtime: Namespaces) -> None:
+        link = next((path for path in sorted(Path("/etc").iterdir()) if path.is_symlink()), None)
+        if link is None:
+            pytest.skip("the machine has no link in /etc")
+        outcome = await run(runtime, f"test ! -L {link} && cat {link}", files=[File(str(link), b"ours\n")])
+        assert outcome.stdout == "ours\n"
+
+    async def test_directories_on_the_way_are_not_for_all_to_write(self, runtime: Namespaces) -> None:
+        outcome = await run(runtime, "stat -c %a /opt/a /opt/a/b", files=[File("/opt/a/b/c", b"")])
+        assert outcome.stdout == "755\n755\n"
 
     async def test_a_directory_keeps_what_the_machine_has_in_it(self, runtime: Namespaces) -> None:
         script = "test -e /usr/share/doc && touch /usr/share/new && ls -d /usr/share/new; stat -c %a /opt/vendor"
@@ -270,6 +297,13 @@ class TestMounts:
         (tmp_path / "real/file").write_text("f")
         (tmp_path / "link").symlink_to(tmp_path / "real")
         assert (await run(runtime, "cat /v/file", mounts=[Mount("/v", str(tmp_path / "link"))])).stdout == "f"
+
+    async def test_a_file_can_be_mounted_where_the_machine_has_a_link_to_elsewhere(
+        self, runtime: Namespaces, tmp_path: Path
+    ) -> None:
+        (tmp_path / "resolv.conf").write_text("ours\n")
+        mounts = [Mount("/etc/resolv.conf", str(tmp_path / "resolv.conf"))]
+        assert (await run(runtime, "cat /etc/resolv.conf", mounts=mounts)).stdout == "ours\n"
 
     async def test_a_place_that_cannot_be_made_is_an_error_with_its_name(
         self, runtime: Namespaces, tmp_path: Path

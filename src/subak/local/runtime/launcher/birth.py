@@ -15,7 +15,7 @@ import os
 import socket
 
 from . import init, kernel
-from .order import FAILED, MESSAGE_LIMIT, answer, understand
+from .order import FAILED, answer, hear
 from .program import NO_CONTAINER, NotStarted
 
 TYPE_CHECKING = False
@@ -57,7 +57,7 @@ class Birth:
         self.voice.send(_GO)
 
     def _expect(self, word: str) -> tuple[Any, ...]:
-        words = understand(self.voice.recv(MESSAGE_LIMIT))
+        words = hear(self.voice)
         if words[0] == FAILED:
             raise NotStarted(*words[1:])
         if words[0] != word:
@@ -76,7 +76,7 @@ def _first_process(order: Order, monitor: socket.socket, streams: Sequence[int])
             elif monitor.recv(len(_GO)) == _GO:
                 init.run(order, monitor, streams)
     except OSError as error:
-        answer(monitor, FAILED, NO_CONTAINER, error.strerror or str(error), error.errno or 0)
+        answer(monitor, FAILED, NO_CONTAINER, kernel.words(error), error.errno or 0)
     finally:
         os._exit(0)
 

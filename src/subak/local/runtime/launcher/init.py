@@ -35,7 +35,7 @@ def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoRetur
         os.setsid()
         if order["host_name"]:
             socket.sethostname(order["host_name"])
-        os.umask(0)
+        os.umask(0o022)
         view.enter(order)
         _make_working_directory(order["program"])
         kernel.keep_secrets()
@@ -45,7 +45,7 @@ def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoRetur
         answer(monitor, FAILED, error.exit_code, error.message, error.number)
         os._exit(error.exit_code)
     except OSError as error:
-        answer(monitor, FAILED, program.NO_CONTAINER, error.strerror or str(error), error.errno or 0)
+        answer(monitor, FAILED, program.NO_CONTAINER, kernel.words(error), error.errno or 0)
         os._exit(program.NO_CONTAINER)
     except ValueError as error:
         answer(monitor, FAILED, program.NO_CONTAINER, str(error), 0)

@@ -53,6 +53,11 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
+def words(error: OSError) -> str:
+    """What went wrong, and where."""
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+
+
 def unshare(flags: int) -> None:
     """Leave namespaces for new ones."""
     _check(_libc.unshare(flags), "unshare")

@@ -18,7 +18,7 @@ from . import kernel
 from .birth import Birth
 from .init import exit_code
 from .log import Log, Stream
-from .order import EXECUTE, EXITED, FAILED, KILL, MESSAGE_LIMIT, STARTED, answer, receive, understand
+from .order import EXECUTE, EXITED, FAILED, KILL, STARTED, answer, hear, receive
 from .program import NO_CONTAINER, NotStarted
 from .session import open_session
 
@@ -41,7 +41,7 @@ def main(control: socket.socket, order: int) -> None:
     except NotStarted as error:
         answer(control, FAILED, error.exit_code, error.message, error.number)
     except OSError as error:
-        answer(control, FAILED, NO_CONTAINER, str(error), error.errno or 0)
+        answer(control, FAILED, NO_CONTAINER, kernel.words(error), error.errno or 0)
 
 
 class Monitor:
@@ -67,7 +67,8 @@ class Monitor:
             self._watch(descriptor, partial(self._read, descriptor))
         while self._alive or self._sessions:
             for key, _ in self._selector.select():
-                key.data()
+                if self._selector.get_map().get(key.fd) is key:  # else somebody before it in the row has ended it
+                    key.data()
         for descriptor, stream in list(self._streams.items()):
             while self._read(descriptor):
                 pass
@@ -126,7 +127,7 @@ class Monitor:
 
     def _listen(self) -> None:
         """Process 1 has something to say."""
-        words = understand(self._birth.voice.recv(MESSAGE_LIMIT))
+        words = hear(self._birth.voice)
         if words[0] == STARTED:
             answer(self._control, STARTED, self._birth.process)
         elif words[0] == FAILED:

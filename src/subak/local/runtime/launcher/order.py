@@ -67,7 +67,7 @@ GONE = "gone"
 """The other side has closed the socket."""
 
 _MOST_DESCRIPTORS = 8
-MESSAGE_LIMIT = 1 << 16
+_MESSAGE_LIMIT = 1 << 16
 """No message is longer; what may be comes as a descriptor of a file in memory."""
 
 EXECUTE = b"x"
@@ -82,6 +82,11 @@ def answer(line: socket.socket, *words: str | int) -> None:
         line.send(marshal.dumps(words))
 
 
+def hear(line: socket.socket) -> tuple[Any, ...]:
+    """What was answered."""
+    return understand(receive(line)[0])
+
+
 def receive(line: socket.socket) -> tuple[bytes, list[int]]:
     """A message and the descriptors that came with it.
 
@@ -89,7 +94,11 @@ def receive(line: socket.socket) -> tuple[bytes, list[int]]:
     """
     descriptors = array("i")
     room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * descriptors.itemsize)
-    message, ancillary, _, _ = line.recvmsg(MESSAGE_LIMIT, room, socket.MSG_CMSG_CLOEXEC)
+    while True:
+        # Said once if the other side ended before it read all that we sent; what it sent is still there.
+        with suppress(ConnectionResetError):
+            message, ancillary, _, _ = line.recvmsg(_MESSAGE_LIMIT, room, socket.MSG_CMSG_CLOEXEC)
+            break
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
@@ -97,6 +106,6 @@ def receive(line: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def understand(message: bytes) -> tuple[Any, ...]:
-    """What was answered."""
+    """What an answer says."""
     words: tuple[Any, ...] = marshal.loads(message) if message else (GONE,)
     return words

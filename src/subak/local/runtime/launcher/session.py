@@ -62,7 +62,11 @@ def _join_and_start(
         answer(watcher, FAILED, error.exit_code, error.message, error.number)
     except OSError as error:
         # Where process 1 is dead no other process can be born; the kernel calls that a lack of memory.
-        reason = "the container has ended" if error.errno == errno.ENOMEM else f"cannot enter the container: {error}"
+        reason = (
+            "the container has ended"
+            if error.errno == errno.ENOMEM
+            else f"cannot enter the container: {kernel.words(error)}"
+        )
         answer(watcher, FAILED, NO_CONTAINER, reason, error.errno or 0)
     finally:
         os._exit(0)

@@ -61,10 +61,13 @@ class Tree:
 
     def make_way_for_file(self, file: File) -> str:
         """Where a file comes to lie; the machine's entry there gives way, its neighbours stay."""
-        path = self._resolve(file["path"])
         if not file["directory"]:
+            parent, name = os.path.split(file["path"])
+            path = os.path.join(self._resolve(parent), name)
             self._mark(path, OMITTED)
-        elif not self._hidden(path):
+            return path
+        path = self._resolve(file["path"])
+        if not self._hidden(path):
             self._mark(path, OPEN)
         return path
 
@@ -149,7 +152,7 @@ class Tree:
         """Whether the machine's own content of a path is not seen."""
         while path not in self._marks:
             path = os.path.dirname(path)
-        return self._marks[path] in (EMPTY, OMITTED)
+        return self._marks[path] not in (OPEN, SHOWN)
 
 
 def _parts(path: str) -> list[str]:
@@ -171,8 +174,8 @@ def content_of(path: str) -> bytes | None:
 
 
 def write(path: str, content: bytes, mode: int) -> None:
-    """Create a file, or change what is in it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    """Create a file.  One that is there already, which may be the machine's, is never changed."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         while content:
             content = content[os.write(descriptor, content) :]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from . import kernel
 from .tree import COPIED, MACHINE, STAGE, Tree, content_of, write
@@ -36,7 +36,7 @@ _USUAL_PLACES = {
 }
 
 # What would let root inside change or learn things that are the whole machine's, as other runtimes hide it.
-_PROC_READ_ONLY = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+_PROC_READ_ONLY = ("bus", "driver", "fs", "irq", "sys", "sysrq-trigger")
 _PROC_HIDDEN = ("acpi", "asound", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list", "timer_stats")
 _SYS_HIDDEN = ("firmware", "devices/virtual/powercap")
 
@@ -51,7 +51,7 @@ def enter(order: Order) -> None:
     staged = []
     for number, (mount, source) in enumerate(zip(order["mounts"], sources, strict=True)):
         with _concerning(mount):
-            staged.append(_stage(f"{STAGE}/{number}", source))
+            staged.append(_stage(f"{STAGE}/{number}", source, mount["read_only"]))
     kernel.restrict(MACHINE, kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_DEV)
     tree = Tree(order["marks"], order["public_only"])
     files = [(tree.make_way_for_file(file), file) for file in order["files"]]
@@ -62,8 +62,6 @@ def enter(order: Order) -> None:
     for path, content in copies.items():
         if content is not None:
             write(path, content, 0o644)
-    if order["host_name"]:
-        write("/etc/hostname", os.fsencode(order["host_name"]) + b"\n", 0o644)
     for path, file in files:
         _add(file, path)
     for (path, mount), place in zip(mounts, staged, strict=True):
@@ -91,13 +89,15 @@ def _devices(further: list[str]) -> None:
     for path in (*(f"/dev/{name}" for name in _DEVICES), *further):
         source = MACHINE + path
         if not os.path.exists(source):
-            raise FileNotFoundError(errno.ENOENT, f"the machine has no device {path}")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        if os.path.isdir(source):
-            os.makedirs(path, exist_ok=True)
-        else:
-            write(path, b"", 0o666)
+            raise OSError(errno.ENOENT, f"the machine has no device {path}")
+        if os.path.exists(path):
+            continue
+        os.makedirs(path if os.path.isdir(source) else os.path.dirname(path), exist_ok=True)
+        if not os.path.isdir(source):
+            write(path, b"", 0o600)
         kernel.bind(source, path)
+        # A device can be written to all the same, but its owner and mode are the machine's.
+        kernel.restrict(path, kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_EXEC)
     kernel.mount("devpts", "/dev/pts", "devpts", kernel.NO_SUID | kernel.NO_EXEC, "newinstance,ptmxmode=0666,mode=0620")
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.NO_SUID | kernel.NO_DEV, "mode=1777")
     for name, target in _DEVICE_LINKS.items():
@@ -151,7 +151,7 @@ def _concerning(mount: Mount) -> Iterator[None]:
         raise OSError(error.errno, f"{what}: {reason}") from error
 
 
-def _stage(place: str, source: str) -> str:
+def _stage(place: str, source: str, read_only: bool) -> str:
     """Keep the source of a mount at `place`; nothing to keep if it has none."""
     if not source:
         return ""
@@ -160,6 +160,8 @@ def _stage(place: str, source: str) -> str:
     else:
         write(place, b"", 0o644)
     kernel.bind(MACHINE + source, place)
+    if read_only:
+        kernel.restrict(place, kernel.READ_ONLY)
     return place
 
 
@@ -169,14 +171,13 @@ def _attach(mount: Mount, path: str, place: str) -> None:
     elif not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write(path, b"", 0o644)
-    if not place:
-        limit = f",size={mount['size']}" if mount["size"] else ""
-        kernel.mount("tmpfs", path, "tmpfs", kernel.NO_SUID | kernel.NO_DEV, "mode=1777" + limit)
-    else:
+    if place:
         kernel.mount(place, path, flags=kernel.MOVE)
         (os.rmdir if os.path.isdir(place) else os.unlink)(place)
-    if mount["read_only"]:
-        kernel.restrict(path, kernel.READ_ONLY)
+    else:
+        limit = f",size={mount['size']}" if mount["size"] else ""
+        flags = kernel.NO_SUID | kernel.NO_DEV | (kernel.READ_ONLY if mount["read_only"] else 0)
+        kernel.mount("tmpfs", path, "tmpfs", flags, "mode=1777" + limit)
 
 
 def _add(file: File, path: str) -> None:
@@ -184,4 +185,6 @@ def _add(file: File, path: str) -> None:
     if file["directory"]:
         os.chmod(path, file["mode"] | (file["mode"] & 0o444) >> 2)
     else:
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # an earlier one
         write(path, file["content"], file["mode"])
