@@ -51,6 +51,13 @@ async def test_a_watch_waits_for_what_comes(talk: Talk) -> None:
     assert (await waiting)["type"] == "ADDED"
 
 
+async def test_what_happens_while_an_event_is_being_read_is_told_next(talk: Talk) -> None:
+    watching = await talk.watch(CONFIG_MAPS, resourceVersion=now(talk))
+    for name in ("a", "b", "c"):
+        await talk.create(CONFIG_MAPS, config_map(name))
+        assert await watching.take(1) == [("ADDED", name)]
+
+
 @pytest.mark.parametrize("version", ["", "0"])
 async def test_without_a_version_the_present_comes_first(talk: Talk, version: str) -> None:
     await talk.create(CONFIG_MAPS, config_map("a"))

@@ -101,15 +101,19 @@ class Watch:
                 yield chunk
             bookmark = self._next_bookmark(loop.time(), ends)
             while not self._bell.closed:
+                told = False
                 for chunk in self._chunks(self._news(self._store.log(self._stored_as))):
                     yield chunk
+                    told = True
                 now = loop.time()
                 if now >= ends:
                     return
                 if now >= bookmark:
                     yield self._bookmark()
                     bookmark = self._next_bookmark(now, ends)
-                await self._bell.wait(self._stored_as, min(ends, bookmark))
+                    told = True
+                if not told:  # while the watcher reads, more may happen: nobody rings for that again
+                    await self._bell.wait(self._stored_as, min(ends, bookmark))
         except ApiError as error:
             yield _line(b"ERROR", encode(error.status()))
 
