@@ -144,7 +144,7 @@ class TinyServer:
                 # A watch that has seen everything before is told so by a bookmark, others have lost something.
                 yield _line("ERROR", ApiError(410, "Expired", "too old resource version").status())
                 return
-        yield _line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(since)}})
+        yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(since)}, "spec": {"containers": None}})
 
 
 async def _nothing() -> AsyncIterator[bytes]:

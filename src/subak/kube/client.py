@@ -16,7 +16,7 @@ from typing import Any, Generic
 
 import msgspec
 
-from subak.kube.codec import RAW, Body, Codec, T, Unreadable, WatchEvent, codec, decode, encode
+from subak.kube.codec import RAW, Body, Bookmark, Codec, T, Unreadable, WatchEvent, codec, decode, encode
 from subak.kube.resource import PODS, Resource
 from subak.kube.status import ApiError
 from subak.kube.transport import Request, Response, Transport, Unreachable
@@ -141,7 +141,7 @@ class Client:
         fields: str | None = None,
         timeout: int | None = None,
         type: type[T] = RAW,
-    ) -> AsyncIterator[WatchEvent[T] | Unreadable]:
+    ) -> AsyncIterator[WatchEvent[T] | Bookmark | Unreadable]:
         """What happens after `revision`, with bookmarks, until the server ends it; `Reflector` goes on from there.
 
         Raises ApiError 410 if the server no longer knows what happened after `revision`.
@@ -345,7 +345,7 @@ async def _chunks(response: Response) -> AsyncIterator[bytes]:
         await _close(response)
 
 
-async def _events(reader: Codec[T], response: Response) -> AsyncIterator[WatchEvent[T] | Unreadable]:
+async def _events(reader: Codec[T], response: Response) -> AsyncIterator[WatchEvent[T] | Bookmark | Unreadable]:
     """The lines of a watch.  What is left when a connection is cut in the middle of a line is no event."""
     chunks = _chunks(response)
     rest = b""

@@ -23,6 +23,9 @@ else:
 
     T = TypeVar("T")
 
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+CHANGES = frozenset({ADDED, MODIFIED, DELETED})
+
 RAW = cast("type[Any]", dict)
 """The type of objects that are read as they come."""
 
@@ -60,10 +63,16 @@ class Header(msgspec.Struct):
 
 
 class WatchEvent(msgspec.Struct, Generic[T]):
-    """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK, and the object."""
+    """One line of a watch: ADDED, MODIFIED or DELETED, and the object."""
 
     type: str
     object: T
+
+
+class Bookmark(msgspec.Struct):
+    """How far a watch has come."""
+
+    revision: str
 
 
 class Page(msgspec.Struct, Generic[T]):
@@ -112,21 +121,25 @@ class Codec(Generic[T]):
             try:
                 items.append(self._item.decode(raw))
             except msgspec.ValidationError as error:
-                unreadable.append(_unreadable(raw, error))
+                unreadable.append(_unreadable(raw, str(error)))
         return Page(page.metadata, items), unreadable
 
-    def event(self, line: bytes) -> WatchEvent[T]:
+    def event(self, line: bytes) -> WatchEvent[T] | Bookmark:
         """A line of a watch.  Raises Unreadable, BadAnswer, or the ApiError that the server sends in it."""
         try:
             event = self._event.decode(line)
-            if event.type != "ERROR":
+            if event.type in CHANGES:
                 return event
-        except msgspec.DecodeError as problem:
-            error = problem
+            problem = f"an event of type {event.type!r}"
+        except msgspec.DecodeError as error:
+            problem = str(error)
         raw = decode(WatchEvent[msgspec.Raw], line)
+        if raw.type == "BOOKMARK":
+            # Its object need not be a valid one: a pod's has `containers: null`.
+            return Bookmark(_header(raw.object).resource_version)
         if raw.type == "ERROR":
             raise ApiError.from_status(decode(dict[str, Any], bytes(raw.object)))
-        raise _unreadable(raw.object, error)
+        raise _unreadable(raw.object, problem)
 
 
 def codec(type: type[T]) -> Codec[T]:
@@ -139,10 +152,14 @@ def _codec(type: Any) -> Codec[Any]:
     return Codec(type)
 
 
-def _unreadable(raw: msgspec.Raw, error: Exception) -> Unreadable:
-    metadata = decode(Header, bytes(raw)).metadata
+def _unreadable(raw: msgspec.Raw, problem: str) -> Unreadable:
+    metadata = _header(raw)
     key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-    return Unreadable(key, metadata.resource_version, str(error))
+    return Unreadable(key, metadata.resource_version, problem)
+
+
+def _header(raw: msgspec.Raw) -> Metadata:
+    return decode(Header, bytes(raw)).metadata
 
 
 def _metadata_of_struct(object: Any) -> Any:

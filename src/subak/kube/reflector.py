@@ -19,11 +19,11 @@ from contextlib import aclosing
 from typing import Any, Generic, cast
 
 from subak.kube.client import Client
-from subak.kube.codec import T, Unreadable, WatchEvent, codec
+from subak.kube.codec import ADDED, DELETED, MODIFIED, Bookmark, T, Unreadable, WatchEvent, codec
 from subak.kube.resource import Resource
 from subak.kube.status import ApiError
 
-ADDED, MODIFIED, DELETED, BOOKMARK = "ADDED", "MODIFIED", "DELETED", "BOOKMARK"
+__all__ = ["ADDED", "DELETED", "MODIFIED", "Reflector"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 SILENCE = 180.0
@@ -131,20 +131,20 @@ class Reflector(Generic[T]):
         if self._revision == last and loop.time() - began < SHORT:
             raise ConnectionError("the server ended the watch as soon as it began")
 
-    def _handle(self, event: WatchEvent[T] | Unreadable) -> None:
+    def _handle(self, event: WatchEvent[T] | Bookmark | Unreadable) -> None:
         self.failures = 0
-        if isinstance(event, Unreadable):
-            self._report_unreadable(event)
+        if not isinstance(event, WatchEvent):
+            if isinstance(event, Unreadable):
+                self._report_unreadable(event)
             self._revision = event.revision
             return
         item = event.object
-        metadata = self._metadata(item)
         if event.type == DELETED:
             self.objects.pop(self._key(item), None)
             self._on_event(DELETED, item)
-        elif event.type != BOOKMARK:
+        else:
             self._take(self._key(item), item)
-        self._revision = metadata.resource_version
+        self._revision = self._metadata(item).resource_version
 
     def _take(self, key: str, item: T) -> None:
         """An object as it is now; the same revision again is no news."""
