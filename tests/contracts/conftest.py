@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.contracts.client import Client, eventually
-from tests.contracts.embedded import Embedded
+from tests.contracts.embedded import HISTORY, Embedded
 from tests.contracts.space import Space, fresh
 from tests.e2e import PARTS
-from tests.e2e.cluster import ADDRESS
+from tests.e2e.cluster import ADDRESS, ETCD
 from tests.e2e.identities import TOKEN
 
 CRDS = Path(__file__).parents[2] / "src/subak/local/api/crds"
@@ -39,6 +41,27 @@ def space(client: Client) -> Iterator[Space]:
     """A namespace of the test's own."""
     with fresh(client) as made:
         yield made
+
+
+@pytest.fixture
+def forget(server: str) -> Callable[[Space], None]:
+    """Makes the server forget the past of config maps, as it does in time."""
+    return _compact if server == "real" else _outlive
+
+
+def _compact(space: Space) -> None:
+    """Etcd has a door for JSON; the API server has none for this."""
+    revision = space.get("configmaps").must(200)["metadata"]["resourceVersion"]
+    body = json.dumps({"revision": revision}).encode()
+    with urllib.request.urlopen(f"{ETCD}/v3/kv/compaction", data=body, timeout=10) as answer:
+        assert answer.status == 200
+
+
+def _outlive(space: Space) -> None:
+    """More changes than the embedded server remembers."""
+    space.post("configmaps", {"metadata": {"name": "outlive"}}).must(201)
+    for index in range(HISTORY + 1):
+        space.merge("configmaps/outlive", {"data": {"x": str(index)}}).must(200)
 
 
 def _real(request: pytest.FixtureRequest) -> Client:

@@ -12,6 +12,9 @@ from subak.local.api.server import Server
 from subak.local.api.store import Store
 from subak.local.api.tls import identity
 
+HISTORY = 500
+"""How many changes of a kind it remembers: few, so that a test can outlive them."""
+
 
 class Embedded:
     """A server with nothing in it but what every cluster has."""
@@ -27,7 +30,7 @@ class Embedded:
         self.address = self._endpoint.address
 
     async def _start(self) -> Endpoint:
-        endpoint = Endpoint(Server(Store()), self._identity)
+        endpoint = Endpoint(Server(Store(history=HISTORY)), self._identity)
         await endpoint.start()
         return endpoint
 

@@ -22,7 +22,7 @@ from tests.e2e.identities import MASTERS, TOKEN, USER, Identities
 
 PORT = 6443
 ADDRESS = f"https://{namespace.ADDRESS}:{PORT}"
-_ETCD, _ETCD_PEERS = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+ETCD, _ETCD_PEERS = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
 _PATIENCE = 60.0
 
 CONTROLLERS = (
@@ -119,14 +119,14 @@ class Cluster:
             "etcd": [
                 f"--data-dir={self.directory / 'etcd'}",
                 "--unsafe-no-fsync",
-                f"--listen-client-urls={_ETCD}",
-                f"--advertise-client-urls={_ETCD}",
+                f"--listen-client-urls={ETCD}",
+                f"--advertise-client-urls={ETCD}",
                 f"--listen-peer-urls={_ETCD_PEERS}",
                 f"--initial-advertise-peer-urls={_ETCD_PEERS}",
                 f"--initial-cluster=default={_ETCD_PEERS}",
             ],
             "kube-apiserver": [
-                f"--etcd-servers={_ETCD}",
+                f"--etcd-servers={ETCD}",
                 f"--bind-address={namespace.ADDRESS}",
                 f"--advertise-address={namespace.ADDRESS}",
                 f"--secure-port={PORT}",
@@ -159,7 +159,7 @@ class Cluster:
     def _wait(self, name: str) -> None:
         """Until a part answers; the controllers, until there is a default service account."""
         address = {
-            "etcd": f"{_ETCD}/health",
+            "etcd": f"{ETCD}/health",
             "kube-apiserver": f"{ADDRESS}/readyz",
             "kube-controller-manager": f"{ADDRESS}/api/v1/namespaces/default/serviceaccounts/default",
         }[name]
