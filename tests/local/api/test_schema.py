@@ -108,4 +108,4 @@ def test_schema_json_is_made_from_the_manifests(kind: kinds.Kind) -> None:
 def test_schema_json_has_one_definition_a_line() -> None:
     text = Path(schema.__file__).with_name("schema.json").read_text()
     assert lines(schema.definitions()) in text
-    assert set(msgspec.json.decode(text)) == {"definitions", "types"}
+    assert set(msgspec.json.decode(text)) == {"definitions", "types", "structs"}

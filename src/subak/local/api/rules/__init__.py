@@ -3,6 +3,8 @@
     content ── read ──> decoded and complete ── create, update ──> admitted, prepared, judged ──> to be stored
                fields, types, defaults          namespace, account, priority, quota, immutable fields
 
+`warnings` has what there is to say about an object that was stored all the same.
+
 All refusals are `ApiError`s with the code, the reason and the words of a kube-apiserver.  Nothing that is stored is
 changed in place, and nothing is stored here.
 """
@@ -17,8 +19,9 @@ from subak.local.api.rules import admission, preparation, quota, validation
 from subak.local.api.rules.admission import View
 from subak.local.api.rules.content import read
 from subak.local.api.rules.problem import Problems
+from subak.local.api.rules.warnings import warnings
 
-__all__ = ["View", "create", "read", "update"]
+__all__ = ["View", "create", "read", "update", "warnings"]
 
 Json = dict[str, Any]
 

@@ -62,10 +62,10 @@ def _value(problems: Problems, path: str, value: Any, field: Field) -> None:
             problems.append(problem.unsupported(path, value, field.extra["enum"]))
         if field.format == "int32" and type(value) not in (str, list):
             name = "float64" if type(value) is float else ""
-            if name:
-                _out_of_range(problems, path, "with format int32")
             words = f'Invalid value: "{name}": {path} in body must be of type int32: "{name}"'
             problems.append(Cause("FieldValueTypeInvalid", words, path))
+            if name:
+                _out_of_range(problems, path, "with format int32")
         else:
             _mismatch(problems, path, value, field.type)
         return
@@ -94,13 +94,13 @@ def _out_of_range(problems: Problems, path: str, which: str) -> None:
 
 
 def _neither(problems: Problems, path: str, value: Any) -> None:
-    """Of a value that is neither a number nor a text: all three ways to say so are told."""
+    """Of a value that is neither a number nor a text: all ways to say so are told."""
+    _mismatch(problems, path, value, "integer,string")
     words = f'Invalid value: "": "{path}" must validate at least one schema (anyOf)'
     problems.append(Cause("FieldValueInvalid", words, "<nil>"))
+    _mismatch(problems, path, value, "integer")
     if type(value) is float:
         _out_of_range(problems, path, "(default format)")
-    _mismatch(problems, path, value, "integer,string")
-    _mismatch(problems, path, value, "integer")
 
 
 def _mismatch(problems: Problems, path: str, value: Any, wanted: str) -> None:

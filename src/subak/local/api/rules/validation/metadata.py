@@ -147,7 +147,7 @@ def _owners(problems: Problems, owners: list[Json], path: str) -> None:
     path = f"{path}.ownerReferences"
     controller = ""
     for owner in owners:
-        version = owner.get("apiVersion", "").rpartition("/")[2]
+        version = owner.get("apiVersion", "").rpartition("/")[2] if owner.get("apiVersion", "").count("/") < 2 else ""
         for key, absent, words in (
             ("apiVersion", not version, "version must not be empty"),
             ("kind", not owner.get("kind"), "must not be empty"),

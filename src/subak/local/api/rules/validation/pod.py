@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from subak.local.api.rules import amounts, problem, scalars
+from subak.local.api.rules import amounts, inner, problem, scalars
 from subak.local.api.rules.problem import Problems
 from subak.local.api.rules.validation import metadata, names, resources, scheduling, security, volumes
 from subak.local.api.rules.validation.containers import Containers, trimmed
@@ -162,7 +162,7 @@ def _claims(problems: Problems, path: str, claims: list[Json]) -> None:
             problem.each(problems, f"{here}.name", name, names.dns_label(name))
             seen.add(name)
         own, template = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
-        told = {"Name": name, "ResourceClaimName": own, "ResourceClaimTemplateName": template}
+        told = inner.shown("PodResourceClaim", claim)
         if own is not None and template is not None:
             words = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             problems.append(problem.invalid(here, told, words))

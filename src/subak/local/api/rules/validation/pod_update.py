@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from subak.local.api.rules import difference, problem, scalars
+from subak.local.api.rules import inner, problem, scalars
 from subak.local.api.rules.problem import Problems
 from subak.local.api.rules.validation import metadata, names, scheduling
 from subak.local.api.rules.validation.pod import every_container, own_annotations, whole
@@ -176,7 +176,7 @@ def _others(problems: Problems, spec: Json, before: Json) -> None:
     if before.get("schedulingGates"):
         _gated(problems, munged, before)
     if not same(munged, before):
-        words = f"pod updates may not change fields other than {_UPDATABLE}\n{difference.of_specs(before, munged)}"
+        words = f"pod updates may not change fields other than {_UPDATABLE}\n{inner.difference(before, munged)}"
         problems.append(problem.forbidden("spec", words))
 
 
@@ -204,26 +204,14 @@ def _narrowed(problems: Problems, new: Json, old: Json) -> None:
     after = (new.get(_TERMS) or {}).get("nodeSelectorTerms") or []
     if before and len(before) != len(after):
         words = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        problems.append(problem.invalid(path, [_internal(term) for term in after] or None, words))
+        problems.append(problem.invalid(path, [inner.shown("NodeSelectorTerm", term) for term in after] or None, words))
         return
     for index, (term, was) in enumerate(zip(after, before, strict=False)):
         lines = [(term.get(key, []), was.get(key, [])) for key in ("matchExpressions", "matchFields")]
         empty = not any(old_lines for _, old_lines in lines) and any(new_lines for new_lines, _ in lines)
         if empty or any(new_lines[: len(old_lines)] != old_lines for new_lines, old_lines in lines):
             words = "only additions are allowed (no mutations or deletions)"
-            problems.append(problem.invalid(f"{path}[{index}]", _internal(term), words))
-
-
-def _internal(term: Json) -> Json:
-    """A term as Kubernetes' own struct prints, which has no names for JSON."""
-    return {
-        name: [
-            {"Key": line.get("key", ""), "Operator": line.get("operator", ""), "Values": line.get("values")}
-            for line in term.get(key, ())
-        ]
-        or None
-        for key, name in (("matchExpressions", "MatchExpressions"), ("matchFields", "MatchFields"))
-    }
+            problems.append(problem.invalid(f"{path}[{index}]", inner.shown("NodeSelectorTerm", term), words))
 
 
 def _put_back(munged: Json, before: Json, key: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from subak.local.api.rules import problem
+from subak.local.api.rules import inner, problem
 from subak.local.api.rules.problem import Problems
 from subak.local.api.rules.validation import names, paths
 
@@ -54,11 +54,11 @@ def of_container(problems: Problems, path: str, given: Json, *, host_users: bool
     if given.get("allowPrivilegeEscalation") is False:
         if given.get("privileged"):
             words = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            problems.append(problem.invalid(path, _internal(given), words))
+            problems.append(problem.invalid(path, inner.shown("SecurityContext", given), words))
         for capability in given.get("capabilities", {}).get("add", ()):
             if capability == "CAP_SYS_ADMIN":
                 words = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-                problems.append(problem.invalid(path, _internal(given), words))
+                problems.append(problem.invalid(path, inner.shown("SecurityContext", given), words))
     _app_armor(problems, f"{path}.appArmorProfile", given.get("appArmorProfile"))
 
 
@@ -105,7 +105,7 @@ def _seccomp(problems: Problems, path: str, profile: Json | None) -> None:
         else:
             paths.downward(problems, here, local)
     elif local is not None:
-        told = {"Type": kind, "LocalhostProfile": local}
+        told = inner.shown("SeccompProfile", profile)
         problems.append(problem.invalid(here, told, "can only be set when seccomp type is Localhost"))
 
 
@@ -127,23 +127,3 @@ def _app_armor(problems: Problems, path: str, profile: Json | None) -> None:
         problems.append(problem.required(f"{path}.type", "type is required when appArmorProfile is set"))
     else:
         problems.append(problem.unsupported(f"{path}.type", kind, _PROFILES))
-
-
-def _internal(given: Json) -> Json:
-    """A security context as Kubernetes' own struct prints, which has no names for JSON."""
-    capabilities = given.get("capabilities")
-    told = capabilities and {"Add": capabilities.get("add"), "Drop": capabilities.get("drop")}
-    return {
-        "Capabilities": told,
-        "Privileged": given.get("privileged"),
-        "SELinuxOptions": given.get("seLinuxOptions"),
-        "WindowsOptions": given.get("windowsOptions"),
-        "RunAsUser": given.get("runAsUser"),
-        "RunAsGroup": given.get("runAsGroup"),
-        "RunAsNonRoot": given.get("runAsNonRoot"),
-        "ReadOnlyRootFilesystem": given.get("readOnlyRootFilesystem"),
-        "AllowPrivilegeEscalation": given.get("allowPrivilegeEscalation"),
-        "ProcMount": given.get("procMount"),
-        "SeccompProfile": given.get("seccompProfile"),
-        "AppArmorProfile": given.get("appArmorProfile"),
-    }
