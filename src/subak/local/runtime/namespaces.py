@@ -1,7 +1,12 @@
 """Containers as confined processes: each in user, mount, pid, uts and ipc namespaces of its own.
 
 Works as root and as an ordinary user (where the kernel allows it, see `capability`).  Root inside is the user who runs
-Subak outside.  The network is the machine's.
+Subak outside, without that user's rights over the machine.  What it is not:
+
+- the network is the machine's, and even root inside cannot listen on ports below 1024;
+- under an ordinary user a container knows one user only: whoever it asks to be, but `chown` to another fails;
+- what a container writes is kept in memory (at most half of it); volumes are for what is large;
+- cpu and memory are not limited.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from subak.local.runtime.spec import Container, Runtime, Spec, StartError
 
@@ -36,6 +36,10 @@ class StandIn:
         assert self._process.stdout is not None
         # It never prints anything: if there is something to read, it is the end.
         self._loop.add_reader(self._process.stdout, self._end)
+
+    def when_gone(self, callback: Callable[[Self], None]) -> None:
+        """Have this called once it has ended."""
+        self._exited.add_done_callback(lambda _: callback(self))
 
     @property
     def pid(self) -> int:
@@ -67,7 +71,7 @@ class StandIns:
 
     def __init__(self, confined: Runtime | None = None) -> None:
         self._confined = confined
-        self._containers: list[StandIn] = []
+        self._containers: set[StandIn] = set()
 
     async def start(self, spec: Spec) -> Container:
         if self._confined is not None:
@@ -75,10 +79,10 @@ class StandIns:
         if spec.log is not None:
             spec.log.touch()
         container = StandIn(spec.name)
-        self._containers.append(container)
+        self._containers.add(container)
+        container.when_gone(self._containers.discard)
         return container
 
     async def close(self) -> None:
         """End our own.  Those that are confined end with the runtime that confines them."""
-        await asyncio.gather(*(container.stop(0) for container in self._containers))
-        self._containers.clear()
+        await asyncio.gather(*(container.stop(0) for container in list(self._containers)))
