@@ -130,13 +130,13 @@ class Server:
     async def _create(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.CREATE)
         object, warnings = _read(request, target, wanted.validation)
-        return view.object(self.registry.create(target, object, wanted), 201, warnings)
+        return _written(view, target, self.registry.create(target, object, wanted), True, warnings)
 
     async def _update(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.UPDATE)
         object, warnings = _read(request, target, wanted.validation)
         stored, created = self.registry.update(target, object, wanted)
-        return view.object(stored, 201 if created else 200, warnings)
+        return _written(view, target, stored, created, warnings)
 
     async def _patch(self, request: Request, target: Target, view: View) -> Response:
         media = patching.media(target.kind, request.headers.get("content-type", ""))
@@ -147,9 +147,9 @@ class Server:
             stored, created = self.registry.apply(
                 target, applied, patching.reader(target.kind, wanted, warnings), wanted
             )
-            return view.object(stored, 201 if created else 200, warnings)
-        change = patching.change(target.kind, media, request.body, wanted, warnings)
-        return view.object(self.registry.patch(target, change, wanted), 200, warnings)
+            return _written(view, target, stored, created, warnings)
+        change = patching.change(target, media, request.body, wanted, warnings)
+        return _written(view, target, self.registry.patch(target, change, wanted), False, warnings)
 
     async def _delete(self, request: Request, target: Target, view: View) -> Response:
         wanted = _deletion(request)
@@ -204,6 +204,13 @@ def _form(request: Request, target: Target, verb: str) -> Form:
 
 def _agent(request: Request) -> str:
     return request.headers.get("user-agent", "")
+
+
+def _written(view: View, target: Target, stored: Stored, created: bool, warnings: list[str]) -> Response:
+    """The answer to a write: the object as it is stored now, and what there is to say about it."""
+    if not target.subresource:
+        warnings = warnings + rules.warnings(target.kind, stored.object, new=created)
+    return view.object(stored, 201 if created else 200, warnings)
 
 
 def _read(request: Request, target: Target, validation: str) -> tuple[Json, list[str]]:
