@@ -17,6 +17,7 @@ from subak.local.api import documents, errors, protobuf, rules, schema
 from subak.local.api.kinds import Kind
 from subak.local.api.options import WriteOptions
 from subak.local.api.patch import golang, json_patch, merge_patch, strategic
+from subak.local.api.registry import Target
 from subak.local.api.rules import problem, syntax
 from subak.local.api.rules.content import duplicates
 from subak.local.api.store import encode
@@ -53,8 +54,11 @@ def understood(kind: Kind) -> tuple[str, ...]:
     return (JSON_PATCH, MERGE, APPLY) if kind.custom else (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 
-def change(kind: Kind, media: str, body: bytes, options: WriteOptions, warnings: list[str]) -> Callable[[Json], Json]:
+def change(
+    target: Target, media: str, body: bytes, options: WriteOptions, warnings: list[str]
+) -> Callable[[Json], Json]:
     """What a patch does to an object; notes warnings when it is done."""
+    kind = target.kind
 
     def changed(object: Json) -> Json:
         patch = _decoded(media, body)
@@ -67,7 +71,7 @@ def change(kind: Kind, media: str, body: bytes, options: WriteOptions, warnings:
             patched = _operated(object, patch)
             odd = [f"json patch {each}" for each in odd] + json_patch.warnings(patch)
         try:
-            return _read(kind, patched, options, odd, warnings)
+            return _read(target, patched, object, options, odd, warnings)
         except _Unreadable as error:
             shown, why = golang.plain(patch), _restored(str(error))
             if media != STRATEGIC:
@@ -100,11 +104,18 @@ def _operated(object: Json, operations: Any) -> Any:
         raise ApiError(error.code, error.reason, error.message, {} if error.code == 422 else None) from None
 
 
-def _read(kind: Kind, patched: Any, options: WriteOptions, odd: list[str], warnings: list[str]) -> Json:
+def _read(
+    target: Target, patched: Any, before: Json, options: WriteOptions, odd: list[str], warnings: list[str]
+) -> Json:
     """The object that a patch has made; `odd` is what was odd about the patch itself."""
     strict = options.validation == "Strict"
+    spec = before.get("spec")
+    # A write of the status takes nothing from the spec: most need not read it.
+    spared = target.subresource == "status" and spec and isinstance(patched, dict) and patched.get("spec") is spec
+    if spared:
+        patched = {key: value for key, value in patched.items() if key != "spec"}
     try:
-        object, more = rules.read(kind, patched, "Warn" if strict else options.validation)
+        object, more = rules.read(target.kind, patched, "Warn" if strict else options.validation)
     except ApiError as error:
         told = _UNREADABLE.match(error.message)
         if told is None:
@@ -114,7 +125,7 @@ def _read(kind: Kind, patched: Any, options: WriteOptions, odd: list[str], warni
     if strict and odd:
         raise _Unreadable(f"strict decoding error: {', '.join(odd)}")
     warnings += odd
-    return object
+    return {**object, "spec": spec} if spared else object
 
 
 def _restored(why: str) -> str:

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from subak.kube.status import ApiError
@@ -117,7 +118,7 @@ class Registry:
         }
         if not metadata.get("name") and metadata.get("generateName"):
             self._generate_name(target, metadata)
-        object = rules.create(kind, object, self.store)
+        object = rules.create(kind, object, self.store, dry_run=options.dry_run)
         stored = events.to_stored(kind, object)
         if versioned and not options.dry_run:
             raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -172,7 +173,8 @@ class Registry:
         """Store a changed object that knows who owns its fields."""
         kind = target.kind
         _check_version(target, object["metadata"].get("resourceVersion", ""), stored.revision)
-        object = rules.update(kind, object, events.from_stored(kind, stored.object), self.store, target.subresource)
+        old = events.from_stored(kind, stored.object)
+        object = rules.update(kind, object, old, self.store, target.subresource, dry_run=options.dry_run)
         object = events.to_stored(kind, object)
         object["metadata"] = {**object["metadata"], "resourceVersion": str(stored.revision)}
         object = managed_fields.settled(stored.object, object)
@@ -226,6 +228,11 @@ class Registry:
 
 def stamp(seconds: float) -> str:
     """A moment as objects carry it."""
+    return _stamp(int(seconds))
+
+
+@lru_cache(maxsize=64)  # many writes fall into one second
+def _stamp(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
