@@ -26,23 +26,23 @@ __all__ = ["View", "create", "read", "update", "warnings"]
 Json = dict[str, Any]
 
 
-def create(kind: Kind, object: Json, view: View, user: str = "") -> Json:
+def create(kind: Kind, object: Json, view: View, *, dry_run: bool = False) -> Json:
     """A new object as it is to be stored.  Its name, uid and time of creation are set already."""
     object = _own(object)
     admission.creation(kind, object, view)
-    preparation.creation(kind, object, view)
+    preparation.creation(kind, object, view, dry_run)
     _judge(kind, object, validation.of_creation(kind, object))
     admission.decision(kind, object, view, new=True)
     quota.creation(kind, object, view)
     return object
 
 
-def update(kind: Kind, new: Json, old: Json, view: View, subresource: str = "") -> Json:
+def update(kind: Kind, new: Json, old: Json, view: View, subresource: str = "", *, dry_run: bool = False) -> Json:
     """What an object becomes when `new` is written over `old`, or over a part of it."""
     new = _own(new)
     if not subresource:
         admission.update(kind, new, old)
-    preparation.update(kind, new, old, view, subresource)
+    preparation.update(kind, new, old, view, subresource, dry_run)
     _judge(kind, new, validation.of_update(kind, new, old, subresource))
     if not subresource:
         admission.decision(kind, new, view, new=False)

@@ -30,7 +30,7 @@ _GATED = {
 }
 
 
-def creation(kind: Kind, object: Json, view: View) -> None:
+def creation(kind: Kind, object: Json, view: View, dry_run: bool) -> None:
     """Prepare a new object, in place."""
     meta = object["metadata"]
     if kind.status and kind is not kinds.NODE:
@@ -41,7 +41,7 @@ def creation(kind: Kind, object: Json, view: View) -> None:
         meta["generation"] = 1
         _pod(object)
     elif kind is kinds.SERVICE:
-        service.creation(object, view)
+        service.creation(object, view, dry_run)
         if object["spec"].get("type") == "ExternalName":
             object["spec"].pop("internalTrafficPolicy", None)
     elif kind is kinds.NAMESPACE:
@@ -61,7 +61,7 @@ def creation(kind: Kind, object: Json, view: View) -> None:
         meta["generation"] = 1
 
 
-def update(kind: Kind, new: Json, old: Json, view: View, subresource: str) -> None:
+def update(kind: Kind, new: Json, old: Json, view: View, subresource: str, dry_run: bool) -> None:
     """Prepare what an object is to become, in place."""
     meta, before = new["metadata"], old["metadata"]
     if kind.custom and subresource == "status":
@@ -79,13 +79,13 @@ def update(kind: Kind, new: Json, old: Json, view: View, subresource: str) -> No
     if subresource == "status":
         _status(kind, new, old)
     else:
-        _spec(kind, new, old, view, subresource)
+        _spec(kind, new, old, view, subresource, dry_run)
     for key in _KEPT[2:]:
         if key in before:
             meta[key] = before[key]
 
 
-def _spec(kind: Kind, new: Json, old: Json, view: View, subresource: str) -> None:
+def _spec(kind: Kind, new: Json, old: Json, view: View, subresource: str, dry_run: bool) -> None:
     meta = new["metadata"]
     if kind.status:
         if "status" in old:
@@ -104,7 +104,7 @@ def _spec(kind: Kind, new: Json, old: Json, view: View, subresource: str) -> Non
             new["spec"] = old["spec"]
         meta["labels"] = {**meta.get("labels", {}), _LABEL: meta.get("name", "")}
     elif kind is kinds.SERVICE:
-        service.update(new, old, view)
+        service.update(new, old, view, dry_run)
         if new["spec"].get("type") == "ExternalName":
             new["spec"].pop("internalTrafficPolicy", None)
         if new["spec"].get("type") != "LoadBalancer":

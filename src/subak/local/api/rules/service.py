@@ -6,6 +6,7 @@ What is taken is seen from the services that are stored, so nothing has to be ke
 from __future__ import annotations
 
 from ipaddress import IPv4Address, ip_address, ip_network
+from itertools import count
 from typing import Any
 
 from subak.kube.status import ApiError, Cause
@@ -26,29 +27,31 @@ _RESERVED_ADDRESSES = 256
 _RESERVED_PORTS = 86
 
 
-def creation(service: Json, view: View) -> None:
+def creation(service: Json, view: View, dry_run: bool) -> None:
     """Give a new service what it needs, in place."""
     spec = service["spec"]
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
     _families(service, None)
-    _address(service, view)
+    _address(service, view, dry_run)
+    ports = _Ports(service, None, view, dry_run)
     if spec.get("type") in ("NodePort", "LoadBalancer"):
-        _ports(service, None, view)
-    _health_check(service, None, view)
+        ports.give()
+    ports.give_health_check(None)
 
 
-def update(service: Json, old: Json, view: View) -> None:
+def update(service: Json, old: Json, view: View, dry_run: bool) -> None:
     """Keep what a service has got already, and give it what it needs now, in place."""
     spec, before = service["spec"], old["spec"]
     _kept(spec, before)
     _in_step(spec, before)
     _families(service, before)
     if before.get("type") == "ExternalName":
-        _address(service, view)
+        _address(service, view, dry_run)
+    ports = _Ports(service, before, view, dry_run)
     if spec.get("type") in ("NodePort", "LoadBalancer"):
-        _ports(service, before, view)
-    _health_check(service, before, view)
+        ports.give()
+    ports.give_health_check(before)
     _dropped(spec, before)
 
 
@@ -121,80 +124,102 @@ def _families(service: Json, before: Json | None) -> None:
         spec["ipFamilies"] = ["IPv4"]
 
 
-def _address(service: Json, view: View) -> None:
+def _address(service: Json, view: View, dry_run: bool) -> None:
     spec = service["spec"]
     if spec.get("type") == "ExternalName" or headless(spec):
         return
     taken = {address for each in view.list(kinds.SERVICE) for address in each["spec"].get("clusterIPs", ())}
     wanted = spec.get("clusterIPs")
     if wanted:
-        address = ip_address(wanted[0])
-        why = ""
-        if address not in NETWORK or address == NETWORK.network_address or address == NETWORK.broadcast_address:
-            why = "the provided network does not match the current range"
-        elif str(address) in taken:
-            why = "provided IP is already allocated"
+        why = _unavailable(wanted[0], taken, dry_run)
         if why:
             words = f"failed to allocate IP {wanted[0]}: {why}"
             _raise(service, [problem.invalid("spec.clusterIPs", wanted, words)])
         return
-    first, last = int(NETWORK.network_address), int(NETWORK.broadcast_address)
-    numbers = [*range(first + _RESERVED_ADDRESSES, last), *range(first + 1, first + _RESERVED_ADDRESSES)]
-    free = next((text for text in map(str, map(IPv4Address, numbers)) if text not in taken), None)
+    free = str(NETWORK.network_address) if dry_run else _free_address(taken)  # a dry run's address is nobody's
     if free is None:
         words = f"failed to allocate a serviceIP for Service {problem.quote(_name(service))}: range is full"
         raise ApiError(500, "InternalError", f"Internal error occurred: {words}", None, [Cause("", words)])
     spec["clusterIP"], spec["clusterIPs"] = free, [free]
 
 
-def _ports(service: Json, before: Json | None, view: View) -> None:
-    spec = service["spec"]
-    own = {port.get("nodePort") for port in (before or {}).get("ports", ())} - {None}
-    taken = _taken_ports(view) - own
-    given: dict[int, int] = {}
-    for index, port in enumerate(spec.get("ports", ())):
-        wanted = port.get("nodePort", 0)
-        if not wanted and spec.get("type") == "LoadBalancer" and not spec.get("allocateLoadBalancerNodePorts"):
-            continue
-        if not wanted:
-            same = [each["nodePort"] for each in spec["ports"] if each["port"] == port["port"] and each.get("nodePort")]
-            port["nodePort"] = given.get(port["port"]) or (same[0] if same else _free_port(taken | own))
-        elif wanted not in own and given.get(port["port"]) != wanted:
-            _claim(service, index, wanted, taken)
-        given.setdefault(port["port"], port["nodePort"])
-        taken.add(port["nodePort"])
+def _unavailable(text: str, taken: set[str], dry_run: bool) -> str:
+    """Why a service cannot have an address."""
+    address = ip_address(text)
+    if address not in NETWORK or address in (NETWORK.network_address, NETWORK.broadcast_address):
+        if dry_run:
+            return f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {NETWORK}"
+        return "the provided network does not match the current range"
+    return "provided IP is already allocated" if str(address) in taken and not dry_run else ""
 
 
-def _claim(service: Json, index: int, wanted: int, taken: set[int]) -> None:
-    why = ""
-    if wanted not in PORTS:
-        why = f"provided port is not in the valid range. The range of valid ports is {PORTS.start}-{PORTS.stop - 1}"
-    elif wanted in taken:
-        why = "provided port is already allocated"
-    if why:
-        _raise(service, [problem.invalid(f"spec.ports[{index}].nodePort", wanted, why)])
+def _free_address(taken: set[str]) -> str | None:
+    first, last = int(NETWORK.network_address), int(NETWORK.broadcast_address)
+    numbers = [*range(first + _RESERVED_ADDRESSES, last), *range(first + 1, first + _RESERVED_ADDRESSES)]
+    return next((text for text in map(str, map(IPv4Address, numbers)) if text not in taken), None)
 
 
-def _health_check(service: Json, before: Json | None, view: View) -> None:
-    spec = service["spec"]
-    if needs_health_check(spec) and not spec.get("healthCheckNodePort") and not (before and needs_health_check(before)):
-        own = {port.get("nodePort", 0) for port in spec.get("ports", ())}
-        spec["healthCheckNodePort"] = _free_port(_taken_ports(view) | own)
+class _Ports:
+    """Ports of nodes for one service."""
+
+    def __init__(self, service: Json, before: Json | None, view: View, dry_run: bool) -> None:
+        self.service = service
+        self.spec: Json = service["spec"]
+        self.own = {port.get("nodePort") for port in (before or {}).get("ports", ())} - {None}
+        self.taken = _taken_ports(view) - self.own
+        self.dry_run = dry_run
+
+    def give(self) -> None:
+        """To each port of the service one of the nodes'; those of the same number share it."""
+        spec = self.spec
+        given: dict[int, int] = {}
+        for index, port in enumerate(spec.get("ports", ())):
+            wanted = port.get("nodePort", 0)
+            if not wanted and spec.get("type") == "LoadBalancer" and not spec.get("allocateLoadBalancerNodePorts"):
+                continue
+            number = port.get("port", 0)
+            if not wanted:
+                same = [
+                    each["nodePort"] for each in spec["ports"] if each.get("port", 0) == number and each.get("nodePort")
+                ]
+                port["nodePort"] = given.get(number) or (same[0] if same else self._free())
+            elif wanted not in self.own and given.get(number) != wanted:
+                self._claim(index, wanted)
+            given.setdefault(number, port["nodePort"])
+            self.taken.add(port["nodePort"])
+
+    def give_health_check(self, before: Json | None) -> None:
+        """A port that says which nodes serve the service."""
+        needed = needs_health_check(self.spec) and not (before and needs_health_check(before))
+        if needed and not self.spec.get("healthCheckNodePort"):
+            self.spec["healthCheckNodePort"] = self._free()
+
+    def _claim(self, index: int, wanted: int) -> None:
+        why = ""
+        if wanted not in PORTS and not self.dry_run:
+            why = f"provided port is not in the valid range. The range of valid ports is {PORTS.start}-{PORTS.stop - 1}"
+        elif wanted in self.taken:
+            why = "provided port is already allocated"
+        if why:
+            _raise(self.service, [problem.invalid(f"spec.ports[{index}].nodePort", wanted, why)])
+
+    def _free(self) -> int:
+        if self.dry_run:  # ports that no node has
+            free: int | None = next(port for port in count(PORTS.stop + 1) if port not in self.taken)
+        else:
+            ports = [*PORTS[_RESERVED_PORTS:], *PORTS[:_RESERVED_PORTS]]
+            free = next((port for port in ports if port not in self.taken | self.own), None)
+        if free is None:
+            words = "failed to allocate a nodePort: range is full"
+            raise ApiError(500, "InternalError", f"Internal error occurred: {words}", None, [Cause("", words)])
+        self.taken.add(free)
+        return free
 
 
 def _taken_ports(view: View) -> set[int]:
     services = [each["spec"] for each in view.list(kinds.SERVICE)]
     taken = {port["nodePort"] for spec in services for port in spec.get("ports", ()) if port.get("nodePort")}
     return taken | {spec["healthCheckNodePort"] for spec in services if spec.get("healthCheckNodePort")}
-
-
-def _free_port(taken: set[int]) -> int:
-    ports = [*PORTS[_RESERVED_PORTS:], *PORTS[:_RESERVED_PORTS]]
-    free: int | None = next((port for port in ports if port not in taken), None)
-    if free is None:
-        words = "failed to allocate a nodePort: range is full"
-        raise ApiError(500, "InternalError", f"Internal error occurred: {words}", None, [Cause("", words)])
-    return free
 
 
 def _on_nodes(spec: Json) -> bool:
