@@ -128,6 +128,19 @@ def test_an_order_of_plain_values() -> None:
     assert patched(patch)["metadata"]["finalizers"] == ["x.io/c", "x.io/a", "x.io/b"]
 
 
+def test_an_order_of_a_list_that_is_not_there_means_nothing() -> None:
+    assert patched({"spec": {"$setElementOrder/hostAliases": [{"ip": "::1"}]}}) == LIVE
+
+
+def test_an_order_of_a_list_that_comes_anew_or_stays() -> None:
+    aliases = [{"ip": "::1"}, {"ip": "::2"}]
+    patch = {"spec": {"$setElementOrder/hostAliases": aliases, "hostAliases": aliases}}
+    assert patched(patch)["spec"]["hostAliases"] == aliases
+    names = [{"name": "two"}, {"name": "one"}]
+    turned = patched({"spec": {"$setElementOrder/containers": names}})["spec"]["containers"]
+    assert [each["name"] for each in turned] == ["two", "one"]
+
+
 @pytest.mark.parametrize(
     ("patch", "code", "message"),
     [
