@@ -76,7 +76,7 @@ def up(
     languages = interpreter(device_config)
     machines, notes = _machines(languages, hardware)
     written = Path(kubeconfig) if kubeconfig else default_kubeconfig()
-    cluster = Cluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written.parent])
+    cluster = Cluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written])
     cluster.notes += notes
     try:
         sys.exit(asyncio.run(_serve(cluster, written, port)))

@@ -1,0 +1,196 @@
+"""`subak up`: what it promises to users, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.live import PATIENCE, ROOT, Live, commands, live
+
+EXAMPLES = ROOT / "examples"
+UNIQUE = "86399"
+"""Seconds that nothing else on the machine sleeps."""
+
+
+def until(check: Callable[[], bool], what: str) -> None:
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + PATIENCE
+    while not check():
+        assert time.monotonic() < deadline, f"it never happened: {what}"
+        time.sleep(0.02)
+
+
+def sleepers(seconds: str) -> list[int]:
+    """Processes of the machine that sleep so long."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[:2] == [b"sleep", seconds.encode()]:
+            found.append(int(path.name))
+    return found
+
+
+def sleeper(name: str, seconds: str, **limits: object) -> str:
+    container = {"name": "c", "image": "busybox", "command": ["sleep", seconds], "resources": {"limits": limits}}
+    return yaml.safe_dump(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+    )
+
+
+def ready(cluster: Live, *pods: str) -> None:
+    cluster.run("kubectl", "wait", "--for=condition=Ready", *(f"pod/{name}" for name in pods), "--timeout=60s")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_greets_and_leaves_nothing_behind(number: signal.Signals) -> None:
+    seconds = f"{UNIQUE}.{os.getpid()}{number:d}"
+    with live() as cluster:
+        assert "8 nodes" in cluster.greeting
+        assert f"export KUBECONFIG={cluster.kubeconfig}" in cluster.greeting
+        assert stat.S_IMODE(cluster.kubeconfig.stat().st_mode) == 0o600
+        cluster.run("kubectl", "apply", "-f", "-", stdin=sleeper("a", seconds))
+        ready(cluster, "a")
+        assert len(sleepers(seconds)) == 1
+        assert cluster.stop(number) == 0
+        assert sleepers(seconds) == []
+        assert not cluster.kubeconfig.exists()
+
+
+def test_containers_die_with_it_even_if_it_is_killed() -> None:
+    seconds = f"{UNIQUE}.{os.getpid()}9"
+    with live() as cluster:
+        cluster.run("kubectl", "apply", "-f", "-", stdin=sleeper("a", seconds))
+        ready(cluster, "a")
+        assert sleepers(seconds)
+        cluster.stop(signal.SIGKILL)
+        until(lambda: not sleepers(seconds), "its containers end")
+
+
+def test_three_systems_share_a_card_and_who_waits_is_served_when_one_leaves() -> None:
+    with live() as cluster:
+        cluster.run("kubectl", "apply", "-f", EXAMPLES / "shared")
+        ready(cluster, "hami", "volcano", "koordinator")
+        top = json.loads(cluster.subak("top", "a10", "-o", "json").stdout)
+        (card,) = top["nodes"][0]["cards"]
+        assert {each["pod"] for each in card["tenants"]} == {"default/hami", "default/volcano", "default/koordinator"}
+        assert card["memory_used_mib"] == 8_000 + 6_144 + 5_757
+        until(lambda: "3,127 MiB, 4,096 MiB asked" in reason(cluster, "too-big"), "the fourth is told why it waits")
+        cluster.run("kubectl", "delete", "pod", "volcano")
+        ready(cluster, "too-big")
+
+
+def reason(cluster: Live, pod: str) -> str:
+    path = '{.status.conditions[?(@.type=="PodScheduled")].message}'
+    return cluster.run("kubectl", "get", "pod", pod, "-o", f"jsonpath={path}").stdout
+
+
+def test_kubectl_shows_what_volcanos_document_shows() -> None:
+    with live() as cluster:
+        cluster.run("kubectl", "apply", "-f", EXAMPLES / "volcano")
+        ready(cluster, "gpu-pod1", "gpu-pod2")
+        for pod in ("gpu-pod1", "gpu-pod2"):
+            env = cluster.run("kubectl", "exec", pod, "--", "env").stdout.splitlines()
+            printed = {"VOLCANO_GPU_MEMORY_TOTAL=11178", "VOLCANO_GPU_ALLOCATED=1024", "NVIDIA_VISIBLE_DEVICES=0"}
+            assert printed <= set(env)
+        annotations = json.loads(cluster.run("kubectl", "get", "pod", "gpu-pod1", "-o", "json").stdout)["metadata"]
+        assert annotations["annotations"]["volcano.sh/gpu-index"] == "0"
+        node = yaml.safe_load(cluster.run("kubectl", "get", "node", "gtx1080ti", "-o", "yaml").stdout)
+        for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
+            assert (amounts["volcano.sh/gpu-memory"], amounts["volcano.sh/gpu-number"]) == ("89424", "8")
+
+
+def test_an_image_without_a_command_says_what_to_do_or_waits_with_stand_in() -> None:
+    text = re.sub(r"command:\n.*\n.*\n +", "", sleeper("a", "1"))
+    assert "command" not in text
+    with live() as cluster:
+        cluster.run("kubectl", "apply", "-f", "-", stdin=text)
+        until(lambda: "command" in waiting(cluster, "a"), "the reason names the field")
+        assert "--stand-in" in waiting(cluster, "a")
+    with live("--stand-in") as cluster:
+        cluster.run("kubectl", "apply", "-f", "-", stdin=text)
+        ready(cluster, "a")
+
+
+def waiting(cluster: Live, pod: str) -> str:
+    path = "{.status.containerStatuses[0].state.waiting.message}"
+    return cluster.run("kubectl", "get", "pod", pod, "-o", f"jsonpath={path}").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hardware", "no-such-file"], "error: no-such-file: cannot be read: No such file or directory"),
+        (["--hardware", "README.md"], "error: README.md"),
+        (["--state", "/proc/nowhere"], "error: /proc/nowhere: cannot keep state here"),
+        (["--runtime", "docker"], "Invalid value for '--runtime'"),
+    ],
+)
+def test_bad_input_is_told_in_a_sentence(arguments: list[str], message: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "subak.cli", "up", *arguments],
+        capture_output=True,
+        check=False,
+        text=True,
+        cwd=ROOT,
+        env=commands({}),
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
+    with live("--state", tmp_path / "state"):
+        done = subprocess.run(
+            [sys.executable, "-m", "subak.cli", "up", "--state", str(tmp_path / "state")],
+            capture_output=True,
+            check=False,
+            text=True,
+            env=commands({}),
+            timeout=PATIENCE,
+        )
+        assert (done.returncode, "in use by another process" in done.stderr) == (2, True)
+
+
+def test_the_demo_shows_every_document() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "subak.cli", "demo"],
+        capture_output=True,
+        check=False,
+        text=True,
+        env=commands({}),
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    out = done.stdout
+    for line in (
+        "volcano/gpu-pod2 is Running on gtx1080ti",
+        "    volcano.sh/gpu-index: 0",
+        "    VOLCANO_GPU_MEMORY_TOTAL=11178",
+        '"koordinator.sh/gpu-memory":"11520Mi"',
+        "    MTHREADS_QOS_MEMORY_LIMIT=17179869184",
+        "iluvatar/poddemo is Running on mr-v100",
+        "metax-sgpu/gpu-pod1 is Running on c500-sgpu",
+        "metax-gpu/gpu-pod1 is Running on c500",
+        "shared/too-big is Pending",
+        "1 node: largest free slice 3,127 MiB, 4,096 MiB asked (CardInsufficientMemory)",
+        "volcano/gpu-pod1 1,024, volcano/gpu-pod2 1,024",
+        "All as expected: one pod waits, all others run.",
+    ):
+        assert line in out
+    assert len(re.findall(r"^=== ", out, re.MULTILINE)) == 8
