@@ -1,0 +1,11 @@
+/* Memory of graphs, as the launch of a graph asks for it. See graph.c. */
+#ifndef SUBAK_GRAPH_H
+#define SUBAK_GRAPH_H
+
+#include "cuda_abi.h"
+
+/* CUDA_ERROR_OUT_OF_MEMORY if this graph's own allocations would not fit. */
+CUresult graph_before_launch(CUgraphExec exec);
+void graph_after_launch(CUgraphExec exec);
+
+#endif

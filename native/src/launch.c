@@ -1,0 +1,118 @@
+/*
+ * Work for the device: kernels, graphs, copies and memsets, and stream capture.
+ *
+ * Every wrapper here is the same thought: if the limiter is idle, go straight to the driver; else announce the work,
+ * do it, and say how it went.
+ */
+#include "hooks.h"
+#include "graph.h"
+#include "limiter.h"
+
+#define GATED(where, size, call) \
+    ({ \
+        CUresult result_; \
+        if (!limiter_active()) { \
+            result_ = call; \
+        } else { \
+            struct launch launch_ = {.stream = (where), .bytes = (size), .device = -1}; \
+            limiter_before_launch(&launch_); \
+            result_ = call; \
+            limiter_after_launch(&launch_, result_); \
+        } \
+        result_; \
+    })
+
+#define LAUNCH_KERNEL(name, flavour) \
+    CUresult name(CUfunction f, GRID, CUstream stream, void **parameters, void **extra) { \
+        return GATED(flavour(stream), 0, REAL(name)(f, GRID_VALUES, stream, parameters, extra)); \
+    }
+LAUNCH_KERNEL(cuLaunchKernel, LEGACY)
+LAUNCH_KERNEL(cuLaunchKernel_ptsz, PER_THREAD)
+
+#define LAUNCH_EX(name, flavour) \
+    CUresult name(const CUlaunchConfig *config, CUfunction f, void **parameters, void **extra) { \
+        return GATED(flavour(config ? config->hStream : NULL), 0, REAL(name)(config, f, parameters, extra)); \
+    }
+LAUNCH_EX(cuLaunchKernelEx, LEGACY)
+LAUNCH_EX(cuLaunchKernelEx_ptsz, PER_THREAD)
+
+#define LAUNCH_COOPERATIVE(name, flavour) \
+    CUresult name(CUfunction f, GRID, CUstream stream, void **parameters) { \
+        return GATED(flavour(stream), 0, REAL(name)(f, GRID_VALUES, stream, parameters)); \
+    }
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, LEGACY)
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, PER_THREAD)
+
+/* One kernel on each of several devices. The first stream stands for all. */
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned int count, unsigned int flags) {
+    return GATED(launches && count ? launches[0].hStream : NULL, 0,
+                 REAL(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags));
+}
+
+CUresult cuLaunch(CUfunction f) { return GATED(NULL, 0, REAL(cuLaunch)(f)); }
+
+CUresult cuLaunchGrid(CUfunction f, int width, int height) {
+    return GATED(NULL, 0, REAL(cuLaunchGrid)(f, width, height));
+}
+
+CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream) {
+    return GATED(stream, 0, REAL(cuLaunchGridAsync)(f, width, height, stream));
+}
+
+#define LAUNCH_GRAPH(name, flavour) \
+    CUresult name(CUgraphExec exec, CUstream stream) { \
+        CUresult allowed = graph_before_launch(exec); \
+        if (allowed != CUDA_SUCCESS) return allowed; \
+        CUresult result = GATED(flavour(stream), 0, REAL(name)(exec, stream)); \
+        graph_after_launch(exec); \
+        return result; \
+    }
+LAUNCH_GRAPH(cuGraphLaunch, LEGACY)
+LAUNCH_GRAPH(cuGraphLaunch_ptsz, PER_THREAD)
+
+/* ---- copies and memsets --------------------------------------------------------------------------------- */
+
+static size_t copy_total(const size_t *sizes, size_t count) {
+    size_t total = 0;
+    for (size_t i = 0; sizes && i < count; i++) total += sizes[i];
+    return total;
+}
+
+#define COPY(name, parameters, values, bytes, stream) \
+    CUresult name parameters { return GATED(stream, bytes, REAL(name) values); }
+COPIES(COPY)
+
+/* ---- stream capture ------------------------------------------------------------------------------------- */
+
+static CUresult captured(CUresult result, CUstream stream) {
+    if (result == CUDA_SUCCESS) limiter_capture_began(stream);
+    return result;
+}
+
+#define CAPTURE_V1(name, flavour) \
+    CUresult name(CUstream stream) { return captured(REAL(name)(stream), flavour(stream)); }
+CAPTURE_V1(cuStreamBeginCapture, LEGACY)
+CAPTURE_V1(cuStreamBeginCapture_ptsz, PER_THREAD)
+
+#define CAPTURE_V2(name, flavour) \
+    CUresult name(CUstream stream, int mode) { return captured(REAL(name)(stream, mode), flavour(stream)); }
+CAPTURE_V2(cuStreamBeginCapture_v2, LEGACY)
+CAPTURE_V2(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
+
+#define CAPTURE_TO_GRAPH(name, flavour) \
+    CUresult name(CUstream stream, CUgraph graph, const CUgraphNode *after, const void *edges, size_t count, \
+                  int mode) { \
+        return captured(REAL(name)(stream, graph, after, edges, count, mode), flavour(stream)); \
+    }
+CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph, LEGACY)
+CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
+
+/* Ended also when the driver reports that the capture had become invalid. */
+#define CAPTURE_END(name, flavour) \
+    CUresult name(CUstream stream, CUgraph *graph) { \
+        CUresult result = REAL(name)(stream, graph); \
+        limiter_capture_ended(flavour(stream)); \
+        return result; \
+    }
+CAPTURE_END(cuStreamEndCapture, LEGACY)
+CAPTURE_END(cuStreamEndCapture_ptsz, PER_THREAD)

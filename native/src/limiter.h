@@ -1,0 +1,42 @@
+/*
+ * The border between the launch hooks and the compute limiter.
+ *
+ * launch.c tells the limiter what is about to be launched and what was launched; other modules tell it when the
+ * driver is up, when contexts come and go, and when the process was forked. The limiter may block in
+ * limiter_before_launch and nowhere else.
+ */
+#ifndef SUBAK_LIMITER_H
+#define SUBAK_LIMITER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "cuda_abi.h"
+
+/* Zero while nothing has to be gated in this process: the only word an unlimited launch reads. */
+extern _Atomic unsigned limiter_mode;
+
+static inline bool limiter_active(void) {
+    return __builtin_expect(atomic_load_explicit(&limiter_mode, memory_order_relaxed) != 0, 0);
+}
+
+/* One piece of work on its way to the device. Lives on the launching thread's stack. */
+struct launch {
+    CUstream stream; /* CU_STREAM_PER_THREAD where the caller's ABI meant it; NULL is the legacy stream */
+    size_t bytes;    /* of a copy or memset; 0 for kernels and graphs */
+    int device;      /* filled in by the limiter; -1 if it let the launch pass untouched */
+};
+
+void limiter_before_launch(struct launch *launch);
+void limiter_after_launch(struct launch *launch, CUresult result);
+
+/* A stream is being captured: nothing may be recorded on it, and its launches run later, in a graph. */
+void limiter_capture_began(CUstream stream);
+void limiter_capture_ended(CUstream stream);
+
+void limiter_started(void); /* after cuInit */
+void limiter_context_created(CUcontext context, CUdevice device);
+void limiter_context_destroying(CUcontext context); /* before the driver destroys it */
+void limiter_forked(void);                          /* in the child */
+
+#endif

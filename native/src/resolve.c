@@ -1,0 +1,202 @@
+/*
+ * dlsym, dlvsym, dlopen and dlmopen as the program sees them.
+ *
+ * The C library looks at the return address to know who asks: RTLD_NEXT starts behind the caller, and dlopen uses
+ * the caller's RUNPATH. A wrapper that calls on would make every caller look like libsubak. So each entry is a few
+ * instructions that ask a C function where to go and then *jump* there with the arguments as they were; the return
+ * address stays the program's. The answer is the next dlsym behind us, or for one of our own names a function that
+ * looks the name up and exchanges what it finds for the wrapper.
+ *
+ * The next dlsym cannot be found with dlsym, since that is us, nor with dlvsym. It is found by walking the symbol
+ * tables of the objects loaded behind this one, in search order: what RTLD_NEXT does, without calling anything that
+ * is hooked.
+ *
+ * RTLD_DEEPBIND would let a plugin bind past every preloaded library, so it is cleared. A second namespace (dlmopen)
+ * would bring a driver that we do not stand in front of, so the driver is always opened in the first one.
+ */
+#define _GNU_SOURCE
+#include "resolve.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "hooks.h"
+
+#ifndef __x86_64__
+#error "resolve.c knows the calling convention of x86-64 only"
+#endif
+
+enum loader { DLSYM, DLVSYM, DLOPEN, DLMOPEN, LOADERS };
+static const char *const loader_names[LOADERS] = {"dlsym", "dlvsym", "dlopen", "dlmopen"};
+static _Atomic(void *) next[LOADERS];
+
+/* ---- a symbol in one loaded object ---------------------------------------------------------------------- */
+
+struct tables {
+    const ElfW(Sym) *symbols;
+    const char *strings;
+    const uint32_t *hash;
+};
+
+static const void *loaded_at(const struct dl_phdr_info *object, ElfW(Addr) value) {
+    /* glibc has relocated most of these in place, musl and the vDSO have not. */
+    return (const void *)(value < object->dlpi_addr ? value + object->dlpi_addr : value);
+}
+
+static bool read_tables(const struct dl_phdr_info *object, struct tables *tables) {
+    const ElfW(Dyn) *entry = NULL;
+    for (int i = 0; i < object->dlpi_phnum; i++)
+        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            entry = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+    *tables = (struct tables){0};
+    for (; entry && entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_SYMTAB) tables->symbols = loaded_at(object, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_STRTAB) tables->strings = loaded_at(object, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_GNU_HASH) tables->hash = loaded_at(object, entry->d_un.d_ptr);
+    }
+    return tables->symbols && tables->strings && tables->hash;
+}
+
+static void *symbol_in(const struct dl_phdr_info *object, const char *name) {
+    struct tables tables;
+    if (!read_tables(object, &tables)) return NULL;
+    uint32_t buckets = tables.hash[0], first = tables.hash[1], bloom_words = tables.hash[2], hash = 5381;
+    for (const char *c = name; *c; c++) hash = hash * 33 + (unsigned char)*c;
+    const uint32_t *bucket = tables.hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
+    uint32_t index = buckets ? bucket[hash % buckets] : 0;
+    if (index < first) return NULL;
+    for (;; index++) {
+        uint32_t link = chain[index - first];
+        const ElfW(Sym) *symbol = &tables.symbols[index];
+        if ((link | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF && !strcmp(tables.strings + symbol->st_name, name))
+            return (void *)(object->dlpi_addr + symbol->st_value);
+        if (link & 1) return NULL;
+    }
+}
+
+/* ---- the next dlsym and its kin ------------------------------------------------------------------------- */
+
+struct search {
+    bool passed_us;
+    void *behind[LOADERS], *anywhere[LOADERS];
+};
+
+static bool is_us(const struct dl_phdr_info *object) {
+    uintptr_t here = (uintptr_t)&next;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        uintptr_t start = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr;
+        if (object->dlpi_phdr[i].p_type == PT_LOAD && here - start < object->dlpi_phdr[i].p_memsz) return true;
+    }
+    return false;
+}
+
+static int look_into(struct dl_phdr_info *object, size_t size, void *argument) {
+    (void)size;
+    struct search *search = argument;
+    if (is_us(object)) {
+        search->passed_us = true;
+        return 0;
+    }
+    if (object->dlpi_name && strstr(object->dlpi_name, "vdso")) return 0;
+    for (enum loader loader = 0; loader < LOADERS; loader++) {
+        void *found = symbol_in(object, loader_names[loader]);
+        if (found && !search->anywhere[loader]) search->anywhere[loader] = found;
+        if (found && search->passed_us && !search->behind[loader]) search->behind[loader] = found;
+    }
+    return 0;
+}
+
+static void *next_of(enum loader loader) {
+    void *found = atomic_load_explicit(&next[loader], memory_order_acquire);
+    if (__builtin_expect(found != NULL, 1)) return found;
+    struct search search = {0};
+    dl_iterate_phdr(look_into, &search);
+    for (enum loader each = 0; each < LOADERS; each++) {
+        found = search.behind[each] ? search.behind[each] : search.anywhere[each];
+        if (found) atomic_store_explicit(&next[each], found, memory_order_release);
+    }
+    return atomic_load_explicit(&next[loader], memory_order_acquire);
+}
+
+void *resolve_open(const char *soname, int flags) {
+    void *(*open)(const char *, int) = (void *(*)(const char *, int))next_of(DLOPEN);
+    return open ? open(soname, flags) : NULL;
+}
+
+void *resolve_symbol(void *library, const char *name) {
+    void *(*symbol)(void *, const char *) = (void *(*)(void *, const char *))next_of(DLSYM);
+    return symbol ? symbol(library, name) : NULL;
+}
+
+/* ---- what the program gets for our names ---------------------------------------------------------------- */
+
+static void *exchanged(void *found, const char *name) {
+    if (!found) return NULL;
+    hooks_real(name[0] == 'n' ? HOOK_nvmlInit_v2 : HOOK_cuInit); /* so that the exchange knows this library */
+    return hooks_exchange(found);
+}
+
+static void *our_dlsym(void *handle, const char *name) {
+    void *found = handle == RTLD_DEFAULT || handle == RTLD_NEXT ? NULL : resolve_symbol(handle, name);
+    /* The program's own scope finds our export first. Whether the driver is there is what the caller wants to know. */
+    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT || found == hooks_wrapper(name))
+        found = resolve_symbol(RTLD_NEXT, name);
+    return exchanged(found, name);
+}
+
+static void *our_dlvsym(void *handle, const char *name, const char *version) {
+    void *(*real)(void *, const char *, const char *) =
+        (void *(*)(void *, const char *, const char *))next_of(DLVSYM);
+    void *found = real ? real(handle == RTLD_DEFAULT ? RTLD_NEXT : handle, name, version) : NULL;
+    return exchanged(found, name);
+}
+
+static void *our_dlmopen(long namespace, const char *file, int flags) {
+    (void)namespace;
+    return resolve_open(file, flags);
+}
+
+static bool is_ours(const char *name) {
+    if (!name) return false;
+    bool cuda = name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+    bool nvml = name[0] == 'n' && name[1] == 'v' && name[2] == 'm' && name[3] == 'l';
+    return (cuda || nvml) && hooks_wrapper(name);
+}
+
+__attribute__((used, visibility("hidden"))) void *resolve_dlsym_target(void *handle, const char *name) {
+    (void)handle;
+    return __builtin_expect(is_ours(name), 0) ? (void *)our_dlsym : next_of(DLSYM);
+}
+
+__attribute__((used, visibility("hidden"))) void *resolve_dlvsym_target(void *handle, const char *name) {
+    (void)handle;
+    return __builtin_expect(is_ours(name), 0) ? (void *)our_dlvsym : next_of(DLVSYM);
+}
+
+__attribute__((used, visibility("hidden"))) void *resolve_dlopen_target(void) { return next_of(DLOPEN); }
+
+__attribute__((used, visibility("hidden"))) void *resolve_dlmopen_target(long namespace, const char *file) {
+    bool driver = file && (strstr(file, "libcuda.so") || strstr(file, "libnvidia-ml.so"));
+    return namespace != LM_ID_BASE && driver ? (void *)our_dlmopen : next_of(DLMOPEN);
+}
+
+/* Keep the arguments, ask for the target, put them back, go there. Three pushes also align the stack. */
+#define JUMP(name, prepare) \
+    __asm__(".pushsection .text\n.globl " #name "\n.type " #name ", @function\n" #name ":\n" \
+            ".cfi_startproc\nendbr64\n" \
+            "push %rdi\n.cfi_adjust_cfa_offset 8\npush %rsi\n.cfi_adjust_cfa_offset 8\n" \
+            "push %rdx\n.cfi_adjust_cfa_offset 8\n" \
+            "call resolve_" #name "_target\n" \
+            "pop %rdx\n.cfi_adjust_cfa_offset -8\npop %rsi\n.cfi_adjust_cfa_offset -8\n" \
+            "pop %rdi\n.cfi_adjust_cfa_offset -8\n" prepare "jmp *%rax\n" \
+            ".cfi_endproc\n.size " #name ", .-" #name "\n.popsection\n")
+JUMP(dlsym, "");
+JUMP(dlvsym, "");
+_Static_assert(RTLD_DEEPBIND == 8, "the jumps below clear this bit");
+JUMP(dlopen, "and $~8, %esi\n");
+JUMP(dlmopen, "and $~8, %edx\n");
