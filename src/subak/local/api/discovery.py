@@ -69,13 +69,17 @@ def _document(request: Request, parts: list[str]) -> Response | None:
             version = _aggregated_version(request.headers.get("accept", ""))
             if version:
                 media = f"{JSON};g=apidiscovery.k8s.io;v={version};as={AGGREGATED}"
-                return Response(200, {"content-type": media, "vary": "Accept"}, aggregated(parts[0], version))
+                found = aggregated(parts[0], version)
+                headers = {"content-type": media, "vary": "Accept", "etag": f'"{_digest(found)}"'}
+                if request.headers.get("if-none-match") == headers["etag"]:
+                    return Response(304, headers)
+                return Response(200, headers, found)
             return answer(encode(_versions() if parts == ["api"] else _groups()))
         case ["api", "v1"]:
             return answer(encode(_resources("", "v1")))
         case ["apis", group]:
-            found = next((each for each in _groups()["groups"] if each["name"] == group), None)
-            return answer(encode({"kind": "APIGroup", "apiVersion": "v1", **found})) if found else None
+            about = next((each for each in _groups()["groups"] if each["name"] == group), None)
+            return answer(encode({"kind": "APIGroup", "apiVersion": "v1", **about})) if about else None
         case ["api", _] | ["apis", _, _]:
             group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
             if group not in _names() or (group in routes.CUSTOM and version not in _names()[group]):
@@ -210,6 +214,11 @@ def _aggregated_version(accept: str) -> str:
         elif clause.media in (JSON, "application/*", "*/*") and "as" not in clause.parameters:
             return ""
     return ""
+
+
+@cache
+def _digest(body: bytes) -> str:
+    return hashlib.sha512(body).hexdigest().upper()
 
 
 @cache

@@ -77,9 +77,26 @@ def print_as(data: bytes, media: str, pretty: bool) -> bytes:
     if media == YAML:
         import yaml
 
-        text: str = yaml.dump(msgspec.json.decode(data), Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True)
+        text: str = yaml.dump(msgspec.json.decode(data), Dumper=_dumper(), sort_keys=True, allow_unicode=True)
         return text.encode()
     return msgspec.json.format(data, indent=2) + b"\n" if pretty else data
+
+
+@cache
+def _dumper() -> Any:
+    """A dumper that writes long texts as people would."""
+    import yaml
+
+    class Dumper(yaml.CSafeDumper):
+        pass
+
+    def text(dumper: Any, value: str) -> Any:
+        tag = "tag:yaml.org,2002:str"
+        ambiguous = dumper.resolve(yaml.ScalarNode, value, (True, False)) != tag
+        return dumper.represent_scalar(tag, value, style="|" if "\n" in value else '"' if ambiguous else None)
+
+    Dumper.add_representer(str, text)
+    return Dumper
 
 
 @cache

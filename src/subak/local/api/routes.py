@@ -92,7 +92,7 @@ def _verb(method: str, target: Target, whole: bool) -> str:
         if kind.custom and method in ("PUT", "PATCH"):
             raise errors.bad_request("name must be provided")
         verbs = COLLECTION if whole else {"GET": "list"}
-    verb = verbs.get("GET" if method == "HEAD" else method)
+    verb = verbs.get(method)
     if verb is None or (verb == "deletecollection" and kind is NAMESPACE):
         raise not_allowed()
     return verb
