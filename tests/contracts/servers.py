@@ -1,0 +1,68 @@
+"""The two servers, each as a client sees it."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.contracts.client import Client, eventually
+from tests.contracts.embedded import HISTORY, Embedded
+from tests.contracts.space import Space
+from tests.e2e.cluster import ADDRESS, ETCD
+from tests.e2e.identities import TOKEN
+
+CRDS = Path(__file__).parents[2] / "src/subak/local/api/crds"
+
+
+@contextmanager
+def embedded() -> Iterator[Client]:
+    """A server in this process."""
+    started = Embedded()
+    client = Client(started.address, started.authority, started.token)
+    yield client
+    client.close()
+    started.stop()
+
+
+@contextmanager
+def real(authority: Path) -> Iterator[Client]:
+    """The server of a real cluster that is running; it learns our kinds."""
+    client = Client(ADDRESS, authority.read_text(), TOKEN)
+    for path in sorted(CRDS.glob("*.yaml")):
+        _define(client, yaml.safe_load(path.read_text()))
+    yield client
+    client.close()
+
+
+def _define(client: Client, definition: dict[str, Any]) -> None:
+    answer = client.send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    assert answer.code in (201, 409), answer.body
+    spec = definition["spec"]
+    served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+    eventually(lambda: client.send("GET", served).code == 200)
+
+
+def forgetting(server: str) -> Callable[[Space], None]:
+    """Makes a server forget the past of config maps, as it does in time."""
+    return _compact if server == "real" else _outlive
+
+
+def _compact(space: Space) -> None:
+    """Etcd has a door for JSON; the API server has none for this."""
+    revision = space.get("configmaps").must(200)["metadata"]["resourceVersion"]
+    body = json.dumps({"revision": revision}).encode()
+    with urllib.request.urlopen(f"{ETCD}/v3/kv/compaction", data=body, timeout=10) as answer:
+        assert answer.status == 200
+
+
+def _outlive(space: Space) -> None:
+    """More changes than the embedded server remembers."""
+    space.post("configmaps", {"metadata": {"name": "outlive"}}).must(201)
+    for index in range(HISTORY + 1):
+        space.merge("configmaps/outlive", {"data": {"x": str(index)}}).must(200)
