@@ -14,7 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -89,20 +88,22 @@ class Log:
         self.forgotten = forgotten
         self._limit = limit
         self._changes: list[Change] = []
+        self._revisions: list[int] = []  # of the same changes, to search in
 
     def append(self, change: Change) -> None:
         """Take note of a change; drop old ones in batches, which costs less than one by one."""
         self._changes.append(change)
+        self._revisions.append(change.revision)
         if len(self._changes) > self._limit + self._limit // 4:
             dropped = len(self._changes) - self._limit
-            self.forgotten = self._changes[dropped - 1].revision
-            del self._changes[:dropped]
+            self.forgotten = self._revisions[dropped - 1]
+            del self._changes[:dropped], self._revisions[:dropped]
 
     def since(self, revision: int) -> list[Change]:
         """Changes after a revision, which must not be before `forgotten`."""
-        if not self._changes or self._changes[-1].revision <= revision:
+        if not self._revisions or self._revisions[-1] <= revision:
             return []
-        return self._changes[bisect_right(self._changes, revision, key=attrgetter("revision")) :]
+        return self._changes[bisect_right(self._revisions, revision) :]
 
 
 class Table:
