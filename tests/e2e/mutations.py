@@ -20,7 +20,7 @@ _WORDS = (
     "None", "Default", "ClusterFirst", "metadata.name", "limits.cpu", "requests.memory", "/a", "../a", "..a", "/",
     "10.0.0.1", "::1", "10.0.0.0/8", "File", "HTTP", "RuntimeDefault", "Localhost", "kubernetes.io/hostname", "x" * 70,
     "Terminating", "BestEffort", "PriorityClass", "DoNotSchedule", "ScheduleAnyway", "Honor", "cpu", "linux",
-    "Recursive", "Merge", "Memory", "ClusterIP", "ExternalName", "IPv4", "SingleStack",
+    "Recursive", "Merge", "Memory", "NodePort", "LoadBalancer", "ClusterIP", "ExternalName", "IPv4", "SingleStack",
     "Local", "Cluster", "ClientIP", "v1", "Pod",
 )  # fmt: skip
 _NUMBERS = (-1, 0, 1, 2, 5, 80, 443, 512, 30001, 70000, 2**31 - 1, 2**31, 2**40)
@@ -43,7 +43,7 @@ _UNTOUCHED = frozenset((
     "clusterTrustBundle", "podCertificate", "claims", "declaredFeatures", "config",
     "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "csi", "fc", "flexVolume", "flocker",
     "gcePersistentDisk", "gitRepo", "glusterfs", "iscsi", "photonPersistentDisk", "portworxVolume", "quobyte", "rbd",
-    "scaleIO", "storageos", "vsphereVolume", "clusterIP", "clusterIPs", "allocatedResourcesStatus", "user",
+    "scaleIO", "storageos", "vsphereVolume", "allocatedResourcesStatus", "user",
     "volumeStatus", "extendedResourceClaimStatus", "resourceClaimStatuses", "nodeAllocatableResourceClaimStatuses",
 ))  # fmt: skip
 _GROUP = {"apiVersion": kinds.POD_GROUP.api_version, "kind": "PodGroup", "spec": {}}

@@ -56,12 +56,14 @@ def body(case: Case) -> bytes:
     return case.object if isinstance(case.object, bytes) else json.dumps(case.object).encode()
 
 
-def answer(case: Case, world: World | None = None, *, stored: list[tuple[Json, Json]] | None = None) -> Json:
+def answer(
+    case: Case, world: World | None = None, *, dry_run: bool = False, stored: list[tuple[Json, Json]] | None = None
+) -> Json:
     """What the rules say: the stored object, or the refusal.  What was stored before goes to `stored`, with a copy."""
     world = world or World()
     try:
         given, _ = rules.read(case.kind, body(case), "Strict")
-        created = rules.create(case.kind, _with_system_fields(given, case.kind), world)
+        created = rules.create(case.kind, with_system_fields(given, case.kind), world, dry_run=dry_run)
         if case.then is None:
             return {"code": 201, "object": told(created)}
         created["metadata"]["resourceVersion"] = "1"
@@ -103,7 +105,7 @@ def told(object: Json) -> Json:
     return shown
 
 
-def _with_system_fields(object: Json, kind: Kind) -> Json:
+def with_system_fields(object: Json, kind: Kind) -> Json:
     """As the registry sets them before the rules are asked."""
     hidden = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "" if kind.namespaced else "namespace")
     meta = {key: value for key, value in object["metadata"].items() if key not in hidden}

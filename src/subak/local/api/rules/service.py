@@ -94,11 +94,7 @@ def _families(service: Json, before: Json | None) -> None:
     validation.addresses(problems, spec, before)
     _raise(service, problems)
     policy = spec["ipFamilyPolicy"]
-    if policy == "SingleStack":
-        for key, told in (("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")):
-            if len(spec.get(key, ())) == 2:
-                words = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {told} are specified"
-                problems.append(problem.invalid("spec.ipFamilyPolicy", policy, words))
+    _count_families(problems, spec, before, policy)
     for index, address in enumerate(spec.get("clusterIPs", ())):
         if address != "None" and index >= len(spec.get("ipFamilies", ())):
             if ":" in address:
@@ -122,6 +118,24 @@ def _families(service: Json, before: Json | None) -> None:
     _raise(service, problems)
     if not spec.get("ipFamilies"):
         spec["ipFamilies"] = ["IPv4"]
+
+
+def _count_families(problems: Problems, spec: Json, before: Json | None, policy: str) -> None:
+    """Of one family or two, of addresses and of families alike."""
+    for key, one, many in (
+        ("clusterIPs", "cluster IP", "cluster IPs"),
+        ("ipFamilies", "IP family", "IP families"),
+    ):
+        given, was = spec.get(key, []), (before or {}).get(key, [])
+        if policy == "SingleStack":
+            if len(given) > 1 and given == was:
+                spec[key] = given[:1]
+            elif len(given) == 2:
+                words = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {many} are specified"
+                problems.append(problem.invalid("spec.ipFamilyPolicy", policy, words))
+        elif 0 < len(given) < len(was):
+            words = f"must be 'SingleStack' to release the secondary {one}"
+            problems.append(problem.invalid("spec.ipFamilyPolicy", policy, words))
 
 
 def _address(service: Json, view: View, dry_run: bool) -> None:

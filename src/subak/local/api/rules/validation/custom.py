@@ -60,12 +60,12 @@ def _value(problems: Problems, path: str, value: Any, field: Field) -> None:
     elif wanted is not None and type(value) is not wanted:
         if "enum" in field.extra:
             problems.append(problem.unsupported(path, value, field.extra["enum"]))
-        if field.format == "int32" and type(value) not in (str, list):
+        if field.format and type(value) in (bool, dict, float):
             name = "float64" if type(value) is float else ""
-            words = f'Invalid value: "{name}": {path} in body must be of type int32: "{name}"'
+            words = f'Invalid value: "{name}": {path} in body must be of type {field.format}: "{name}"'
             problems.append(Cause("FieldValueTypeInvalid", words, path))
             if name:
-                _out_of_range(problems, path, "with format int32")
+                _out_of_range(problems, path, f"with format {field.format}")
         else:
             _mismatch(problems, path, value, field.type)
         return
