@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-BENCHMARKS = ("decisions",)
+BENCHMARKS = ("decisions", "cluster")
 
 
 def main(names: list[str]) -> int:
