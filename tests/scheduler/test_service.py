@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from subak.kube.client import MERGE_PATCH
-from subak.kube.resource import NODES, PODS, RESOURCE_QUOTAS
+from subak.kube.resource import NODES, RESOURCE_QUOTAS
 from subak.kube.transport import Request, Response, Unreachable
 from tests import virtual
 from tests.scheduler.live import MEMORY, Live, living, refuse, volcano_capacity
@@ -466,15 +466,18 @@ class Auditor:
     def __init__(self, live: Live) -> None:
         self._live = live
         self._places: dict[str, tuple[str, str]] = {}
-        live.store.subscribe(lambda change: self.check())
+        self.problems: list[str] = []
+        live.store.subscribe(lambda change: self.look())
 
-    def check(self) -> None:
+    def look(self) -> None:
         free = self.free()
-        assert all(left >= 0 for left in free.values()), free
-        for pod in self._live.pods().values():
+        if any(left < 0 for left in free.values()):
+            self.problems.append(f"too much is given away: {free}")
+        for name, pod in self._live.pods().items():
             if pod["spec"].get("nodeName"):
                 place = pod["spec"]["nodeName"], pod["metadata"]["annotations"]["volcano.sh/gpu-index"]
-                assert self._places.setdefault(pod["metadata"]["uid"], place) == place
+                if self._places.setdefault(pod["metadata"]["uid"], place) != place:
+                    self.problems.append(f"{name} has moved to {place}")
 
     def free(self) -> dict[tuple[str, str], int]:
         free = {(f"n{node}", str(card)): MIB for node in (1, 2) for card in range(CARDS)}
@@ -542,6 +545,7 @@ def test_no_card_is_overcommitted_and_no_pod_is_lost_whatever_happens_on_the_way
             assert nobody_waits_in_vain()
             for name, pod in live.pods().items():
                 assert bool(pod["spec"].get("nodeName")) == (live.condition(name).get("status") == "True"), name
+            assert auditor.problems == []
         finally:
             await live.kill()
 

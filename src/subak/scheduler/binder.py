@@ -3,7 +3,8 @@
 A refusal is certain.  A conflict may be our own binding that arrived twice, and no answer, or an answer that the server
 could not finish, says nothing: then the pod is read.  If it is still without a node, the same binding is sent again.
 It can do no harm if the first one arrives late: the server lets only one of them pass, and both say the same.  Until
-all is certain the core keeps the cards for the pod.
+all is certain the core keeps the cards for the pod.  A server that never gives a certain answer is given up only after
+a time in which everything that may still be under way has arrived.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from subak.scheduler.messages import Bind
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 TRIES = 5
+LINGER = 10.0
 
 
 class NotBound(Exception):
@@ -36,24 +38,33 @@ class Binder:
 
     async def bind(self, bind: Bind) -> None:
         """Returns when the pod is bound.  Raises NotBound when it is certain that it will not be."""
+        uncertain, problem = False, Exception()
         for attempt in range(TRIES):
             try:
                 async with self._slots:
                     await self._send(bind)
                 return
             except ApiError as error:
-                if error.code < 500 and error.code != 409:
+                if error.code < 500 and error.code != 409 and not uncertain:
                     raise NotBound(error.message) from error
-                problem: Exception = error
+                uncertain, problem = uncertain or error.code >= 500, error
             except (OSError, TimeoutError) as error:
-                problem = error
-            pod = await self._look_up(bind)
-            if pod is not None and _is_done(bind, pod):
+                uncertain, problem = True, error
+            if await self._is_bound(bind, problem):
                 return
-            if pod is None or pod.spec.node_name or (isinstance(problem, ApiError) and problem.code == 409):
+            if not uncertain:
                 raise NotBound(str(problem)) from problem
             await asyncio.sleep(_pause(attempt))
-        raise NotBound(str(problem)) from problem
+        await asyncio.sleep(LINGER)
+        if not await self._is_bound(bind, problem):
+            raise NotBound(str(problem)) from problem
+
+    async def _is_bound(self, bind: Bind, problem: Exception) -> bool:
+        """Whether the pod is bound as we want; False if it has no node.  Raises NotBound if it can no longer be."""
+        pod = await self._look_up(bind)
+        if pod is None or (pod.spec.node_name and not _is_done(bind, pod)):
+            raise NotBound(str(problem)) from problem
+        return bool(pod.spec.node_name)
 
     async def _send(self, bind: Bind) -> None:
         namespace, name = bind.key.split("/")
