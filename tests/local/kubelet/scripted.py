@@ -55,9 +55,11 @@ class ScriptedRuntime:
     order: list[str] = field(default_factory=list)
     broken: dict[str, StartError] = field(default_factory=dict)
     stubborn: set[str] = field(default_factory=set)
+    takes: float = 0.0
 
     async def start(self, spec: Spec) -> Scripted:
         name = spec.name.partition("/")[2]
+        await asyncio.sleep(self.takes)
         if name in self.broken:
             raise self.broken[name]
         container = Scripted(spec, name in self.stubborn)

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.local.kubelet.admission import Account, Rejected, asked
-from subak.local.kubelet.qos import qos_class
 from subak.model import manifest
-from tests.local.kubelet.pods import container, pod, pod_object
+from tests.local.kubelet.pods import container, pod_object
 
 NODE: dict[str, Any] = {"cpu": "4", "memory": "8Gi", "pods": "3", "nvidia.com/gpu": "2"}
 
@@ -80,18 +79,3 @@ def test_no_node_ever_holds_more_than_it_has(steps: list[tuple[str, bool, int]])
         else:
             assert fits or uid in held
             held.setdefault(uid, cpu)
-
-
-@pytest.mark.parametrize(
-    ("resources", "expected"),
-    [
-        ({}, "BestEffort"),
-        ({"limits": {"nvidia.com/gpu": "1"}}, "BestEffort"),
-        ({"requests": {"cpu": "1"}}, "Burstable"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1024Mi"}}, "Guaranteed"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "Burstable"),
-    ],
-)
-def test_the_class_follows_from_what_is_promised(resources: dict[str, Any], expected: str) -> None:
-    assert qos_class(pod(container(resources=resources)).spec) == expected

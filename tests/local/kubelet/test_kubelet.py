@@ -17,7 +17,7 @@ from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import StartError
 from subak.model.reason import Refusal
 from tests.local.kubelet.pods import container
-from tests.local.kubelet.town import Town, in_virtual_time, town
+from tests.local.kubelet.town import Town, add_node, in_virtual_time, town
 
 
 def main_of(pod: dict[str, Any]) -> dict[str, Any]:
@@ -214,10 +214,13 @@ async def test_a_node_refuses_what_it_does_not_have(tmp_path: Path) -> None:
 async def test_a_placement_that_the_cards_cannot_honour_fails_the_pod(tmp_path: Path) -> None:
     async with town(tmp_path) as place:
         place.devices.refused["web"] = Refusal("metadata.annotations", "GPU-1", "GPU-1 is full")
-        await place.create()
+        everything = container(resources={"requests": {"cpu": "4"}})
+        await place.create(everything)
         pod = await place.phase("Failed")
         assert pod["status"]["reason"] == "UnexpectedAdmissionError"
         assert "Allocate failed due to GPU-1 is full, which is unexpected" in pod["status"]["message"]
+        await place.create(everything, name="next")
+        await place.until(ready, "next")
         await place.delete()
         await place.gone(patience=5)
 
@@ -276,6 +279,9 @@ async def test_an_image_without_a_command_waits_with_a_remedy(tmp_path: Path) ->
         message = main_of(pod)["state"]["waiting"]["message"]
         assert "give spec.containers[0].command, or start the cluster with --stand-in" in message
         assert message in await place.event("Failed")
+        await asyncio.sleep(600)
+        (event,) = (await place.client.list(EVENTS)).items
+        assert event["count"] == 1, "time does not help, so it is said once"
 
 
 @in_virtual_time
@@ -317,7 +323,11 @@ async def test_no_status_is_lost_though_the_api_server_fails_again_and_again(tmp
             writes = request.method in ("PATCH", "DELETE") and "/pods/" in request.path
             if not writes or (number := next(failures, None)) is None or number % 4 == 3:
                 return None
-            return Unreachable("no route") if number % 2 else ApiError(500, "InternalError", "out of order")
+            return (
+                Unreachable("no route"),
+                ApiError(500, "InternalError", "out of order"),
+                ApiError(409, "Conflict", "the object has been modified"),
+            )[number % 3]
 
         place.wire.fault = fault
         for name in ("a", "b", "c"):
@@ -327,6 +337,67 @@ async def test_no_status_is_lost_though_the_api_server_fails_again_and_again(tmp
             await place.phase("Failed", name)
             await place.delete(name)
             await place.gone(name)
+
+
+@in_virtual_time
+async def test_what_happens_while_a_status_is_on_its_way_is_told_after_it(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        place.wire.slow = "PATCH"
+        await place.create(restartPolicy="Never")
+        await restarted(place, "web/main", 0)
+        await asyncio.sleep(1)
+        place.runtime["web/main"].exit(5)
+        await asyncio.sleep(1)
+        place.wire.gate.set()
+        pod = await place.phase("Failed")
+        assert main_of(pod)["state"]["terminated"]["exitCode"] == 5
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+@in_virtual_time
+async def test_a_late_word_about_a_pod_does_not_touch_its_successor(tmp_path: Path, method: str) -> None:
+    async with town(tmp_path) as place:
+        await add_node(place.client, "elsewhere")
+        if method == "DELETE":
+            await place.create()
+            await place.until(ready)
+        place.wire.slow = method
+        if method == "PATCH":
+            await place.create()
+            await restarted(place, "web/main", 0)
+        else:
+            await place.delete()
+        await asyncio.sleep(1)
+        await place.delete(grace=0)
+        successor = await place.create(nodeName="elsewhere")
+        place.wire.gate.set()
+        await asyncio.sleep(10)
+        assert (await place.get())["metadata"]["uid"] == successor["metadata"]["uid"]
+        assert (await place.get())["status"] == successor["status"]
+
+
+@in_virtual_time
+async def test_a_slow_start_is_told_of(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        place.runtime.takes = 30.0
+        await place.create(container(workingDir="/srv"))
+        pod = await place.until(waiting_for("ContainerCreating"), patience=5)
+        assert pod["status"]["phase"] == "Pending"
+        assert pod["status"]["startTime"]
+        await place.until(ready)
+        assert place.runtime["web/main"].spec.working_directory == "/srv"
+
+
+@in_virtual_time
+async def test_a_pod_that_must_not_be_root_is_not(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        await place.create(securityContext={"runAsNonRoot": True})
+        pod = await place.until(waiting_for("CreateContainerConfigError"))
+        assert "container has runAsNonRoot and would run as root" in main_of(pod)["state"]["waiting"]["message"]
+        await place.create(name="other", securityContext={"runAsNonRoot": True, "runAsUser": 7, "fsGroup": 8})
+        await place.until(ready, "other")
+        spec = place.runtime["other/main"].spec
+        assert (spec.uid, spec.gid, spec.groups) == (7, 0, (8,))
 
 
 @in_virtual_time
@@ -355,6 +426,8 @@ async def test_a_restarted_kubelet_goes_on_as_after_a_reboot(tmp_path: Path) -> 
             await place.until(ready, name)
         place.runtime["done/main"].exit(0)
         await place.phase("Succeeded", "done")
+        await place.create(name="late", activeDeadlineSeconds=1)
+        await place.phase("Failed", "late")
         place.runtime["leaving/main"].stubborn = True
         await place.delete("leaving")
         await place.event("Killing")
@@ -364,6 +437,7 @@ async def test_a_restarted_kubelet_goes_on_as_after_a_reboot(tmp_path: Path) -> 
         assert (last["exitCode"], last["reason"]) == (255, "Unknown")
         await place.phase("Failed", "once")
         assert (await place.get("done"))["status"]["phase"] == "Succeeded"
+        assert (await place.get("late"))["status"]["phase"] == "Failed"
         await place.gone("leaving")
         assert place.runtime.order == ["service/main"]
         await place.event("SandboxChanged")
@@ -428,3 +502,6 @@ async def test_at_rest_a_pod_has_no_task_of_its_own(tmp_path: Path) -> None:
         assert place.wire.count("PATCH", "/status") == 50
         await place.delete("pod-7")
         await place.gone("pod-7")
+        async with asyncio.timeout(5):
+            while len(place.kubelet) != 49:
+                await asyncio.sleep(0.01)

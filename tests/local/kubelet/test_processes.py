@@ -120,14 +120,19 @@ async def test_settings_change_while_the_pod_runs(place: Town) -> None:
     await ready(place)
     assert await run(place, "cat", "/settings/level") == (0, "info")
     await place.client.patch(CONFIG_MAPS, "settings", "default", {"data": {"level": "debug"}})
+    await shows(place, "/settings/level", "debug")
     await place.client.patch(PODS, "web", "default", {"metadata": {"labels": {"colour": "blue"}}})
+    await shows(place, "/me/labels", 'colour="blue"')
+
+
+async def shows(place: Town, path: str, expected: str) -> None:
     async with asyncio.timeout(PATIENCE):
-        while await run(place, "cat", "/settings/level", "/me/labels") != (0, 'debugcolour="blue"'):
+        while await run(place, "cat", path) != (0, expected):
             await asyncio.sleep(0.05)
 
 
 async def test_a_sick_container_is_restarted_and_its_last_words_are_kept(place: Town) -> None:
-    script = "echo attempt; rm -f /tmp/well; sleep infinity"
+    script = "touch /tmp/well; echo attempt; sleep 0.7; rm /tmp/well; sleep infinity"
     probe = {"exec": {"command": ["test", "-e", "/tmp/well"]}, "periodSeconds": 1, "failureThreshold": 1}
     await place.create(shell(script, livenessProbe=probe), terminationGracePeriodSeconds=0)
     pod = await place.until(
@@ -138,6 +143,36 @@ async def test_a_sick_container_is_restarted_and_its_last_words_are_kept(place: 
     assert await printed(place, previous=True) == "attempt\n"
     assert "Killing: Container main failed liveness probe, will be restarted" in await place.events("Killing")
     assert any(text.startswith("Unhealthy: Liveness probe failed") for text in await place.events())
+
+
+async def test_a_slow_starter_is_not_ready_before_it_says_so(place: Town) -> None:
+    startup = {"exec": {"command": ["test", "-e", "/tmp/up"]}, "periodSeconds": 1, "failureThreshold": 30}
+    script = "while [ ! -e /shared/go ]; do sleep 0.05; done; touch /tmp/up; sleep infinity"
+    await place.create(
+        shell(script, startupProbe=startup, volumeMounts=[{"name": "shared", "mountPath": "/shared"}]),
+        volumes=[{"name": "shared", "emptyDir": {}}],
+        terminationGracePeriodSeconds=0,
+    )
+    pod = await phase(place, "Running")
+    main = pod["status"]["containerStatuses"][0]
+    assert (main["started"], main["ready"]) == (False, False)
+    await run(place, "touch", "/shared/go")
+    await ready(place)
+
+
+async def test_a_container_whose_first_step_fails_has_to_go(place: Town) -> None:
+    hook = {"postStart": {"exec": {"command": ["false"]}}}
+    await place.create(shell("sleep infinity", lifecycle=hook), restartPolicy="Never", terminationGracePeriodSeconds=0)
+    await phase(place, "Failed")
+    assert await place.events("FailedPostStartHook") == ["FailedPostStartHook: PostStartHook failed"]
+
+
+async def test_what_a_killed_kubelet_left_behind_is_removed(tmp_path: Path) -> None:
+    for path in ("pods/old/volumes", "logs/default_gone_old/main"):
+        (tmp_path / path).mkdir(parents=True)
+    async with town(tmp_path, processes=True, clock=time.time):
+        await empty(tmp_path / "pods")
+        await empty(tmp_path / "logs")
 
 
 async def test_a_failed_job_may_show_the_end_of_its_log_as_its_message(place: Town) -> None:

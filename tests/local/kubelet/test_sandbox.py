@@ -19,6 +19,11 @@ def test_the_logs_of_the_last_two_attempts_are_kept(tmp_path: Path) -> None:
     assert {path.name for path in (sandbox.logs / "main").iterdir()} == {"2.log", "3.log"}
 
 
+def test_nobody_else_looks_into_a_pods_directory(tmp_path: Path) -> None:
+    Sandbox(tmp_path, pod().metadata).make(pod())
+    assert (tmp_path / "pods" / UID).stat().st_mode & 0o777 == 0o700
+
+
 def test_a_container_that_mounts_its_own_hosts_gets_no_other(tmp_path: Path) -> None:
     each = pod(container(volumeMounts=[{"name": "v", "mountPath": "/etc/hosts"}])).spec.containers[0]
     assert Sandbox(tmp_path, pod().metadata).own_mounts(each, 0) == []

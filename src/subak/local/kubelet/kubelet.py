@@ -75,6 +75,10 @@ class Kubelet:
             self._services.objects,
         )
 
+    def __len__(self) -> int:
+        """How many pods it looks after, those included whose life is over."""
+        return len(self._workers)
+
     @property
     def synced(self) -> asyncio.Event:
         """Set once the pods that were there at the beginning are known."""

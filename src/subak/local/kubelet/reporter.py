@@ -102,8 +102,8 @@ class Reporter:
         self._delete = False
 
     async def _is_gone(self, error: ApiError) -> bool:
-        """Whether the pod is no more: a conflict may mean that another pod has its name now."""
-        if error.code == 409:
+        """Whether the pod is no more.  Another pod of its name has another UID: a conflict, or an invalid change."""
+        if error.code in (409, 422):
             try:
                 found = await self._client.get(PODS, self._metadata.name, self._metadata.namespace, type=Header)
                 return found.metadata.uid != self._metadata.uid

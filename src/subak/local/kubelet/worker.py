@@ -25,7 +25,6 @@ from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, St
 from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod, Probe, Seen
 from subak.local.kubelet.process import Process
-from subak.local.kubelet.qos import qos_class
 from subak.local.kubelet.recipe import Unstartable, no_command
 from subak.local.kubelet.reporter import Reporter
 from subak.local.kubelet.sandbox import Sandbox
@@ -370,10 +369,7 @@ class Worker:
             return
         known = self._reporter.known
         seen = msgspec.json.decode(self._seen.status) if pod.spec.readiness_gates else {}
-        made = status(pod, life, self._started_at, self._house.clock(), known, seen)
-        if not known.get("qosClass"):
-            made["qosClass"] = qos_class(pod.spec)
-        self._reporter.report(made)
+        self._reporter.report(status(pod, life, self._started_at, self._house.clock(), known, seen))
 
     def _event(self, type: str, reason: str, message: str, index: int | None = None) -> None:
         metadata = self._seen.metadata
