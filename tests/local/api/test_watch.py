@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from subak.local.api import watch
+from subak.local.api.kinds import CONFIG_MAP
+from subak.local.api.options import ListOptions
+from subak.local.api.paging import page
 from subak.local.api.server import Server
 from subak.local.api.store import Store
-from tests.local.api.talk import CONFIG_MAPS, PODS, TABLE, Talk, config_map, pod
+from subak.local.api.watch import Bell, Watch
+from tests.local.api.talk import CONFIG_MAPS, PODS, TABLE, Json, Talk, config_map, pod
 
 ALL_CONFIG_MAPS = "/api/v1/configmaps"
 
@@ -155,6 +162,69 @@ async def test_a_server_that_closes_ends_its_watches(talk: Talk) -> None:
     await talk.server.close()
     with pytest.raises(StopAsyncIteration):
         await waiting
+
+
+class Mirror:
+    """A client that knows the selected objects from a list, and keeps up by watching.  It lists again if it must."""
+
+    def __init__(self, store: Store, bell: Bell) -> None:
+        self.store = store
+        self.bell = bell
+        self.known: dict[str, str] = {}
+
+    async def follow(self) -> None:
+        while True:
+            found = page(self.store, CONFIG_MAP, CONFIG_MAP, "d", ListOptions(labels="l=x"))
+            self.known = {each.object["metadata"]["name"]: str(each.revision) for each in found.items}
+            options = ListOptions(labels="l=x", watch=True, version=str(found.revision))
+            async for chunk in Watch(self.store, self.bell, CONFIG_MAP, "d", options).stream():
+                for line in chunk.splitlines():
+                    self.take_in(msgspec.json.decode(line))
+
+    def take_in(self, event: Json) -> None:
+        if event["type"] == "ERROR":
+            return  # the watch ends with it
+        metadata = event["object"]["metadata"]
+        assert (metadata["name"] in self.known) == (event["type"] != "ADDED")
+        if event["type"] == "DELETED":
+            del self.known[metadata["name"]]
+        else:
+            self.known[metadata["name"]] = metadata["resourceVersion"]
+
+
+def relabel(store: Store, name: str, label: str) -> None:
+    """Have an object with a label; none if the label is empty."""
+    there = store.get(CONFIG_MAP, "d", name) is not None
+    object = {"metadata": {"name": name, "namespace": "d", "labels": {"l": label}}}
+    if not label and there:
+        store.delete(CONFIG_MAP, "d", name)
+    elif there:
+        store.update(CONFIG_MAP, object)
+    elif label:
+        store.create(CONFIG_MAP, object)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 6) | st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "y", ""])), max_size=60))
+def test_a_list_and_its_watch_always_lead_to_the_present(steps: list[int | tuple[str, str]]) -> None:
+    """A number lets the watcher read for so many turns of the loop; else an object gets a label, or goes."""
+
+    async def story() -> None:
+        store = Store(history=6)
+        mirror = Mirror(store, Bell(store))
+        following = asyncio.create_task(mirror.follow())
+        for step in [*steps, 30]:
+            if isinstance(step, tuple):
+                relabel(store, *step)
+            else:
+                for _ in range(step):
+                    await asyncio.sleep(0)
+        assert not following.done(), following.exception()
+        following.cancel()
+        present = [(each.object["metadata"], each.revision) for _, each in store.range(CONFIG_MAP)]
+        assert mirror.known == {each["name"]: str(number) for each, number in present if each["labels"]["l"] == "x"}
+
+    asyncio.run(story())
 
 
 async def test_tables_come_with_their_columns_once(talk: Talk) -> None:

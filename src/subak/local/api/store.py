@@ -233,7 +233,12 @@ class Store:
         A subscriber may write: everybody hears of that after what they are hearing now.
         """
         self._subscribers.append(told)
-        return lambda: self._subscribers.remove(told)
+
+        def stop() -> None:
+            if told in self._subscribers:
+                self._subscribers.remove(told)
+
+        return stop
 
     def _expect(self, table: Table, key: str, expected: str) -> Stored:
         found = table.objects.get(key)
