@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -119,6 +120,19 @@ async def test_custom_kinds_know_no_strategic_merge(talk: Talk, kind: str) -> No
     )
     answer = await talk.send("PATCH", f"{QUEUES}/q", b"{}", patch=kind, fieldManager="x")
     assert (answer.code == 415) is (kind == "strategic")
+
+
+async def test_who_sends_without_a_pause_lets_others_have_their_turn(talk: Talk) -> None:
+    async def send() -> None:
+        while turns < 3:
+            await talk.get(CONFIG_MAPS)
+
+    turns = 0
+    sending = asyncio.create_task(send())
+    while turns < 3:
+        await asyncio.sleep(0)
+        turns += 1
+    await sending
 
 
 class Printer:
