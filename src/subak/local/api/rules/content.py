@@ -24,27 +24,14 @@ from subak.local.api.rules.syntax import fault
 Json = dict[str, Any]
 
 
-def read(
-    kind: Kind, content: bytes | Json, validation: str = "Warn", *, partial: bool = False
-) -> tuple[Json, list[str]]:
-    """An object, complete, and warnings about fields that are not in it.
-
-    `validation` is Strict, Warn or Ignore.  A `partial` object is only a wish: it is checked, but not completed.
-    """
+def read(kind: Kind, content: bytes | Json, validation: str = "Warn") -> tuple[Json, list[str]]:
+    """An object, complete, and warnings about fields that are not in it; `validation` is Strict, Warn or Ignore."""
     odd: list[str] = []
     given = _parsed(kind, content, odd) if isinstance(content, bytes) else content
     if given is None and not kind.custom:
         given = {}
     _check_kind(kind, given, content)
-    if kind.custom:
-        object = _custom(kind, given, odd, partial)
-    else:
-        object = _decoded(kind, given, odd)
-        if partial:
-            object = given
-        else:
-            defaults.fill(kind, object)
-            object["kind"], object["apiVersion"] = kind.kind, kind.api_version
+    object = _custom(kind, given, odd) if kind.custom else _decoded(kind, given, odd)
     if odd and validation == "Strict":
         raise _unreadable(kind, f"strict decoding error: {', '.join(odd)}")
     return object, odd if validation == "Warn" else []
@@ -64,12 +51,14 @@ def _decoded(kind: Kind, given: Json, odd: list[str]) -> Json:
     if reading.wrong:
         raise _unreadable(kind, reading.wrong)
     odd += reading.unknown
+    defaults.fill(kind, object)
+    object["kind"], object["apiVersion"] = kind.kind, kind.api_version
     return object
 
 
-def _custom(kind: Kind, given: Json, odd: list[str], partial: bool) -> Json:
+def _custom(kind: Kind, given: Json, odd: list[str]) -> Json:
     try:
-        return custom.read(kind, given, odd, partial=partial)
+        return custom.read(kind, given, odd)
     except Unreadable as error:
         raise _unreadable(kind, str(error)) from None
 

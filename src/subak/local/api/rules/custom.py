@@ -20,7 +20,7 @@ from subak.local.api.schema import Field
 Json = dict[str, Any]
 
 
-def read(kind: Kind, given: Json, odd: list[str], *, partial: bool) -> Json:
+def read(kind: Kind, given: Json, odd: list[str]) -> Json:
     """An object with the fields that its schema knows; notes the others."""
     field = schema.of(kind)
     object: Json = {"apiVersion": kind.api_version, "kind": kind.kind}
@@ -33,8 +33,7 @@ def read(kind: Kind, given: Json, odd: list[str], *, partial: bool) -> Json:
         elif key not in ("apiVersion", "kind") and value is not None:
             object[key] = _pruned(value, known, key, odd)
     object.setdefault("metadata", {})
-    if not partial:
-        _complete(object, field)
+    _complete(object, field)
     return object
 
 
