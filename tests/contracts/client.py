@@ -64,6 +64,7 @@ class Client:
 
     def __init__(self, address: str, authority: str, token: str) -> None:
         self.address = address
+        self.authority = authority
         self.token = token
         self.trust = ssl.create_default_context(cadata=authority)
         self._connection = self.connect()
