@@ -47,3 +47,39 @@ def test_who_owns_what_is_forgotten_with_them() -> None:
     schedule.pass_time(0)
     assert world.names(CONFIG_MAP) == []
     assert garbage._owned == {}
+
+
+def test_who_is_left_goes_when_another_went_before() -> None:
+    world = World()
+    _, schedule = collected(world)
+    owner = world.create(CONFIG_MAP, "owner")
+    for name in ("a", "b"):
+        world.create(CONFIG_MAP, name, metadata={"ownerReferences": [reference(owner)]})
+    world.delete(CONFIG_MAP, "a")
+    schedule.pass_time(0)
+    world.delete(CONFIG_MAP, "owner")
+    schedule.pass_time(0)
+    assert world.names(CONFIG_MAP) == []
+
+
+def test_in_the_background_nobody_waits_for_those_further_down() -> None:
+    world = World()
+    _, schedule = collected(world)
+    owner = world.create(CONFIG_MAP, "owner")
+    middle = world.create(CONFIG_MAP, "middle", metadata={"ownerReferences": [reference(owner)]})
+    blocking = {**reference(middle), "blockOwnerDeletion": True}
+    world.create(CONFIG_MAP, "last", metadata={"ownerReferences": [blocking], "finalizers": ["x.io/held"]})
+    world.delete(CONFIG_MAP, "owner")
+    schedule.pass_time(0)
+    assert world.names(CONFIG_MAP) == ["last"]
+
+
+def test_an_orphan_has_no_trace_of_its_owners() -> None:
+    world = World()
+    _, schedule = collected(world)
+    owner = world.create(CONFIG_MAP, "owner")
+    world.create(CONFIG_MAP, "owned", metadata={"ownerReferences": [reference(owner)]})
+    world.delete(CONFIG_MAP, "owner", policy="Orphan")
+    schedule.pass_time(0)
+    [orphan] = world.store.list(CONFIG_MAP)
+    assert "ownerReferences" not in orphan["metadata"]
