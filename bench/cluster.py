@@ -26,9 +26,11 @@ from typing import Any
 from subak.cli.live import picture
 from subak.kube import kubeconfig
 from subak.kube.client import Client
+from subak.kube.codec import WatchEvent
 from subak.kube.http import HttpTransport
 from subak.kube.resource import PODS
 from subak.kube.status import ApiError
+from subak.kube.wait import condition, until
 from tests.live import Live, live
 
 NODES = int(os.environ.get("BENCH_NODES", "1000"))
@@ -112,8 +114,8 @@ async def running(client: Client, count: int) -> None:
         names = {each["metadata"]["name"] for each in listing.items}
         events = await client.watch(PODS, revision=listing.revision, fields=selected)
         while len(names) < count:
-            event: Any = await anext(events)
-            if event.type == "ADDED":
+            event = await anext(events)
+            if isinstance(event, WatchEvent) and event.type == "ADDED":
                 names.add(event.object["metadata"]["name"])
 
 
@@ -155,27 +157,16 @@ async def wake_ups(cluster: Live) -> list[float]:
     for number in range(WAKE_UPS):
         first, second = f"holds-{number}", f"waits-{number}"
         await client.create(PODS, pod(first, WHOLE), "default")
-        await condition(client, first, "Ready", "True")
+        await until(client, PODS, first, "default", condition("Ready"))
         await client.create(PODS, pod(second, WHOLE), "default")
-        await condition(client, second, "PodScheduled", "False")
+        await until(client, PODS, second, "default", condition("PodScheduled", "False"))
         began = time.perf_counter()
         await client.delete(PODS, first, "default")
-        await condition(client, second, "Ready", "True")
+        await until(client, PODS, second, "default", condition("Ready"))
         found.append((time.perf_counter() - began) * 1e3)
         await client.delete(PODS, second, "default")
     await client.close()
     return found
-
-
-async def condition(client: Client, name: str, type: str, status: str) -> None:
-    """Wait until a pod says so of itself."""
-    selected = f"metadata.name={name}"
-    listing = await client.list(PODS, "default", fields=selected)
-    events = await client.watch(PODS, "default", revision=listing.revision, fields=selected)
-    pod = listing.items[0]
-    while not any((each["type"], each["status"]) == (type, status) for each in pod["status"].get("conditions", ())):
-        event: Any = await anext(events)
-        pod = event.object
 
 
 def restarted(stack: ExitStack, cluster: Live, options: list[str]) -> tuple[Live, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from subak.dialects.interpreter import Interpreter
-from subak.local.slices import Slice, Slices
+from subak.local.slices import Slice, Slices, Taken, claim
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.reason import Refusal
@@ -131,3 +131,18 @@ def test_more_than_the_cards_have_is_refused_instead_of_waiting_for_ever(machine
     with pytest.raises(Refusal, match="never have that much: largest free slice 16,000 MiB, 16,001 MiB asked"):
         slices.enter(ask(16_001))
     assert slices.pods() == []
+
+
+def test_the_cards_are_a_clusters_or_those_of_slices_never_both(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    slice = slices.enter(ask(1_000))
+    with pytest.raises(Taken, match="in use by subak run: job-1"):
+        claim(slices.directory, "a cluster")
+    end(slice)
+    owned = claim(slices.directory, "a cluster")
+    with pytest.raises(Taken, match="they belong to a cluster"):
+        slices.enter(ask(1_000))
+    with pytest.raises(Taken, match="they belong to a cluster"):
+        claim(slices.directory, "another cluster")
+    os.close(owned)
+    assert isinstance(attempt(slices, slices.enter(ask(1_000))), manifest.Pod)

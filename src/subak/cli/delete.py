@@ -10,7 +10,7 @@ from subak.cli.connection import Connection, all_option, connected
 from subak.cli.files import FileError, documents
 from subak.cli.report import complain
 from subak.cli.targets import Target, targets
-from subak.kube.codec import Unreadable
+from subak.kube.codec import WatchEvent
 from subak.kube.discovery import Discovery, UnknownKind
 from subak.kube.status import ApiError
 
@@ -125,5 +125,5 @@ async def _gone(connection: Connection, target: Target, namespace: str, uid: str
             return
         events = await connection.client.watch(resource, scope, revision=listing.revision, fields=only, timeout=60)
         async for event in events:
-            if not isinstance(event, Unreadable) and event.type == "DELETED":
+            if isinstance(event, WatchEvent) and event.type == "DELETED":
                 return

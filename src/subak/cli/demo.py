@@ -6,7 +6,6 @@ import asyncio
 import sys
 import time
 from collections.abc import Collection, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from subak.cli.live import picture
 from subak.cli.report import complain
 from subak.dialects.interpreter import Interpreter
 from subak.kube.resource import NAMESPACES, PODS
+from subak.kube.wait import condition, until
 from subak.local.cluster import Cluster
 from subak.local.hardware import profiles
 from subak.model.device import MIB
@@ -130,30 +130,14 @@ async def _play(console: Console, cluster: Cluster, part: Part) -> None:
                 raise document
             created = await cluster.client.create(PODS, document.content, part.namespace)
             name = created["metadata"]["name"]
-            pod = await _settled(cluster, part.namespace, name, waits=name in part.waits)
+            expected = condition("PodScheduled", "False") if name in part.waits else condition("Ready")
+            async with asyncio.timeout(PATIENCE):
+                pod = await until(cluster.client, PODS, name, part.namespace, expected)
             if name in part.waits:
                 await _show_waiting(console, cluster, pod)
             else:
                 written = document.content["metadata"].get("annotations", {})
                 await _show_running(console, cluster, pod, written)
-
-
-async def _settled(cluster: Cluster, namespace: str, name: str, waits: bool) -> dict[str, Any]:
-    """The pod once it is ready, or has been told that it has to wait."""
-    async with asyncio.timeout(PATIENCE):
-        listing = await cluster.client.list(PODS, namespace, fields=f"metadata.name={name}")
-        pod: dict[str, Any] = listing.items[0]
-        events = await cluster.client.watch(PODS, namespace, revision=listing.revision, fields=f"metadata.name={name}")
-        async with aclosing(events):  # type: ignore[type-var]
-            while not _condition(pod, "PodScheduled", "False") if waits else not _condition(pod, "Ready", "True"):
-                event = await anext(events)
-                pod = event.object  # type: ignore[union-attr]
-    return pod
-
-
-def _condition(pod: dict[str, Any], type: str, status: str) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(each["type"] == type and each["status"] == status for each in conditions)
 
 
 async def _show_running(console: Console, cluster: Cluster, pod: dict[str, Any], written: Collection[str]) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,7 +20,7 @@ from subak.local.hardware import nvml, objects, profiles
 from subak.local.hardware.agents import CUDA_CARDS
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
-from subak.local.slices import Slice, Slices
+from subak.local.slices import DIRECTORY, Slice, Slices, Taken
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.node import Node
@@ -67,13 +68,16 @@ def run(
     """
     interpreter = Interpreter()
     machine = _machine(interpreter, hardware)
-    node, _ = objects.digest(machine, interpreter)
+    digest, _ = objects.digest(machine, interpreter)
+    node = replace(digest, taints=())  # they are for pods
     pod = _pod(command, memory, cores, cards)
     slices = Slices(_directory(hardware), interpreter, node)
     try:
         slice = slices.enter(pod)
     except Refusal as refusal:
         _stop(refusal.message)
+    except Taken as taken:
+        _stop(f"the cards cannot be had: {taken}")
     placed = _wait(slices, slice, timeout)
     _say_what_it_has(interpreter, placed, node)
     environment = {**os.environ, **_environment(interpreter, placed, node, slice, real=machine.real)}
@@ -101,10 +105,7 @@ def _machine(interpreter: Interpreter, hardware: str | None) -> Machine:
 
 def _directory(hardware: str | None) -> Path:
     """Where the machine's users keep their slices; those of simulated cards lie apart."""
-    own = os.environ.get("SUBAK_SLICES")
-    if own:
-        return Path(own)
-    return Path("/tmp/subak-slices") if hardware is None else Path(f"/tmp/subak-slices-simulated-{os.getuid()}")
+    return DIRECTORY if hardware is None else DIRECTORY.with_name(f"{DIRECTORY.name}-simulated-{os.getuid()}")
 
 
 def _pod(command: tuple[str, ...], memory: str | None, cores: int, cards: int) -> manifest.Pod:

@@ -24,6 +24,7 @@ from subak.local.cluster import Cluster, RuntimeName
 from subak.local.hardware import nvml, profiles
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
+from subak.local.slices import DIRECTORY, Taken, claim
 
 BAD_INPUT = 2
 
@@ -95,6 +96,10 @@ def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machin
     found = nvml.find(languages)
     if found.machine is None or any(machine.name == found.machine.name for machine in described):
         return described, []
+    try:
+        claim(DIRECTORY, f"the cluster of process {os.getpid()} (subak up)")  # until this process ends
+    except Taken as taken:
+        return described, [f"the NVIDIA cards of this machine are left out: {taken}"]
     return [*described, found.machine], list(found.notes)
 
 

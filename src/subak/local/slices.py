@@ -6,6 +6,9 @@ on its file.  The command inherits it, and the kernel lets go of it however the 
 up for the cards to be free.
 
     enter ──> waiting ── attempt: fits, and nobody before it does ──> holding ── the last process ends ──> gone
+
+A cluster on the same machine accounts for the same cards in its own way.  So the cards are either its own, as long as
+it runs, or those of slices: `claim` and `enter` refuse each other.
 """
 
 from __future__ import annotations
@@ -31,7 +34,11 @@ from subak.snapshot.cluster import Snapshot
 NAMESPACE = "run"
 """The namespace of pods that stand for slices."""
 
+DIRECTORY = Path(os.environ.get("SUBAK_SLICES") or "/tmp/subak-slices")
+"""Where all users of the machine keep their slices."""
+
 _GATE = "gate"
+_OWNER = "owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,25 @@ class Slice:
     lock: int
 
 
+class Taken(Exception):
+    """The cards are somebody else's for now."""
+
+
+def claim(directory: Path, owner: str) -> int:
+    """Have all cards of the machine, until the file descriptor is closed.  Raises Taken if slices are held."""
+    _prepare(directory)
+    with _gate(directory):
+        living = [pod.name for _, pod in _living(directory)]
+        if living:
+            raise Taken(f"they are in use by subak run: {', '.join(living)}")
+        lock = os.open(directory / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not _free(lock):
+            os.close(lock)
+            raise Taken(f"they belong to {(directory / _OWNER).read_text()}")
+        _rewrite(lock, owner.encode())
+    return lock
+
+
 class Slices:
     """All slices of a machine, under a directory that all its users share."""
 
@@ -49,21 +75,21 @@ class Slices:
         self.directory = directory
         self.interpreter = interpreter
         self.node = node
-        directory.mkdir(parents=True, exist_ok=True)
-        if directory.stat().st_uid == os.getuid():
-            directory.chmod(0o1777)  # for everybody, as /tmp
+        _prepare(directory)
 
     def enter(self, pod: manifest.Pod) -> Slice:
         """Join the line.  The pod gets the number of its place as the end of its name.
 
-        Raises Refusal for what cannot be asked for, and for more than the cards have when nobody uses them.
+        Raises Refusal for what cannot be asked for, and for more than the cards have when nobody uses them; Taken if a
+        cluster has them.
         """
         complete = self.interpreter.admit(pod)
         request, unused = self.interpreter.request(complete), Snapshot([self.node])
         if place(unused, request) is None:
             why = "; ".join(f"{group.detail} ({group.reason})" for group in explain(unused, request).groups)
             raise Refusal("spec.containers", pod.name, f"the cards never have that much: {why}")
-        with self._gate():
+        with _gate(self.directory):
+            self._refuse_owned()
             number = max((_number(path) for path in self.directory.glob("*.json")), default=0) + 1
             path = self.directory / f"{number:09}.json"
             metadata = msgspec.structs.replace(complete.metadata, name=f"{pod.name}-{number}", namespace=NAMESPACE)
@@ -74,9 +100,9 @@ class Slices:
 
     def attempt(self, slice: Slice, now_ns: int) -> manifest.Pod | Explanation:
         """The pod with its cards if it can have them now, otherwise why it has to wait."""
-        with self._gate():
+        with _gate(self.directory):
             snapshot = self._snapshot()
-            for path, pod in self._living():
+            for path, pod in _living(self.directory):
                 if pod.spec.node_name:
                     continue
                 request = self.interpreter.request(pod)
@@ -94,44 +120,59 @@ class Slices:
 
     def pods(self) -> list[manifest.Pod]:
         """The pods of all living slices, in the order of their arrival."""
-        with self._gate():
-            return [pod for _, pod in self._living()]
+        with _gate(self.directory):
+            return [pod for _, pod in _living(self.directory)]
 
     def _snapshot(self) -> Snapshot:
         """The machine's cards, and what living slices hold of them."""
         snapshot = Snapshot([self.node])
-        for _, pod in self._living():
+        for _, pod in _living(self.directory):
             if pod.spec.node_name == self.node.name:
                 placement, resources, _ = held(self.interpreter, snapshot, pod, self.node)
                 snapshot.restore(pod.key, placement, resources)
         return snapshot
 
-    def _living(self) -> Iterator[tuple[Path, manifest.Pod]]:
-        """Slices whose lock is held; the files of others are removed."""
-        for path in sorted(self.directory.glob("*.json")):
-            try:
-                with path.open("rb") as file:
-                    if _free(file.fileno()):
-                        path.unlink(missing_ok=True)
-                        continue
-                    pod = msgspec.json.decode(file.read(), type=manifest.Pod)
-            except (OSError, msgspec.MsgspecError):
-                continue  # gone in between, or not ours to read
-            yield path, pod
+    def _refuse_owned(self) -> None:
+        path = self.directory / _OWNER
+        if path.exists():
+            with path.open("rb") as file:
+                if not _free(file.fileno()):
+                    raise Taken(f"they belong to {file.read().decode(errors='replace')}")
 
-    @contextmanager
-    def _gate(self) -> Iterator[None]:
-        """One at a time looks and takes."""
-        path = self.directory / _GATE
+
+def _prepare(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    if directory.stat().st_uid == os.getuid():
+        directory.chmod(0o1777)  # for everybody, as /tmp
+
+
+def _living(directory: Path) -> Iterator[tuple[Path, manifest.Pod]]:
+    """Slices whose lock is held; the files of others are removed."""
+    for path in sorted(directory.glob("*.json")):
         try:
-            gate = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            gate = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(gate, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(gate)
+            with path.open("rb") as file:
+                if _free(file.fileno()):
+                    path.unlink(missing_ok=True)
+                    continue
+                pod = msgspec.json.decode(file.read(), type=manifest.Pod)
+        except (OSError, msgspec.MsgspecError):
+            continue  # gone in between, or not ours to read
+        yield path, pod
+
+
+@contextmanager
+def _gate(directory: Path) -> Iterator[None]:
+    """One at a time looks and takes."""
+    path = directory / _GATE
+    try:
+        gate = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        gate = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(gate)
 
 
 def _number(path: Path) -> int:

@@ -1,0 +1,45 @@
+"""Waiting for an object to be as one wants it, as `kubectl wait` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any, cast
+
+from subak.kube.client import Client
+from subak.kube.codec import WatchEvent
+from subak.kube.resource import Resource
+from subak.kube.status import ApiError
+
+Check = Callable[[dict[str, Any]], bool]
+
+
+async def until(client: Client, resource: Resource, name: str, namespace: str, check: Check) -> dict[str, Any]:
+    """The object as soon as `check` is true of it.  Raises ApiError 404 if it is not there, or goes meanwhile."""
+    only = f"metadata.name={name}"
+    while True:
+        listing = await client.list(resource, namespace, fields=only)
+        if not listing.items:
+            raise ApiError(404, "NotFound", f'{resource} "{name}" not found')
+        found: dict[str, Any] = listing.items[0]
+        if check(found):
+            return found
+        events = await client.watch(resource, namespace, revision=listing.revision, fields=only)
+        async with aclosing(cast("Any", events)):
+            async for event in events:
+                if not isinstance(event, WatchEvent):
+                    continue
+                if event.type == "DELETED":
+                    raise ApiError(404, "NotFound", f'{resource} "{name}" was deleted')
+                if check(event.object):
+                    return event.object
+
+
+def condition(type: str, status: str = "True") -> Check:
+    """Whether an object says so of itself in its status."""
+
+    def check(object: dict[str, Any]) -> bool:
+        conditions = object.get("status", {}).get("conditions") or ()
+        return any(each.get("type") == type and each.get("status") == status for each in conditions)
+
+    return check
