@@ -208,6 +208,32 @@ def test_a_server_that_cannot_bind_at_all_does_not_keep_the_card_for_ever() -> N
     virtual.run(story())
 
 
+def test_a_binding_that_arrives_long_after_we_gave_up_waiting_finds_its_card_free() -> None:
+    async def story() -> None:
+        async with living() as live:
+            late: set[asyncio.Task[Response]] = set()
+
+            async def arrive(answer: Answering) -> Response:
+                await asyncio.sleep(9)
+                return await answer()
+
+            async def disturb(request: Request, answer: Answering) -> Response:
+                if request.path.endswith("/a/binding"):
+                    late.add(asyncio.create_task(arrive(answer)))
+                    raise TimeoutError
+                return await answer()
+
+            live.way.disturb = disturb
+            await live.create("a", {MEMORY: "600"})
+            await live.until(lambda: bool(late))
+            await live.create("b", {MEMORY: "600"})
+            await live.until(lambda: len(late) == 5 and all(task.done() for task in late))
+            await asyncio.sleep(60)
+            assert live.placed() == {"a": "n1"}
+
+    virtual.run(story())
+
+
 def test_a_pod_that_somebody_else_has_bound_is_accepted_where_it_is() -> None:
     async def story() -> None:
         async with living() as live:
@@ -247,6 +273,30 @@ def test_a_pod_that_is_bound_is_never_said_to_be_unschedulable() -> None:
             late.set()
             await asyncio.sleep(60)
             assert live.condition("b")["status"] == "True"
+
+    virtual.run(story())
+
+
+def test_only_the_latest_reason_is_told() -> None:
+    async def story() -> None:
+        async with living() as live:
+            held, late = asyncio.Event(), asyncio.Event()
+
+            async def disturb(request: Request, answer: Answering) -> Response:
+                if request.path.endswith("/b/status") and not held.is_set():
+                    held.set()
+                    await late.wait()
+                return await answer()
+
+            live.way.disturb = disturb
+            await live.create("b", {MEMORY: "2000"})
+            await live.until(held.is_set)
+            await live.add_node("n2", volcano_capacity(1, 1500))
+            await live.until(lambda: "1,500" in live.condition("b").get("message", ""))
+            newest = live.condition("b")["message"]
+            late.set()
+            await asyncio.sleep(60)
+            assert live.condition("b")["message"] == newest
 
     virtual.run(story())
 
@@ -314,27 +364,47 @@ def test_pods_that_need_the_lock_of_a_node_come_one_after_the_other() -> None:
     virtual.run(story())
 
 
-def test_a_lock_whose_holder_is_gone_is_broken_at_once_and_an_old_one_when_it_is_void() -> None:
+async def goes(live: Live) -> None:
+    await live.delete("other")
+
+
+async def ends(live: Live) -> None:
+    await live.finish("other")
+
+
+async def settles_elsewhere(live: Live) -> None:
+    await live.client.bind("other", "default", "n1")
+
+
+@pytest.mark.parametrize("leave", [goes, ends, settles_elsewhere])
+def test_a_lock_is_broken_when_its_holder_has_no_business_there(leave: Callable[[Live], Any]) -> None:
     async def story() -> None:
         async with living() as live:
             await add_metax_node(live, "m1")
             await live.create("other", {MEMORY: "5000"})
-            now = datetime.now(UTC)
-            await set_lock(live, "m1", f"{now.isoformat(timespec='seconds')},default,other")
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            await set_lock(live, "m1", f"{now},default,other")
             await live.create("a", SGPU)
             await asyncio.sleep(60)
             assert live.placed() == {}
-            await live.delete("other")
-            await live.until(lambda: live.placed() == {"a": "m1"}, 5)
+            await leave(live)
+            await live.until(lambda: live.placed().get("a") == "m1", 5)
             assert holder(live, "m1") == "a"
 
-            old = now - timedelta(minutes=3)
+    virtual.run(story())
+
+
+def test_a_lock_is_broken_when_it_is_void() -> None:
+    async def story() -> None:
+        async with living() as live:
+            await add_metax_node(live, "m1")
             await live.create("other", {MEMORY: "5000"})
+            old = datetime.now(UTC) - timedelta(minutes=4)
             await set_lock(live, "m1", f"{old.isoformat(timespec='seconds')},default,other")
-            await live.create("b", SGPU)
-            await asyncio.sleep(20)
-            assert set(live.placed()) == {"a"}
-            await live.until(lambda: holder(live, "m1") == "b", 60)
+            await live.create("a", SGPU)
+            await asyncio.sleep(40)
+            assert live.placed() == {}
+            await live.until(lambda: live.placed() == {"a": "m1"}, 40)
 
     virtual.run(story())
 
@@ -379,6 +449,7 @@ def test_a_pod_that_goes_while_it_waits_for_the_lock_takes_nothing_with_it() -> 
             await set_lock(live, "m1", None)
             await live.until(lambda: holder(live, "m1") == "c")
             assert set(live.service.core.snapshot.bookings) == {"default/a", "default/c"}
+            assert live.way.bindings["b"] == 0
 
     virtual.run(story())
 

@@ -62,7 +62,7 @@ class Binder:
     async def _is_bound(self, bind: Bind, problem: Exception) -> bool:
         """Whether the pod is bound as we want; False if it has no node.  Raises NotBound if it can no longer be."""
         pod = await self._look_up(bind)
-        if pod is None or (pod.spec.node_name and not _is_done(bind, pod)):
+        if pod is None or pod.spec.node_name not in ("", bind.node):
             raise NotBound(str(problem)) from problem
         return bool(pod.spec.node_name)
 
@@ -86,11 +86,6 @@ class Binder:
                 pass
             await asyncio.sleep(_pause(attempt))
             attempt += 1
-
-
-def _is_done(bind: Bind, pod: manifest.Pod) -> bool:
-    """Whether the pod is bound as the binding says."""
-    return pod.spec.node_name == bind.node and bind.annotations.items() <= pod.annotations.items()
 
 
 def _pause(attempt: int) -> float:

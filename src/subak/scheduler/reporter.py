@@ -34,6 +34,7 @@ class Reporter:
         self._pods = pods
         self._recorder = recorder
         self._waiting: dict[str, Report] = {}
+        self._latest: dict[str, Report] = {}
         self._told: dict[str, str] = {}
         self._news = asyncio.Event()
 
@@ -42,7 +43,7 @@ class Reporter:
         pod = self._pods.objects.get(report.key)
         if pod is not None and pod.metadata.uid == report.uid:
             self._recorder.record(Reference.to(PODS, pod), WARNING, "FailedScheduling", report.message)
-            self._waiting[report.key] = report
+            self._waiting[report.key] = self._latest[report.key] = report
             self._news.set()
 
     def bound(self, bind: Bind) -> None:
@@ -57,6 +58,7 @@ class Reporter:
     def forget(self, key: str) -> None:
         """The pod is gone or bound."""
         self._waiting.pop(key, None)
+        self._latest.pop(key, None)
         self._told.pop(key, None)
 
     async def run(self) -> None:
@@ -81,7 +83,9 @@ class Reporter:
         """Set the condition; a pod that has changed is read and looked at again."""
         pod = self._pods.objects.get(report.key)
         for attempt in range(TRIES):
-            if pod is None or pod.metadata.uid != report.uid or pod.spec.node_name or report.key in self._waiting:
+            if pod is None or pod.metadata.uid != report.uid or pod.spec.node_name:
+                return
+            if self._latest.get(report.key) is not report:
                 return
             try:
                 await self._patch(pod, report)
