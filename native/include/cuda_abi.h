@@ -264,4 +264,11 @@ typedef struct {
     size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
+typedef struct {
+    unsigned long long src[5], dst[5]; /* operands of 40 bytes that we do not look into */
+    size_t width, height, depth;
+    int srcAccessOrder;
+    unsigned int flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+
 #endif

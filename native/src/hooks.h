@@ -181,6 +181,9 @@
                   size_t attr_count, size_t *failed, CUstream s)
 #define BATCH (CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attrs, size_t *index, \
                size_t attr_count, CUstream s)
+#define BATCH_3D_V1 (size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, size_t *failed, unsigned long long flags, \
+                     CUstream s)
+#define BATCH_3D (size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, unsigned long long flags, CUstream s)
 #define FILL_1D(type) (CUdeviceptr to, type value, size_t n)
 #define FILL_1D_ASYNC(type) (CUdeviceptr to, type value, size_t n, CUstream s)
 #define FILL_2D(type) (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height)
@@ -214,6 +217,10 @@
               copy_total(sizes, count), s) \
     COPY_BOTH(X, cuMemcpyBatchAsync_v2, , _ptsz, BATCH, (to, from, sizes, count, attrs, index, attr_count, s), \
               copy_total(sizes, count), s) \
+    COPY_BOTH(X, cuMemcpy3DBatchAsync, , _ptsz, BATCH_3D_V1, (count, operations, failed, flags, s), \
+              copy_total_3d(operations, count), s) \
+    COPY_BOTH(X, cuMemcpy3DBatchAsync_v2, , _ptsz, BATCH_3D, (count, operations, flags, s), \
+              copy_total_3d(operations, count), s) \
     COPY_BOTH(X, cuMemsetD8_v2, , _ptds, FILL_1D(unsigned char), (to, value, n), n, NULL) \
     COPY_BOTH(X, cuMemsetD16_v2, , _ptds, FILL_1D(unsigned short), (to, value, n), n * 2, NULL) \
     COPY_BOTH(X, cuMemsetD32_v2, , _ptds, FILL_1D(unsigned int), (to, value, n), n * 4, NULL) \

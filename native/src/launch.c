@@ -78,6 +78,13 @@ static size_t copy_total(const size_t *sizes, size_t count) {
     return total;
 }
 
+static size_t copy_total_3d(const CUDA_MEMCPY3D_BATCH_OP *operations, size_t count) {
+    size_t total = 0;
+    for (size_t i = 0; operations && i < count; i++)
+        total += operations[i].width * operations[i].height * operations[i].depth;
+    return total;
+}
+
 #define COPY(name, parameters, values, bytes, stream) \
     CUresult name parameters { return GATED(stream, bytes, REAL(name) values); }
 COPIES(COPY)

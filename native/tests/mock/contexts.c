@@ -1,0 +1,336 @@
+/*
+ * Mock driver: start-up, devices, contexts and code.
+ *
+ * A context costs the card's context_bytes while it lives. A module costs MODULE_BYTES that no allocation call ever
+ * mentions, as real code does; cuCtxSetLimit grows hidden buffers.
+ */
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODULE_BYTES (4 * MIB)
+
+static int initialised_pid;
+static __thread uint64_t current, stack[16];
+static __thread int depth;
+static int visible[MOCK_DEVICES_MAX], visible_count = -1;
+static struct { uint64_t context; int references; } primary[MOCK_DEVICES_MAX];
+
+bool driver_ready(void) { return initialised_pid == getpid(); }
+
+int driver_device(int ordinal) { return ordinal >= 0 && ordinal < visible_count ? visible[ordinal] : -1; }
+
+struct object *driver_context(void) { return current ? objects_find(current, CONTEXT) : NULL; }
+
+/* CUDA_VISIBLE_DEVICES: a list of numbers or uuids; the first that means nothing ends it. */
+static void read_visible(void) {
+    const char *text = getenv("CUDA_VISIBLE_DEVICES");
+    visible_count = 0;
+    if (!text) {
+        for (int d = 0; d < (int)machine()->devices; d++) visible[visible_count++] = d;
+        return;
+    }
+    char list[512];
+    snprintf(list, sizeof list, "%s", text);
+    for (char *save = NULL, *word = strtok_r(list, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        int d = !strncmp(word, "GPU-", 4) ? atoi(word + strlen(word) - 2) : *word >= '0' && *word <= '9' ? atoi(word) : -1;
+        if (d < 0 || d >= (int)machine()->devices || visible_count == MOCK_DEVICES_MAX) break;
+        visible[visible_count++] = d;
+    }
+}
+
+EXPORT CUresult cuInit(unsigned int flags) {
+    if (flags) return CUDA_ERROR_INVALID_VALUE;
+    if (initialised_pid && initialised_pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED; /* forked after use */
+    read_visible();
+    if (!visible_count) return CUDA_ERROR_NO_DEVICE;
+    initialised_pid = getpid();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDriverGetVersion(int *version) {
+    *version = 13000;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetCount(int *count) {
+    ENTER();
+    *count = visible_count;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    ENTER();
+    if (ordinal < 0 || ordinal >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+    ENTER();
+    if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+    memset(uuid, 0xab, sizeof *uuid);
+    uuid->bytes[15] = (unsigned char)visible[device];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
+
+EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    ENTER();
+    if (device < 0 || device >= visible_count || !bytes) return CUDA_ERROR_INVALID_VALUE;
+    *bytes = machine()->device[visible[device]].memory;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
+    size_t whole;
+    CUresult result = cuDeviceTotalMem_v2(&whole, device);
+    if (result == CUDA_SUCCESS) *bytes = whole > 0xffffffffu ? 0xffffffffu : (unsigned int)whole;
+    return result;
+}
+
+/* ---- contexts ------------------------------------------------------------------------------------------- */
+
+static CUresult make_context(int ordinal, uint64_t *number) {
+    if (ordinal < 0 || ordinal >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+    int device = visible[ordinal];
+    if (!machine_take(device, machine()->device[device].context_bytes, true)) return CUDA_ERROR_OUT_OF_MEMORY;
+    atomic_fetch_add(&machine_mine(device)->contexts, 1);
+    struct object *context = objects_add(CONTEXT, 0);
+    context->device = device;
+    context->mappings = ordinal;
+    *number = context->number;
+    return CUDA_SUCCESS;
+}
+
+static void module_gone(struct object *module, void *context) {
+    if (module->owner != *(uint64_t *)context) return;
+    machine_give(module->device, module->bytes, true);
+    objects_remove(module);
+}
+
+static void destroy_context(struct object *context) {
+    memory_context_gone(context->number);
+    objects_each(MODULE, module_gone, &context->number);
+    machine_give(context->device, machine()->device[context->device].context_bytes + context->bytes, true);
+    if (atomic_fetch_sub(&machine_mine(context->device)->contexts, 1) == 1) pools_context_gone(context->device);
+    if (current == context->number) current = 0;
+    objects_remove(context);
+}
+
+EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+    ENTER();
+    objects_lock();
+    uint64_t number;
+    CUresult result = make_context(device, &number);
+    if (result == CUDA_SUCCESS) {
+        if (depth < 16) stack[depth++] = current;
+        current = number;
+        *context = (CUcontext)(uintptr_t)number;
+    }
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+EXPORT CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned int flags, CUdevice device) {
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+EXPORT CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags, CUdevice device) {
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
+    ENTER();
+    objects_lock();
+    struct object *context = objects_find(NUMBER(handle), CONTEXT);
+    if (context) destroy_context(context);
+    objects_unlock();
+    return context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORT CUresult cuCtxDestroy(CUcontext context) { return cuCtxDestroy_v2(context); }
+
+EXPORT CUresult cuCtxDetach(CUcontext context) { return cuCtxDestroy_v2(context); }
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    ENTER();
+    objects_lock();
+    CUresult result = CUDA_SUCCESS;
+    if (device < 0 || device >= visible_count) result = CUDA_ERROR_INVALID_DEVICE;
+    else if (!primary[device].context) result = make_context(device, &primary[device].context);
+    if (result == CUDA_SUCCESS) {
+        primary[device].references++;
+        *context = (CUcontext)(uintptr_t)primary[device].context;
+    }
+    objects_unlock();
+    return result;
+}
+
+static void drop_primary(int device) {
+    struct object *context = objects_find(primary[device].context, CONTEXT);
+    if (context) destroy_context(context);
+    primary[device].context = 0;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    ENTER();
+    if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+    objects_lock();
+    bool held = primary[device].references > 0;
+    if (held && --primary[device].references == 0) drop_primary(device);
+    objects_unlock();
+    return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
+
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    ENTER();
+    if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+    objects_lock();
+    if (primary[device].context) drop_primary(device);
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+    ENTER();
+    if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+    *flags = 0;
+    *active = primary[device].context != 0;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device, unsigned int flags) {
+    return cuDevicePrimaryCtxRetain((CUcontext *)green, device);
+}
+
+EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+    objects_lock();
+    struct object *context = objects_find(NUMBER(green), CONTEXT);
+    int ordinal = context ? context->mappings : -1;
+    objects_unlock();
+    return cuDevicePrimaryCtxRelease_v2(ordinal);
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *context) {
+    ENTER();
+    *context = (CUcontext)(uintptr_t)current;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
+    ENTER();
+    current = NUMBER(context);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    ENTER();
+    if (depth == 16) return CUDA_ERROR_INVALID_VALUE;
+    stack[depth++] = current;
+    current = NUMBER(context);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+    ENTER();
+    if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context) *context = (CUcontext)(uintptr_t)current;
+    current = depth ? stack[--depth] : 0;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device) {
+    ENTER();
+    objects_lock();
+    struct object *context = driver_context();
+    if (context) *device = context->mappings;
+    objects_unlock();
+    return context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORT CUresult cuCtxSetLimit(int limit, size_t value) {
+    ENTER();
+    objects_lock();
+    struct object *context = driver_context();
+    CUresult result = context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    if (context && value > context->bytes) {
+        if (!machine_take(context->device, value - context->bytes, true)) result = CUDA_ERROR_OUT_OF_MEMORY;
+        else context->bytes = value;
+    }
+    objects_unlock();
+    return result;
+}
+
+/* ---- code ----------------------------------------------------------------------------------------------- */
+
+EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    ENTER();
+    objects_lock();
+    struct object *context = driver_context();
+    CUresult result = context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    if (context && !machine_take(context->device, MODULE_BYTES, true)) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        struct object *object = objects_add(MODULE, 0);
+        object->device = context->device;
+        object->owner = context->number;
+        object->bytes = MODULE_BYTES;
+        *module = HANDLE_OF(CUmodule, object);
+    }
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuModuleLoad(CUmodule *module, const char *file) { return cuModuleLoadData(module, file); }
+EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) { return cuModuleLoadData(module, image); }
+EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, int *options,
+                                   void **values) {
+    return cuModuleLoadData(module, image);
+}
+EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit, void **jit_values,
+                                  unsigned int jit_count, int *options, void **values, unsigned int count) {
+    return cuModuleLoadData((CUmodule *)library, code);
+}
+EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, int *jit, void **jit_values,
+                                      unsigned int jit_count, int *options, void **values, unsigned int count) {
+    return cuModuleLoadData((CUmodule *)library, file);
+}
+
+EXPORT CUresult cuModuleUnload(CUmodule module) {
+    ENTER();
+    objects_lock();
+    struct object *object = objects_find(NUMBER(module), MODULE);
+    if (object) {
+        machine_give(object->device, object->bytes, true);
+        objects_remove(object);
+    }
+    objects_unlock();
+    return object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+EXPORT CUresult cuLibraryUnload(CUlibrary library) { return cuModuleUnload((CUmodule)library); }
+
+/* A function's name says how long its kernel takes: spin_2000 is 2000 microseconds. */
+EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    ENTER();
+    objects_lock();
+    struct object *object = objects_add(FUNCTION, 0);
+    const char *number = strrchr(name, '_');
+    object->nanoseconds = number ? strtoull(number + 1, NULL, 10) * 1000 : 0;
+    *function = HANDLE_OF(CUfunction, object);
+    objects_unlock();
+    return CUDA_SUCCESS;
+}

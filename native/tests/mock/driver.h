@@ -1,0 +1,61 @@
+/* What the parts of the mock driver know of each other. */
+#ifndef MOCK_DRIVER_H
+#define MOCK_DRIVER_H
+
+#include "hooks.h" /* the prototypes, from the same table that libsubak uses */
+#include "machine.h"
+#include "objects.h"
+
+/* What tests call and libsubak neither hooks nor calls. */
+EXPORT CUresult cuDriverGetVersion(int *version);
+EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
+EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+EXPORT CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags);
+EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t align, CUdeviceptr near,
+                                    unsigned long long flags);
+EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes);
+EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count);
+EXPORT CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *properties, int option);
+EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
+EXPORT CUresult cuStreamDestroy_v2(CUstream stream);
+EXPORT CUresult cuStreamQuery(CUstream stream);
+EXPORT CUresult cuEventSynchronize(CUevent event);
+EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned int flags);
+
+#define HANDLE_OF(type, object) ((type)(uintptr_t)(object)->number)
+#define NUMBER(handle) ((uint64_t)(uintptr_t)(handle))
+
+/* The calling thread's context (lock held), or NULL. Fails the call if the driver is not initialised. */
+struct object *driver_context(void);
+bool driver_ready(void);
+
+/* The card behind an ordinal of CUDA_VISIBLE_DEVICES; -1 if there is none. */
+int driver_device(int ordinal);
+
+/* For tests: our function of this name, and what cuGetProcAddress would say without libsubak. */
+EXPORT void *mock_own(const char *name);
+EXPORT void *mock_answer(const char *symbol, int version, uint64_t flags);
+
+/* A call of the driver: counted, and refused before cuInit. */
+#define ENTER() \
+    do { \
+        if (!driver_ready()) return CUDA_ERROR_NOT_INITIALIZED; \
+        atomic_fetch_add(&machine()->orders[MOCK_CALLS], 1); \
+    } while (0)
+
+/* Frees what belongs to a context that goes. Lock held. */
+void memory_context_gone(uint64_t context);
+void pools_context_gone(int device);
+
+/* Frees a linear, pooled or managed block by address. Lock held. */
+CUresult memory_free(CUdeviceptr pointer);
+CUresult pools_free(struct object *block);
+
+/* The stream of a call (lock held): the default stream of the current context for 0, 1 and 2. */
+struct object *driver_stream(CUstream stream);
+void pools_synchronised(int device);
+
+/* A stream-ordered allocation while the stream is captured becomes a node. */
+CUresult graphs_capture_alloc(struct object *stream, CUdeviceptr *pointer, size_t bytes);
+
+#endif

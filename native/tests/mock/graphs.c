@@ -1,0 +1,247 @@
+/*
+ * Mock driver: graphs and stream capture.
+ *
+ * A graph knows how long its work takes and how much memory its nodes allocate. Launching an instance brings that
+ * memory into the card's graph pool, where it stays until it is trimmed.
+ */
+#include "driver.h"
+
+static struct { uint64_t reserved, used; } pool[MOCK_DEVICES_MAX];
+
+EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
+    ENTER();
+    objects_lock();
+    *graph = HANDLE_OF(CUgraph, objects_add(GRAPH, 0));
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_alloc(struct object *graph, int device, size_t bytes, CUdeviceptr *pointer, CUgraphNode *handle) {
+    if (!graph || !bytes) return CUDA_ERROR_INVALID_VALUE;
+    struct object *node = objects_add(NODE, 0);
+    node->owner = graph->number;
+    node->bytes = bytes;
+    node->device = device;
+    graph->bytes += bytes;
+    *pointer = objects_number(bytes);
+    if (handle) *handle = HANDLE_OF(CUgraphNode, node);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                                       CUDA_MEM_ALLOC_NODE_PARAMS *parameters) {
+    ENTER();
+    objects_lock();
+    CUresult result = add_alloc(objects_find(NUMBER(graph), GRAPH), driver_device(parameters->poolProps.location.id),
+                                parameters->bytesize, &parameters->dptr, node);
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                               CUgraphNodeParams *parameters) {
+    if (parameters->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return CUDA_ERROR_NOT_SUPPORTED;
+    return cuGraphAddMemAllocNode(node, graph, after, count, &parameters->alloc);
+}
+
+EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges,
+                                  size_t count, CUgraphNodeParams *parameters) {
+    return cuGraphAddNode(node, graph, after, count, parameters);
+}
+
+struct listing {
+    uint64_t graph;
+    CUgraphNode *nodes;
+    size_t room, count;
+};
+
+static void list(struct object *node, void *argument) {
+    struct listing *listing = argument;
+    if (node->owner != listing->graph) return;
+    if (listing->nodes && listing->count < listing->room)
+        listing->nodes[listing->count] = HANDLE_OF(CUgraphNode, node);
+    listing->count++;
+}
+
+EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+    ENTER();
+    objects_lock();
+    struct listing listing = {NUMBER(graph), nodes, *count, 0};
+    objects_each(NODE, list, &listing);
+    objects_unlock();
+    *count = nodes && listing.count > *count ? *count : listing.count;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, int *type) {
+    ENTER();
+    *type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *parameters) {
+    ENTER();
+    objects_lock();
+    struct object *node = objects_find(NUMBER(handle), NODE);
+    *parameters = (CUDA_MEM_ALLOC_NODE_PARAMS){.bytesize = node ? node->bytes : 0};
+    parameters->poolProps.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, node ? node->device : 0};
+    objects_unlock();
+    return node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, unsigned long long flags) {
+    ENTER();
+    objects_lock();
+    struct object *graph = objects_find(NUMBER(handle), GRAPH), *context = driver_context();
+    if (graph) {
+        struct object *instance = objects_add(EXEC, 0);
+        instance->bytes = graph->bytes;
+        instance->nanoseconds = graph->nanoseconds;
+        instance->device = context ? context->device : 0;
+        *exec = HANDLE_OF(CUgraphExec, instance);
+    }
+    objects_unlock();
+    return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error, char *log, size_t size) {
+    return cuGraphInstantiateWithFlags(exec, graph, 0);
+}
+EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error, char *log, size_t size) {
+    return cuGraphInstantiateWithFlags(exec, graph, 0);
+}
+EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
+                                             CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
+    return cuGraphInstantiateWithFlags(exec, graph, parameters->flags);
+}
+EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
+                                                  CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
+    return cuGraphInstantiateWithFlags(exec, graph, parameters->flags);
+}
+
+EXPORT CUresult cuGraphExecDestroy(CUgraphExec handle) {
+    ENTER();
+    objects_lock();
+    struct object *exec = objects_find(NUMBER(handle), EXEC);
+    if (exec) {
+        pool[exec->device].used -= exec->used;
+        objects_remove(exec);
+    }
+    objects_unlock();
+    return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult bring_memory(struct object *exec) {
+    uint64_t need = pool[exec->device].used + exec->bytes - exec->used, reserved = pool[exec->device].reserved;
+    if (need > reserved && !machine_take(exec->device, need - reserved, true)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (need > reserved) pool[exec->device].reserved = need;
+    pool[exec->device].used = need;
+    exec->used = exec->bytes;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream where) {
+    ENTER();
+    objects_lock();
+    struct object *exec = objects_find(NUMBER(handle), EXEC), *stream = driver_stream(where);
+    CUresult result = !exec || !stream ? CUDA_ERROR_INVALID_VALUE : bring_memory(exec);
+    if (result == CUDA_SUCCESS) stream->mark = machine_work(stream->device, exec->nanoseconds);
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) { return cuGraphLaunch(exec, PER_THREAD(stream)); }
+
+EXPORT CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
+    ENTER();
+    objects_lock();
+    struct object *exec = objects_find(NUMBER(handle), EXEC);
+    CUresult result = exec ? bring_memory(exec) : CUDA_ERROR_INVALID_VALUE;
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) { return cuGraphUpload(exec, stream); }
+
+EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, int attribute, void *value) {
+    ENTER();
+    objects_lock();
+    int device = driver_device(ordinal);
+    *(uint64_t *)value = attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? pool[device].reserved : pool[device].used;
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGraphMemTrim(CUdevice ordinal) {
+    ENTER();
+    objects_lock();
+    int device = driver_device(ordinal);
+    machine_give(device, pool[device].reserved - pool[device].used, true);
+    pool[device].reserved = pool[device].used;
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* ---- capture -------------------------------------------------------------------------------------------- */
+
+EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
+    ENTER();
+    objects_lock();
+    struct object *stream = NUMBER(handle) > 2 ? driver_stream(handle) : NULL; /* not the legacy stream */
+    if (stream) {
+        stream->capturing = true;
+        stream->graph = objects_add(GRAPH, 0)->number;
+    }
+    objects_unlock();
+    return stream ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+EXPORT CUresult cuStreamBeginCapture(CUstream stream) { return cuStreamBeginCapture_v2(stream, 0); }
+EXPORT CUresult cuStreamBeginCapture_ptsz(CUstream stream) { return cuStreamBeginCapture_v2(stream, 0); }
+EXPORT CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode) { return cuStreamBeginCapture_v2(stream, mode); }
+EXPORT CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *after, const void *edges,
+                                            size_t count, int mode) {
+    return cuStreamBeginCapture_v2(stream, mode);
+}
+EXPORT CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *after,
+                                                 const void *edges, size_t count, int mode) {
+    return cuStreamBeginCapture_v2(stream, mode);
+}
+
+EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
+    ENTER();
+    objects_lock();
+    struct object *stream = NUMBER(handle) > 2 ? driver_stream(handle) : NULL;
+    bool capturing = stream && stream->capturing;
+    if (capturing) {
+        stream->capturing = false;
+        *graph = (CUgraph)(uintptr_t)stream->graph;
+    }
+    objects_unlock();
+    return capturing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) { return cuStreamEndCapture(stream, graph); }
+
+EXPORT CUresult cuStreamIsCapturing(CUstream handle, int *status) {
+    ENTER();
+    objects_lock();
+    struct object *stream = driver_stream(handle);
+    *status = stream && stream->capturing;
+    objects_unlock();
+    return stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+    static __thread int current;
+    int old = current;
+    current = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}
+
+CUresult graphs_capture_alloc(struct object *stream, CUdeviceptr *pointer, size_t bytes) {
+    return add_alloc(objects_find(stream->graph, GRAPH), stream->device, bytes, pointer, NULL);
+}
+
+EXPORT CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) { return CUDA_ERROR_INVALID_VALUE; }

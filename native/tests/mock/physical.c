@@ -1,0 +1,301 @@
+/*
+ * Mock driver: physical memory (VMM) and arrays.
+ *
+ * A block of physical memory lives while a handle refers to it or an address is mapped to it, whichever ends last.
+ * Numbers of released handles are used again at once, even while their block is still mapped: a program that keys
+ * its books by handle alone gets them wrong here, as it would with a real driver on a bad day.
+ */
+#define _GNU_SOURCE
+#include "driver.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE_BYTES (2 * MIB)
+static uint64_t free_numbers[64];
+static int free_count;
+
+static void drop_if_unused(struct object *block) {
+    if (block->references || block->mappings) return;
+    if (!block->host) machine_give(block->device, block->bytes, true);
+    objects_remove(block);
+}
+
+static CUmemGenericAllocationHandle new_handle(struct object *block) {
+    struct object *handle = objects_add(HANDLE, free_count ? free_numbers[--free_count] : objects_number(0));
+    handle->owner = block->number;
+    handle->references = 1;
+    block->references++;
+    return handle->number;
+}
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
+                            unsigned long long flags) {
+    ENTER();
+    if (!handle || !properties || !bytes || bytes % PAGE_BYTES || flags) return CUDA_ERROR_INVALID_VALUE;
+    bool host = properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+    int device = host ? 0 : driver_device(properties->location.id);
+    if (device < 0) return CUDA_ERROR_INVALID_DEVICE;
+    objects_lock();
+    CUresult result = CUDA_SUCCESS;
+    if (!host && !machine_take(device, bytes, true)) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        struct object *block = objects_add(BLOCK, objects_number(bytes));
+        block->device = device;
+        block->bytes = bytes;
+        block->host = host;
+        *handle = new_handle(block);
+    }
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle number) {
+    ENTER();
+    objects_lock();
+    struct object *handle = objects_find(number, HANDLE);
+    if (handle) {
+        struct object *block = objects_find(handle->owner, BLOCK);
+        block->references--;
+        if (--handle->references == 0) {
+            if (free_count < 64) free_numbers[free_count++] = number;
+            objects_remove(handle);
+        }
+        drop_if_unused(block);
+    }
+    objects_unlock();
+    return handle ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle number,
+                         unsigned long long flags) {
+    ENTER();
+    objects_lock();
+    struct object *handle = objects_find(number, HANDLE);
+    struct object *block = handle ? objects_find(handle->owner, BLOCK) : NULL;
+    bool fits = block && bytes && bytes + offset <= block->bytes && !objects_find(address, MAPPING);
+    if (fits) {
+        struct object *mapping = objects_add(MAPPING, address);
+        mapping->bytes = bytes;
+        mapping->owner = block->number;
+        block->mappings++;
+    }
+    objects_unlock();
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Several mappings that lie side by side may go in one call, but none may be cut. */
+EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    ENTER();
+    objects_lock();
+    uint64_t at = address;
+    struct object *mapping;
+    while (at < address + bytes && (mapping = objects_find(at, MAPPING))) at += mapping->bytes;
+    bool whole = at == address + bytes;
+    for (at = address; whole && at < address + bytes;) {
+        mapping = objects_find(at, MAPPING);
+        struct object *block = objects_find(mapping->owner, BLOCK);
+        at += mapping->bytes;
+        block->mappings--;
+        objects_remove(mapping);
+        drop_if_unused(block);
+    }
+    objects_unlock();
+    return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+struct inside {
+    uint64_t address;
+    struct object *mapping;
+};
+
+static void look_inside(struct object *mapping, void *argument) {
+    struct inside *inside = argument;
+    if (inside->address - mapping->number < mapping->bytes) inside->mapping = mapping;
+}
+
+static void handle_of_block(struct object *handle, void *argument) {
+    struct object **found = argument;
+    if (handle->owner == (*found)->number) *found = handle;
+}
+
+EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *number, void *address) {
+    ENTER();
+    objects_lock();
+    struct inside inside = {NUMBER(address), NULL};
+    objects_each(MAPPING, look_inside, &inside);
+    if (inside.mapping) {
+        struct object *block = objects_find(inside.mapping->owner, BLOCK), *handle = block;
+        objects_each(HANDLE, handle_of_block, &handle);
+        if (handle == block) {
+            *number = new_handle(block);
+        } else {
+            handle->references++;
+            block->references++;
+            *number = handle->number;
+        }
+    }
+    objects_unlock();
+    return inside.mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t align, CUdeviceptr near,
+                                    unsigned long long flags) {
+    ENTER();
+    objects_lock();
+    *address = objects_number(bytes);
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) { return CUDA_SUCCESS; }
+
+EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count) {
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *properties, int option) {
+    *bytes = PAGE_BYTES;
+    return CUDA_SUCCESS;
+}
+
+/* ---- sharing between processes: a file descriptor that says what it names ------------------------------- */
+
+EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle number, int type,
+                                             unsigned long long flags) {
+    ENTER();
+    objects_lock();
+    struct object *handle = objects_find(number, HANDLE);
+    struct object *block = handle ? objects_find(handle->owner, BLOCK) : NULL;
+    uint64_t words[2] = {block ? (uint64_t)block->device : 0, block ? block->bytes : 0};
+    objects_unlock();
+    int fd = block ? memfd_create("mock-memory", MFD_CLOEXEC) : -1;
+    if (fd < 0 || write(fd, words, sizeof words) != sizeof words) return CUDA_ERROR_INVALID_VALUE;
+    *(int *)shareable = fd;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *number, void *shareable, int type) {
+    ENTER();
+    uint64_t words[2];
+    if (pread((int)(intptr_t)shareable, words, sizeof words, 0) != sizeof words) return CUDA_ERROR_INVALID_VALUE;
+    objects_lock();
+    struct object *block = objects_add(BLOCK, objects_number(words[1]));
+    block->device = (int)words[0];
+    block->bytes = words[1];
+    block->host = !atomic_load(&machine()->orders[MOCK_IMPORT_COUNTS]);
+    if (!block->host) atomic_fetch_add(&machine_mine(block->device)->seen, block->bytes);
+    *number = new_handle(block);
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* ---- arrays: rows of 512 bytes, whole 64 KiB pages ------------------------------------------------------ */
+
+static uint64_t element_bits(int format, unsigned channels) {
+    switch (format) {
+    case 0x02: case 0x09: case 0x10: return 16 * channels;
+    case 0x03: case 0x0a: case 0x20: return 32 * channels;
+    case 0x91: case 0x92: case 0x97: case 0x98: return 4; /* BC1, BC4: 8 bytes for 4 x 4 */
+    case 0x93 ... 0x96: case 0x99 ... 0x9e: return 8;
+    default: return 8 * channels;
+    }
+}
+
+static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels) {
+    uint64_t total = 0;
+    for (unsigned level = 0; level < levels; level++) {
+        uint64_t width = shape->Width >> level, height = shape->Height >> level, depth = shape->Depth;
+        if (!(shape->Flags & CUDA_ARRAY3D_LAYERED)) depth >>= level;
+        uint64_t row = (width ? width : 1) * element_bits(shape->Format, shape->NumChannels) / 8;
+        total += (row + 63) / 64 * 64 * (height ? height : 1) * (depth ? depth : 1);
+    }
+    return (total + 65535) / 65536 * 65536;
+}
+
+static CUresult create_array(void **array, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels) {
+    if (!array || !shape || !shape->Width) return CUDA_ERROR_INVALID_VALUE;
+    objects_lock();
+    struct object *context = driver_context();
+    CUresult result = context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    bool empty = shape->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING);
+    uint64_t bytes = empty ? 0 : array_bytes(shape, levels);
+    if (context && bytes && !machine_take(context->device, bytes, true)) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        struct object *object = objects_add(ARRAY, 0);
+        object->device = context->device;
+        object->bytes = bytes;
+        *array = HANDLE_OF(void *, object);
+    }
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape) {
+    ENTER();
+    return create_array((void **)array, shape, 1);
+}
+
+EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *shape) {
+    if (!shape) return CUDA_ERROR_INVALID_VALUE;
+    CUDA_ARRAY3D_DESCRIPTOR flat = {shape->Width, shape->Height, 0, shape->Format, shape->NumChannels, 0};
+    return cuArray3DCreate_v2(array, &flat);
+}
+
+EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *shape) {
+    CUDA_ARRAY3D_DESCRIPTOR wide = {shape->Width, shape->Height, shape->Depth, shape->Format, shape->NumChannels,
+                                    shape->Flags};
+    return cuArray3DCreate_v2(array, &wide);
+}
+
+EXPORT CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *shape) {
+    CUDA_ARRAY_DESCRIPTOR wide = {shape->Width, shape->Height, shape->Format, shape->NumChannels};
+    return cuArrayCreate_v2(array, &wide);
+}
+
+EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape,
+                                       unsigned int levels) {
+    ENTER();
+    return create_array((void **)array, shape, levels ? levels : 1);
+}
+
+EXPORT CUresult cuArrayDestroy(CUarray handle) {
+    ENTER();
+    objects_lock();
+    struct object *array = objects_find(NUMBER(handle), ARRAY);
+    if (array) {
+        machine_give(array->device, array->bytes, true);
+        objects_remove(array);
+    }
+    objects_unlock();
+    return array ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) { return cuArrayDestroy((CUarray)array); }
+
+/* A tile that is mapped keeps its block. The mock knows one tile an array. */
+EXPORT CUresult cuMemMapArrayAsync(CUarrayMapInfo *maps, unsigned int count, CUstream stream) {
+    ENTER();
+    objects_lock();
+    for (unsigned i = 0; i < count; i++) {
+        struct object *array = objects_find(NUMBER(maps[i].resource.array), ARRAY);
+        struct object *handle = objects_find(maps[i].memHandle.memHandle, HANDLE);
+        if (!array) continue;
+        if (array->owner) {
+            struct object *block = objects_find(array->owner, BLOCK);
+            block->mappings--;
+            drop_if_unused(block);
+            array->owner = 0;
+        }
+        if (maps[i].memOperationType != CU_MEM_OPERATION_TYPE_MAP || !handle) continue;
+        array->owner = handle->owner;
+        objects_find(handle->owner, BLOCK)->mappings++;
+    }
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *maps, unsigned int count, CUstream stream) {
+    return cuMemMapArrayAsync(maps, count, stream);
+}

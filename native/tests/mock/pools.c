@@ -1,0 +1,205 @@
+/*
+ * Mock driver: stream-ordered memory.
+ *
+ * A pool reserves memory in steps of MOCK_POOL_STEP_MIB and keeps what is freed until the device is synchronised;
+ * then it gives back what exceeds its release threshold. Pools of host memory take nothing from the card.
+ */
+#include "driver.h"
+
+#include <stdlib.h>
+
+static uint64_t default_pool[MOCK_DEVICES_MAX], current_pool[MOCK_DEVICES_MAX];
+
+static uint64_t step(void) {
+    const char *text = getenv("MOCK_POOL_STEP_MIB");
+    return (text ? strtoull(text, NULL, 10) : 32) * MIB;
+}
+
+static struct object *make(int device, bool host) {
+    struct object *pool = objects_add(POOL, 0);
+    pool->device = device;
+    pool->host = host;
+    return pool;
+}
+
+static struct object *pool_of(int device) {
+    if (!default_pool[device]) current_pool[device] = default_pool[device] = make(device, false)->number;
+    return objects_find(current_pool[device], POOL);
+}
+
+static void shrink(struct object *pool, uint64_t keep) {
+    if (keep < pool->used) keep = pool->used;
+    keep = (keep + step() - 1) / step() * step();
+    if (keep >= pool->bytes) return;
+    if (!pool->host) machine_give(pool->device, pool->bytes - keep, true);
+    pool->bytes = keep;
+}
+
+static CUresult take(struct object *pool, uint64_t bytes, CUdeviceptr *pointer) {
+    if (!pool || !bytes || !pointer) return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > 1ull << 47) return CUDA_ERROR_OUT_OF_MEMORY;
+    bytes = (bytes + 511) / 512 * 512;
+    if (pool->used + bytes > pool->bytes) {
+        uint64_t grow = (pool->used + bytes - pool->bytes + step() - 1) / step() * step();
+        if (!pool->host && !machine_take(pool->device, grow, true)) return CUDA_ERROR_OUT_OF_MEMORY;
+        pool->bytes += grow;
+    }
+    pool->used += bytes;
+    struct object *block = objects_add(POOLED, objects_number(bytes));
+    block->owner = pool->number;
+    block->bytes = bytes;
+    block->device = pool->device;
+    *pointer = block->number;
+    return CUDA_SUCCESS;
+}
+
+CUresult pools_free(struct object *block) {
+    struct object *pool = objects_find(block->owner, POOL);
+    if (pool) pool->used -= block->bytes;
+    objects_remove(block);
+    return CUDA_SUCCESS;
+}
+
+static void synchronised(struct object *pool, void *device) {
+    if (pool->device == *(int *)device) shrink(pool, pool->threshold);
+}
+
+void pools_synchronised(int device) { objects_each(POOL, synchronised, &device); }
+
+static void block_gone(struct object *block, void *pool) {
+    if (block->owner == *(uint64_t *)pool) pools_free(block);
+}
+
+static void pool_gone(struct object *pool, void *device) {
+    if (pool->device != *(int *)device || pool->number != default_pool[pool->device]) return;
+    objects_each(POOLED, block_gone, &pool->number);
+    shrink(pool, 0);
+}
+
+/* The last context of a card goes: so does what its default pool held. */
+void pools_context_gone(int device) { objects_each(POOL, pool_gone, &device); }
+
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream handle) {
+    ENTER();
+    objects_lock();
+    struct object *stream = driver_stream(handle);
+    CUresult result = !stream ? CUDA_ERROR_INVALID_CONTEXT
+                      : stream->capturing ? graphs_capture_alloc(stream, pointer, bytes)
+                                          : take(pool_of(stream->device), bytes, pointer);
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream handle) {
+    ENTER();
+    objects_lock();
+    struct object *stream = driver_stream(handle);
+    CUresult result = !stream ? CUDA_ERROR_INVALID_CONTEXT
+                      : stream->capturing ? graphs_capture_alloc(stream, pointer, bytes)
+                                          : take(objects_find(NUMBER(pool), POOL), bytes, pointer);
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
+    ENTER();
+    objects_lock();
+    struct object *stream = driver_stream(handle);
+    CUresult result = !stream ? CUDA_ERROR_INVALID_CONTEXT : stream->capturing ? CUDA_SUCCESS : memory_free(pointer);
+    if (!pointer) result = CUDA_ERROR_INVALID_VALUE;
+    objects_unlock();
+    return result;
+}
+
+EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
+    return cuMemAllocAsync(pointer, bytes, PER_THREAD(stream));
+}
+EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    return cuMemAllocFromPoolAsync(pointer, bytes, pool, PER_THREAD(stream));
+}
+EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
+    return cuMemFreeAsync(pointer, PER_THREAD(stream));
+}
+
+EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    ENTER();
+    if (!pool || !properties) return CUDA_ERROR_INVALID_VALUE;
+    objects_lock();
+    bool host = properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+    *pool = HANDLE_OF(CUmemoryPool, make(host ? 0 : driver_device(properties->location.id), host));
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle) {
+    ENTER();
+    objects_lock();
+    struct object *pool = objects_find(NUMBER(handle), POOL);
+    if (pool) {
+        objects_each(POOLED, block_gone, &pool->number);
+        shrink(pool, 0);
+        objects_remove(pool);
+    }
+    objects_unlock();
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
+    ENTER();
+    objects_lock();
+    struct object *pool = objects_find(NUMBER(handle), POOL);
+    if (pool) shrink(pool, keep);
+    objects_unlock();
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void *value) {
+    ENTER();
+    objects_lock();
+    struct object *pool = objects_find(NUMBER(handle), POOL);
+    if (pool) *(uint64_t *)value = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? pool->bytes
+                                   : attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT   ? pool->used
+                                                                                     : pool->threshold;
+    objects_unlock();
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *value) {
+    ENTER();
+    objects_lock();
+    struct object *pool = objects_find(NUMBER(handle), POOL);
+    if (pool && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) pool->threshold = *(uint64_t *)value;
+    objects_unlock();
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int type,
+                                                   unsigned long long flags) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
+    ENTER();
+    objects_lock();
+    pool_of(driver_device(device));
+    *pool = (CUmemoryPool)(uintptr_t)default_pool[driver_device(device)];
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
+    ENTER();
+    objects_lock();
+    *pool = HANDLE_OF(CUmemoryPool, pool_of(driver_device(device)));
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+    ENTER();
+    objects_lock();
+    pool_of(driver_device(device));
+    current_pool[driver_device(device)] = NUMBER(pool);
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
