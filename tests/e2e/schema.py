@@ -99,10 +99,10 @@ def built_in() -> dict[str, Any]:
     for group, version in sorted({(group, version) for group, version, _ in wanted}):
         everything = published(group, version)
         roots = {
-            name: {"group": group, "kind": mark["kind"], "version": version}
+            name: {"group": mark["group"], "kind": mark["kind"], "version": mark["version"]}
             for name, definition in everything.items()
             for mark in definition.get(KIND_MARK, ())
-            if (group, version, mark["kind"]) in wanted and (mark["group"], mark["version"]) == (group, version)
+            if (mark["group"], mark["version"], mark["kind"]) in wanted
         }
         pending = list(roots)
         while pending:
@@ -111,7 +111,9 @@ def built_in() -> dict[str, Any]:
                 found[name] = plain(everything[name])
                 pending += references(found[name])
         for name, mark in roots.items():
-            found[name][KIND_MARK] = [*found[name].get(KIND_MARK, ()), mark]
+            known = found[name].setdefault(KIND_MARK, [])
+            if mark not in known:
+                known.append(mark)
     return found
 
 

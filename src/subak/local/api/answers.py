@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -24,21 +24,33 @@ _JSON_HEADERS = {"content-type": JSON, "cache-control": "no-cache, private"}
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How one request wants to see objects of a kind.  `include` is what a Table's rows carry."""
+    """How one request wants to see objects of a kind.  `include` is what a Table's rows carry.
+
+    Whoever finds something odd on the way notes it in `warnings`; they come with the answer, even if that is a refusal.
+    """
 
     kind: Kind
     form: Form = PLAIN
     include: str = "Metadata"
     clock: Callable[[], float] = time.time
+    warnings: list[str] = field(default_factory=list)
 
-    def object(self, stored: Stored, status: int = 200, warnings: Sequence[str] = ()) -> Response:
+    def object(self, stored: Stored, status: int = 200) -> Response:
         """One object."""
         form = self.form
         if not form.convert:
-            return answer(stored.data, form, status, warnings)
+            return answer(stored.data, form, status, self.warnings)
         if form.convert == "PartialObjectMetadataList":
             raise table.not_a_list(self.kind)
-        return answer(encode(self._converted(stored.object)), form, status, warnings)
+        return answer(encode(self._converted(stored.object)), form, status, self.warnings)
+
+    def said(self, status: Json, code: int = 200) -> Response:
+        """A Status, which has one form only."""
+        return answer(encode(status), replace(self.form, convert=""), code, self.warnings)
+
+    def refused(self, error: ApiError) -> Response:
+        """A refusal."""
+        return refusal(error, replace(self.form, convert=""), self.warnings)
 
     def page(self, page: Page) -> Response:
         """A list."""
@@ -95,9 +107,9 @@ def answer(data: bytes, form: Form = PLAIN, status: int = 200, warnings: Sequenc
     return Response(status, headers, data)
 
 
-def refusal(error: ApiError, form: Form = PLAIN) -> Response:
+def refusal(error: ApiError, form: Form = PLAIN, warnings: Sequence[str] = ()) -> Response:
     """What a client gets that is refused."""
-    response = answer(encode(error.status()), form, error.code)
+    response = answer(encode(error.status()), form, error.code, warnings)
     seconds = error.details.get("retryAfterSeconds")
     if seconds:
         return Response(response.status, {**response.headers, "retry-after": str(seconds)}, response.body)

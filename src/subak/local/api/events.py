@@ -48,6 +48,15 @@ def shown(kind: Kind, stored: Stored) -> Stored:
     return Stored(object, stored.revision, encode(object))
 
 
+def disowned(kind: Kind, object: Json) -> Json:
+    """An event that is written, without owners that it got in the other group: their fields have other names."""
+    if kind not in (EVENT, NEW_EVENT) or "managedFields" not in object["metadata"]:
+        return object
+    owners = [each for each in object["metadata"]["managedFields"] if each.get("apiVersion") == kind.api_version]
+    metadata = {key: value for key, value in object["metadata"].items() if key != "managedFields"}
+    return {**object, "metadata": {**metadata, **({"managedFields": owners} if owners else {})}}
+
+
 def _renamed(kind: Kind, object: Json, names: dict[str, str]) -> Json:
     renamed = {names.get(key, key): value for key, value in object.items()}
     for name in ("reportingController" if kind is NEW_EVENT else "reportingComponent", "reportingInstance"):

@@ -33,7 +33,7 @@ APPLY = "application/apply-patch+yaml"
 _NOTHING = Kind("", "", "", "")
 
 _UNREADABLE = re.compile(r'\S+ in version "[^"]*" cannot be handled as a \w+: ')
-_MISMATCH = re.compile(r"json: cannot unmarshal (\w+)(?: [-+.e\d]+)? into .* of type (\S+)")
+_MISMATCH = re.compile(r"json: cannot unmarshal (\w+)( [-+.e\d]+)? into .* of type (\S+)")
 _GO_KINDS = {"object": "map", "array": "slice", "number": "int64"}
 
 
@@ -133,14 +133,18 @@ def _restored(why: str) -> str:
     found = _MISMATCH.match(why)
     if found is None:
         return why
-    given, wanted = _GO_KINDS.get(found[1], found[1]), found[2]
+    given, wanted = "float64" if found[2] else _GO_KINDS.get(found[1], found[1]), found[3]
     if wanted.startswith("[]"):
         return f"cannot restore slice from {given}"
     if wanted.startswith("map["):
         return f"cannot restore map from {given}"
-    if re.fullmatch(r"v1\.[A-Z]\w*", wanted) and given != "string":
+    if any(name.endswith(f".{wanted}") for name in schema.definitions()):
         return f"cannot restore struct from: {given}"
-    return f"cannot convert {given} to {wanted}"
+    plain = wanted if wanted in ("bool", "int32", "int64") else "string"
+    # What Go itself would turn into the other, but JSON would not.
+    if (given, plain) == ("int64", "string") or (given == "float64" and plain.startswith("int")):
+        return f"cannot convert {given} to {wanted}"
+    return f"unrecognized type: {plain}"
 
 
 def _as_go(name: str, value: Any, before: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from subak.kube.status import ApiError
-from subak.local.api import errors, rules
+from subak.local.api import errors
 from subak.local.api.deletion import check, delete
 from subak.local.api.kinds import NODE, POD, Kind
 from subak.local.api.options import DeleteOptions
@@ -18,12 +18,14 @@ from subak.local.api.store import Stored
 Json = dict[str, Any]
 
 BINDING = Kind("", "v1", "Binding", "bindings", "binding")
+EVICTION = Kind("policy", "v1", "Eviction", "evictions", "eviction")
 # In refusals it has another name.
 _REFUSED = Kind("", "v1", "Binding", "pods/binding")
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "annotations", "labels")
 _TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -32,12 +34,13 @@ class _Metadata(msgspec.Struct):
     labels: dict[str, str] = {}
 
 
-class _Reference(msgspec.Struct):
+class _Reference(msgspec.Struct, forbid_unknown_fields=True):
+    api_version: str = msgspec.field(default="", name="apiVersion")
     kind: str = ""
     name: str = ""
 
 
-class Binding(msgspec.Struct):
+class Binding(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `pods/NAME/binding`: the node, what to note on the pod, and which pod is meant."""
 
     kind: Literal["", "Binding"] = ""
@@ -46,16 +49,23 @@ class Binding(msgspec.Struct):
     target: _Reference = msgspec.field(default_factory=_Reference)
 
 
-def binding(content: bytes | Json, validation: str) -> Binding:
-    """What the body of a request says."""
+def quick_binding(content: bytes | Json) -> Binding | None:
+    """What the body of a request says; None if there is more to it, so that the rules must read it."""
     try:
-        if isinstance(content, bytes):
-            return msgspec.json.decode(content, type=Binding)
-        return msgspec.convert(content, type=Binding)
+        return msgspec.json.decode(content, type=Binding) if isinstance(content, bytes) else None
     except msgspec.DecodeError:
-        # The rules say what is wrong with it, or do not mind.
-        object, _ = rules.read(BINDING, content, validation)
-        return msgspec.convert(object, type=Binding)
+        return None
+
+
+def binding(object: Json) -> Binding:
+    """The same of an object that the rules have read."""
+    given = object["metadata"]
+    metadata = {key: given[key] for key in _METADATA if key in given}
+    target = object.get("target", {})
+    return Binding(
+        metadata=msgspec.convert(metadata, type=_Metadata),
+        target=_Reference(kind=target.get("kind", ""), name=target.get("name", "")),
+    )
 
 
 def bind(registry: Registry, target: Target, binding: Binding, dry_run: bool) -> None:

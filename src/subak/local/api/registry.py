@@ -164,10 +164,11 @@ class Registry:
         return self.write(target, object, stored, options), False
 
     def _owned(self, target: Target, object: Json, old: Json, options: WriteOptions) -> Json:
-        return managed_fields.updated(
+        object = managed_fields.updated(
             old, object, schema.of(target.kind), manager=options.manager, api_version=target.kind.api_version,
             now=self.now(), subresource=target.subresource,
         )  # fmt: skip
+        return events.disowned(target.kind, object)
 
     def write(self, target: Target, object: Json, stored: Stored, options: WriteOptions) -> Stored:
         """Store a changed object that knows who owns its fields."""
@@ -214,7 +215,7 @@ class Registry:
             live, applied, schema.of(kind), manager=options.manager, api_version=kind.api_version,
             force=options.force, now=self.now(), subresource=target.subresource,
         )  # fmt: skip
-        object = read(object)
+        object = events.disowned(kind, read(object))
         metadata = object["metadata"] = dict(object["metadata"])
         if stored is None and metadata.get("uid"):
             why = f"the provided object specified uid {metadata['uid']}, and no existing object was found"

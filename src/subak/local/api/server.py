@@ -28,14 +28,14 @@ from subak.local.api import (
     streams,
     table,
 )
-from subak.local.api.answers import View, answer, refusal
+from subak.local.api.answers import View, refusal
 from subak.local.api.controllers import Controllers
 from subak.local.api.discovery import answer_to
-from subak.local.api.kinds import POD
+from subak.local.api.kinds import POD, Kind
 from subak.local.api.kubelet import Kubelet, Session
 from subak.local.api.negotiation import JSON, YAML, Form
 from subak.local.api.registry import Hook, Registry, Target
-from subak.local.api.store import Store, Stored, encode
+from subak.local.api.store import Store, Stored
 from subak.local.api.watch import Bell, Watch
 
 Json = dict[str, Any]
@@ -87,7 +87,7 @@ class Server:
         if time.monotonic() - self._turn > TURN_SECONDS:
             await asyncio.sleep(0)
             self._turn = time.monotonic()
-        form = negotiation.PLAIN
+        view = None
         try:
             if len(request.body) > MOST_BYTES:
                 message = f"Request entity too large: limit is {MOST_BYTES}"
@@ -99,9 +99,10 @@ class Server:
             verb, target = found
             form = _form(request, target, verb)
             include = table.check(request.query.get("includeObject", "")) if form.convert == "Table" else ""
-            return await self._handlers[verb](request, target, View(target.kind, form, include, self._clock))
+            view = View(target.kind, form, include, self._clock)
+            return await self._handlers[verb](request, target, view)
         except ApiError as error:
-            return refusal(error, replace(form, convert=""))
+            return view.refused(error) if view else refusal(error)
         except Exception as error:
             log.exception("%s %s failed", request.method, request.path)
             return refusal(ApiError(500, "InternalError", f"Internal error occurred: {error}"))
@@ -136,35 +137,29 @@ class Server:
 
     async def _create(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.CREATE)
-        object, warnings = _read(request, target, wanted.validation)
-        return _written(view, target, self.registry.create(target, object, wanted), True, warnings)
+        object = _read(request, target.kind, wanted.validation, view.warnings)
+        return _written(view, target, self.registry.create(target, object, wanted), True)
 
     async def _update(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.UPDATE)
-        object, warnings = _read(request, target, wanted.validation)
-        stored, created = self.registry.update(target, object, wanted)
-        return _written(view, target, stored, created, warnings)
+        object = _read(request, target.kind, wanted.validation, view.warnings)
+        return _written(view, target, *self.registry.update(target, object, wanted))
 
     async def _patch(self, request: Request, target: Target, view: View) -> Response:
         media = patching.media(target.kind, request.headers.get("content-type", ""))
         wanted = options.writing(request.query, _agent(request), options.PATCH, media == patching.APPLY)
-        warnings: list[str] = []
         if media == patching.APPLY:
-            applied = patching.applied(request.body, wanted, warnings)
-            stored, created = self.registry.apply(
-                target, applied, patching.reader(target.kind, wanted, warnings), wanted
-            )
-            return _written(view, target, stored, created, warnings)
-        change = patching.change(target, media, request.body, wanted, warnings)
-        return _written(view, target, self.registry.patch(target, change, wanted), False, warnings)
+            applied = patching.applied(request.body, wanted, view.warnings)
+            reader = patching.reader(target.kind, wanted, view.warnings)
+            return _written(view, target, *self.registry.apply(target, applied, reader, wanted))
+        change = patching.change(target, media, request.body, wanted, view.warnings)
+        return _written(view, target, self.registry.patch(target, change, wanted), False)
 
     async def _delete(self, request: Request, target: Target, view: View) -> Response:
         wanted = _deletion(request)
         result, gone = deletion.delete(self.registry, target, wanted)
         code = 202 if not gone and wanted.orphan is False else 200
-        if isinstance(result, Stored):
-            return view.object(result, code)
-        return answer(encode({**result, "code": code} if "code" in result else result), view.form, code)
+        return view.object(result, code) if isinstance(result, Stored) else view.said(result, code)
 
     async def _delete_collection(self, request: Request, target: Target, view: View) -> Response:
         listed = options.listing({**request.query, "watch": "false"})
@@ -173,16 +168,20 @@ class Server:
     async def _bind(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.CREATE)
         content, _ = documents.content(request.body, request.headers.get("content-type", ""))
-        pods.bind(self.registry, target, pods.binding(content, wanted.validation), wanted.dry_run)
-        return _created(view.form)
+        binding = pods.quick_binding(content)
+        if binding is None:
+            binding = pods.binding(_read(request, pods.BINDING, wanted.validation, view.warnings))
+        pods.bind(self.registry, target, binding, wanted.dry_run)
+        return view.said(_CREATED, 201)
 
     async def _evict(self, request: Request, target: Target, view: View) -> Response:
-        eviction = _decoded(request)
-        wanted = options.deletion(eviction.get("deleteOptions") or {})
-        if "dryRun" in request.query:
-            wanted = replace(wanted, dry_run=True)
-        pods.evict(self.registry, target, eviction, wanted)
-        return _created(view.form)
+        wanted = options.writing(request.query, _agent(request), options.CREATE)
+        eviction = _read(request, pods.EVICTION, wanted.validation, view.warnings)
+        chosen = options.deletion(eviction.get("deleteOptions") or {})
+        if wanted.dry_run:
+            chosen = replace(chosen, dry_run=True)
+        pods.evict(self.registry, target, eviction, chosen)
+        return view.said(_CREATED, 201)
 
     # Containers
 
@@ -213,16 +212,15 @@ def _agent(request: Request) -> str:
     return request.headers.get("user-agent", "")
 
 
-def _written(view: View, target: Target, stored: Stored, created: bool, warnings: list[str]) -> Response:
+def _written(view: View, target: Target, stored: Stored, created: bool) -> Response:
     """The answer to a write: the object as it is stored now, and what there is to say about it."""
     if not target.subresource:
-        warnings = warnings + rules.warnings(target.kind, stored.object, new=created)
-    return view.object(stored, 201 if created else 200, warnings)
+        view.warnings.extend(rules.warnings(target.kind, stored.object, new=created))
+    return view.object(stored, 201 if created else 200)
 
 
-def _read(request: Request, target: Target, validation: str) -> tuple[Json, list[str]]:
-    """The object that a request sends, and warnings about what is odd about it."""
-    kind = target.kind
+def _read(request: Request, kind: Kind, validation: str, warnings: list[str]) -> Json:
+    """The object that a request sends; notes what is odd about it."""
     try:
         content, twice = documents.content(request.body, request.headers.get("content-type", ""))
     except ApiError as error:
@@ -235,8 +233,10 @@ def _read(request: Request, target: Target, validation: str) -> tuple[Json, list
         lines = "".join(f"\n  {each}" for each in twice)
         told = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error:'
         raise errors.bad_request(f"{told} yaml: unmarshal errors:{lines}")
-    object, warnings = rules.read(kind, content, validation)
-    return object, [*twice, *warnings] if validation == "Warn" else warnings
+    object, odd = rules.read(kind, content, validation)
+    if validation == "Warn":
+        warnings += [*twice, *odd]
+    return object
 
 
 def _decoded(request: Request) -> Json:
@@ -249,8 +249,4 @@ def _deletion(request: Request) -> options.DeleteOptions:
     return options.deletion(_decoded(request))
 
 
-_SUCCESS = encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
-
-
-def _created(form: Form) -> Response:
-    return answer(_SUCCESS, replace(form, convert="") if form.convert else form, 201)
+_CREATED: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
