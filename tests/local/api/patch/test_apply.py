@@ -210,6 +210,20 @@ def test_what_is_not_as_the_schema_says_cannot_be_applied() -> None:
     assert (error.code, error.reason, error.message) == (500, "", f"{where}: .spec.zork: field not declared in schema")
 
 
+def test_a_name_that_is_no_text_is_not_told() -> None:
+    error = conflict(None, metadata={"name": -1})
+    where = "failed to create typed patch object (/; /v1, Kind=ConfigMap): .metadata.name"
+    assert error.message == f"{where}: expected string, got &value.valueUnstructured{{Value:-1}}"
+
+
+def test_what_was_written_in_another_version_belongs_to_nobody() -> None:
+    live = applied(None, data={"a": "1", "b": "1"})
+    live["metadata"]["managedFields"][0]["apiVersion"] = "v0"
+    after = applied(live, by="you", data={"a": "2"})
+    assert owned(after) == {"you": {"f:data": {"f:a": {}}}}
+    assert applied(live, data={"a": "1"})["data"] == {"a": "1", "b": "1"}
+
+
 def test_nothing_is_applied_to_an_object_whose_items_cannot_be_told_apart() -> None:
     live = updated(None, data={"a": "1"})
     live["metadata"]["finalizers"] = [None]

@@ -52,6 +52,11 @@ def test_null_and_amounts_of_both_kinds_are_fine() -> None:
     )
 
 
+def test_a_port_by_name_or_number_is_looked_at_by_others() -> None:
+    port = {"name": "x", "livenessProbe": {"httpGet": {"port": [1]}}}
+    assert wrong(containers=[port]) == ""
+
+
 def test_a_stored_object_may_have_items_twice() -> None:
     pod = {"spec": {"containers": [{"name": "x"}, {"name": "x"}]}}
     assert conformity.problem(schema.of(POD), pod, stored=True) == ""

@@ -78,6 +78,15 @@ def test_steps_say_keys_in_order_and_values_as_json() -> None:
     assert fieldset.value_step("a<b") == 'v:"a\\u003cb"'
 
 
+def test_one_is_not_true() -> None:
+    assert (fieldset.value_step(1), fieldset.value_step(True)) == ("v:1", "v:true")
+
+
+def test_keys_of_any_kind_are_told() -> None:
+    assert fieldset.told([fieldset.key_step((("name", ["x", None]),))]) == '[name=["x",null]]'
+    assert fieldset.told([fieldset.key_step((("name", {"x": None}),))]) == "[name=x=null]"
+
+
 def test_paths_are_told_as_people_write_them() -> None:
     path = ("f:spec", "f:containers", 'k:{"name":"main"}', "f:ports", 'k:{"containerPort":80,"protocol":"TCP"}')
     assert fieldset.told(path) == '.spec.containers[name="main"].ports[containerPort=80,protocol="TCP"]'

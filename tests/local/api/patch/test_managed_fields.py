@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from subak.local.api import schema
-from subak.local.api.kinds import CONFIG_MAP, EVENT, LEASE, NODE, POD, QUEUE, Kind
+from subak.local.api.kinds import CONFIG_MAP, LEASE, NODE, POD, QUEUE, Kind
 from subak.local.api.patch import managed_fields
 
 Json = dict[str, Any]
@@ -160,14 +160,6 @@ def test_entries_of_versions_that_are_gone_go_too() -> None:
     entries = [entry, {**entry, "manager": "old", "apiVersion": "v0"}]
     after = changed(created, metadata={**created["metadata"], "managedFields": entries})
     assert owned(after) == owned(created)
-
-
-def test_an_event_keeps_what_was_written_in_its_other_group() -> None:
-    created = written(None, {"involvedObject": {}, "message": "a"}, kind=EVENT, now=THEN)
-    [entry] = created["metadata"]["managedFields"]
-    other = {**entry, "manager": "newer", "apiVersion": "events.k8s.io/v1"}
-    both = {**created, "metadata": {**created["metadata"], "managedFields": [entry, other]}}
-    assert owned(changed(both, "me", kind=EVENT, reason="b")).keys() == {"me", "newer"}
 
 
 def test_a_list_that_cannot_be_tracked_ends_the_tracking() -> None:

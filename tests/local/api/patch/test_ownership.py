@@ -62,7 +62,7 @@ def test_who_owns_nothing_any_more_is_gone() -> None:
     before = owners(
         updater("a", {"f:a": {}}), updater("b", {"f:a": {}, "f:b": {}}), updater("c", {"f:c": {}}, version="v0")
     )
-    assert ownership.disowned(before, {"f:a": {}}, ["v1"]) == owners(updater("b", {"f:b": {}}))
+    assert ownership.disowned(before, {"f:a": {}}, "v1") == owners(updater("b", {"f:b": {}}))
 
 
 def test_the_oldest_of_more_than_ten_updaters_become_one() -> None:

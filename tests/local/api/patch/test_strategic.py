@@ -178,5 +178,19 @@ def test_what_makes_no_sense_is_refused(patch: Any, code: int, message: str) -> 
     assert refusal(patch) == (code, "BadRequest" if code == 400 else "", message)
 
 
+@pytest.mark.parametrize(
+    ("patch", "left"),
+    [
+        ({"metadata": {"annotations": {"note": {"x": None}}}}, {"metadata": {"annotations": {"note": {}}}}),
+        ({"metadata": {"labels": {"$retainKeys": ["a"], "a": "2"}}}, {"metadata": {"labels": {"a": "2"}}}),
+        ({"spec": {"$setElementOrder/containers": [{"name": "one"}], "containers": []}}, {"spec": {}}),
+        ({"metadata": {"labels": {"$patch": "replace", "a": "2"}}}, {"metadata": {"labels": {"a": "2"}}}),
+        ({"metadata": {"labels": None}}, {"metadata": {"labels": None}}),
+    ],
+)
+def test_what_is_left_of_a_patch_is_what_was_not_dealt_with(patch: Json, left: Json) -> None:
+    assert strategic.applied(LIVE, patch, schema.of(POD))[1] == left
+
+
 def test_null_as_a_patch_changes_nothing() -> None:
     assert patched(None) == LIVE

@@ -84,10 +84,10 @@ def _type_of(applied: Json) -> str:
     return f"{group}/{version}, Kind={applied.get('kind') or ''}"
 
 
-def _name_of(applied: Json) -> str:
-    metadata = applied.get("metadata")
-    names = metadata if isinstance(metadata, dict) else {}
-    return f"{names.get('namespace') or ''}/{names.get('name') or ''}; {_type_of(applied)}"
+def _name_of(object: Json) -> str:
+    metadata = object.get("metadata")
+    found = [metadata.get(key) if isinstance(metadata, dict) else "" for key in ("namespace", "name")]
+    return "/".join(each if isinstance(each, str) else "" for each in found) + f"; {_type_of(object)}"
 
 
 def _untrackable(live: Json, schema: Field) -> ApiError:
@@ -111,7 +111,7 @@ def _applied(live: Json | None, applied: Json, schema: Field, entry: Entry, forc
     changes = managed_fields.tracked_changes(schema, start, merged, entry.api_version, entry.subresource)
     if not force:
         _look_for_conflicts(owners, changes)
-    owners = ownership.disowned(owners, changes.all, managed_fields.served_versions(entry.api_version))
+    owners = ownership.disowned(owners, changes.all, entry.api_version)
     wanted = fieldset.difference(wanted, managed_fields.STAMPS)
     if wanted:
         is_same = live is not None and merged == live
@@ -129,7 +129,7 @@ def _owners(live: Json | None, schema: Field, entry: Entry) -> Owners:
     except ownership.Unreadable as problem:
         raise ApiError(500, "", f"failed to decode managed fields: {problem}") from problem
     if owners:
-        return owners
+        return {key: each for key, each in owners.items() if each.api_version == entry.api_version}
     blank = managed_fields.blank(schema)
     changes = managed_fields.tracked_changes(schema, blank, live, entry.api_version, entry.subresource)
     before = entry._replace(manager=BEFORE, operation="Update", fields=changes.gained)

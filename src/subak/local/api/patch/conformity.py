@@ -9,6 +9,9 @@ from subak.local.api.patch import fieldset, golang
 from subak.local.api.patch.comparison import Malformed, is_granular, step_to
 from subak.local.api.schema import ANY, Field
 
+_ANYTHING = ("any", "int-or-string")
+"""The second has no type of its own in the documents; others look at it later."""
+
 _NUMBERS = ("integer", "number")
 _REPEATED = "duplicate entries for key"
 
@@ -23,7 +26,7 @@ def problem(schema: Field, value: Any, *, stored: bool = False) -> str:
 
 
 def _problems(schema: Field, value: Any, path: str) -> Iterator[str]:
-    if value is None or schema.type == "any":
+    if value is None or schema.type in _ANYTHING:
         return
     if schema.type == "object":
         if isinstance(value, dict):

@@ -32,15 +32,22 @@ ESCAPED = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u202
 # Steps
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)
 def value_step(value: str | int | float | bool) -> str:
     """The step to an item of a set."""
     return "v:" + _text(value)
 
 
-@lru_cache(maxsize=4096)
 def key_step(keys: tuple[tuple[str, Any], ...]) -> str:
     """The step to an item of a list that is a map: names and values of its keys, sorted by name."""
+    try:
+        return _key_step(keys)
+    except TypeError:  # a value that cannot be hashed, and should not be here
+        return _key_step.__wrapped__(keys)
+
+
+@lru_cache(maxsize=4096)
+def _key_step(keys: tuple[tuple[str, Any], ...]) -> str:
     return "k:{" + ",".join(f'"{name}":{_text(value)}' for name, value in keys) + "}"
 
 
@@ -63,7 +70,14 @@ def _told(step: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "null" if value is None else golang.literal(value)
+    match value:
+        case None:
+            return "null"
+        case list():
+            return "[" + ",".join(_shown(each) for each in value) + "]"
+        case dict():
+            return "".join(f"{name}={_shown(each)}" for name, each in value.items())
+    return golang.literal(value)
 
 
 @lru_cache(maxsize=4096)

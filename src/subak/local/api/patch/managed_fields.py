@@ -49,7 +49,7 @@ def updated(
 
 def taken(owners: Owners, changes: Comparison, entry: Entry) -> Owners:
     """The owners after an update: `entry` is its writer, who gains what changed."""
-    result = ownership.disowned(owners, changes.all, served_versions(entry.api_version))
+    result = ownership.disowned(owners, changes.all, entry.api_version)
     if changes.gained:
         present = result.get(entry.key)
         result[entry.key] = (
@@ -138,13 +138,6 @@ def untracked(api_version: str, kind: str, subresource: str) -> Untracked:
 
 def _served(api_version: str, kind: str) -> Kind | None:
     return next((each for each in KINDS if each.api_version == api_version and each.kind == kind), None)
-
-
-@cache
-def served_versions(api_version: str) -> frozenset[str]:
-    """The versions that the objects of one have, too: an event is in two groups."""
-    events = frozenset(["v1", "events.k8s.io/v1"])
-    return events if api_version in events else frozenset([api_version])
 
 
 def tracked_changes(schema: Field, old: Json, new: Json, api_version: str, subresource: str) -> Comparison:

@@ -7,7 +7,6 @@ updates; the oldest are joined into one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from subak.local.api.patch import fieldset, golang
@@ -105,12 +104,15 @@ def _written(entry: Entry) -> Json:
     return written
 
 
-def disowned(owners: Owners, fields: Fields, versions: Iterable[str]) -> Owners:
-    """The owners after these fields were taken from all.  Who owns nothing, or in a version that is gone, is gone."""
+def disowned(owners: Owners, fields: Fields, api_version: str) -> Owners:
+    """The owners after these fields were taken from all.
+
+    Who owns nothing any more is gone, and who wrote in another version: what it owns there cannot be told in this one.
+    """
     result: Owners = {}
     for key, entry in owners.items():
         left = fieldset.difference(entry.fields, fields)
-        if left and entry.api_version in versions:
+        if left and entry.api_version == api_version:
             result[key] = entry if left is entry.fields else entry._replace(fields=left)
     return result
 

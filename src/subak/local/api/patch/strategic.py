@@ -30,19 +30,25 @@ DELETE_FROM = "$deleteFromPrimitiveList"
 
 def apply(document: Json, patch: Any, schema: Field) -> Json:
     """The document after the patch, which is what the body of the request says."""
+    return applied(document, patch, schema)[0]
+
+
+def applied(document: Json, patch: Any, schema: Field) -> tuple[Json, Json]:
+    """The same, and what is left of the patch: the API server shows that if the document makes no sense."""
     if patch is None:
         patch = {}
     if not isinstance(patch, dict):
         kind = {list: "array", str: "string", bool: "bool"}.get(type(patch), "number")
         raise refusals.bad_request(f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
-    return _merge(dict(document), deepcopy(patch), schema)
+    patch = deepcopy(patch)
+    return _merge(dict(document), patch, schema), patch
 
 
 # Objects
 
 
 def _merge(original: Json, patch: Json, schema: Field) -> Json:
-    """Merge a patch into a copy that is ours; takes directives out of the patch as it goes."""
+    """Merge a patch into a copy that is ours; takes out of the patch what it has dealt with."""
     if DIRECTIVE in patch:
         return _directed(patch)
     _retain(original, patch)
@@ -54,7 +60,7 @@ def _merge(original: Json, patch: Json, schema: Field) -> Json:
             original.pop(field, None)
         elif type(original.get(field)) is not type(value):
             if not deleting:
-                _take(original, field, value)
+                patch[key] = _take(original, field, value)
         elif isinstance(value, dict):
             below = _below(schema, field)
             original[field] = value if _strategy(below) == "replace" else _merge(dict(original[field]), value, below)
@@ -78,12 +84,14 @@ def _directed(patch: Json) -> Json:
     raise refusals.failed(f"unknown patch type: {golang.plain(patch[DIRECTIVE])} in map: {golang.plain(patch)}")
 
 
-def _take(original: Json, key: str, value: Any) -> None:
-    """A value that comes anew: without nulls, and without what carries directives."""
+def _take(original: Json, key: str, value: Any) -> Any:
+    """Take a value that comes anew: without nulls, and without what carries directives; gives what was taken."""
+    value = _without_nulls(value)
     if order.is_directed(value):
         original.pop(key, None)
     else:
-        original[key] = _undirected(_without_nulls(value))
+        value = original[key] = _undirected(value)
+    return value
 
 
 def _undirected(value: Any) -> Any:
