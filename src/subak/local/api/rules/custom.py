@@ -19,19 +19,23 @@ from subak.local.api.schema import Field
 
 Json = dict[str, Any]
 
+_NOTHING = Field()
+
 
 def read(kind: Kind, given: Json, odd: list[str]) -> Json:
     """An object with the fields that its schema knows; notes the others."""
     field = schema.of(kind)
     object: Json = {"apiVersion": kind.api_version, "kind": kind.kind}
+    unknown: list[str] = []
     for key, value in given.items():
         known = (field.properties or {}).get(key)
         if known is None:
-            odd.append(f"unknown field {quote(key)}")
+            unknown.append(f"unknown field {quote(key)}")
         elif key == "metadata" and value is not None:
             object[key] = _metadata(kind, value, odd)
         elif key not in ("apiVersion", "kind") and value is not None:
-            object[key] = _pruned(value, known, key, odd)
+            object[key] = _pruned(value, known, key, unknown)
+    odd += sorted(unknown)
     object.setdefault("metadata", {})
     _complete(object, field)
     return object
@@ -49,30 +53,32 @@ def _metadata(kind: Kind, value: Any, odd: list[str]) -> Json:
     object: Json = read(value, reading)
     if reading.wrong:
         raise Unreadable(reading.wrong)
-    odd += [each.replace('"', '"metadata.', 1) for each in reading.unknown]
+    odd += [each.replace('"', '"metadata.', 1) for each in sorted(reading.unknown)]
     return object
 
 
 def _pruned(value: Any, field: Field, path: str, odd: list[str]) -> Any:
-    if type(value) is dict and field.properties is not None:
-        kept = {}
-        for key, each in value.items():
-            known = field.properties.get(key)
-            if known is not None and each is None:
-                continue
-            if known is not None:
-                kept[key] = _pruned(each, known, f"{path}.{key}", odd)
-            elif field.preserve_unknown:
-                kept[key] = each
-            else:
-                odd.append(f"unknown field {quote(f'{path}.{key}')}")
-        return kept
-    if type(value) is dict and field.values is not None:
-        given = {key: each for key, each in value.items() if each is not None}
-        return {key: _pruned(each, field.values, f"{path}.{key}", odd) for key, each in given.items()}
-    if type(value) is list and field.items is not None:
-        return [_pruned(each, field.items, f"{path}[{index}]", odd) for index, each in enumerate(value)]
+    if type(value) is dict:
+        return _pruned_fields(value, field, path, odd)
+    if type(value) is list and not (field.preserve_unknown and field.items is None):
+        items = field.items or _NOTHING
+        return [_pruned(each, items, f"{path}[{index}]", odd) for index, each in enumerate(value)]
     return value
+
+
+def _pruned_fields(value: Json, field: Field, path: str, odd: list[str]) -> Json:
+    properties = field.properties or {}
+    kept = {}
+    for key, each in value.items():
+        known = properties.get(key, field.values)
+        if known is not None:
+            if each is not None:
+                kept[key] = _pruned(each, known, f"{path}.{key}", odd)
+        elif field.preserve_unknown:
+            kept[key] = each
+        else:
+            odd.append(f"unknown field {quote(f'{path}.{key}')}")
+    return kept
 
 
 def _complete(value: Any, field: Field) -> None:

@@ -19,6 +19,7 @@ IMMUTABLE = "field is immutable"
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ESCAPES["\v"] = "\\v"
+_HTML = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
 def required(path: str, detail: str = "") -> Cause:
@@ -92,7 +93,7 @@ def printed(value: Any) -> str:
     """A value as it stands in a message."""
     if isinstance(value, str):
         return quote(value)
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(value).decode().translate(_HTML)
 
 
 def _escaped(letter: str) -> str:

@@ -21,6 +21,22 @@ _KEPT = (
     ("action", "action"), ("related", "related"), ("reportingController", "reportingController"),
     ("reportingInstance", "reportingInstance"),
 )  # fmt: skip
+_EMPTY = {
+    "deprecatedFirstTimestamp": None,
+    "deprecatedLastTimestamp": None,
+    "eventTime": None,
+    "related": None,
+    "deprecatedCount": 0,
+}
+_REFERENCE = {
+    "kind": "Kind", "namespace": "Namespace", "name": "Name", "uid": "UID", "apiVersion": "APIVersion",
+    "resourceVersion": "ResourceVersion", "fieldPath": "FieldPath",
+}  # fmt: skip
+_STRUCTS = {
+    "regarding": _REFERENCE,
+    "related": _REFERENCE,
+    "deprecatedSource": {"component": "Component", "host": "Host"},
+}
 
 
 def core(problems: Problems, event: Json) -> None:
@@ -51,7 +67,16 @@ def update(problems: Problems, new: Json, old: Json) -> None:
     if new.get("series") != old.get("series"):
         _series(problems, new)
     for key, told in _KEPT:
-        problem.immutable(problems, told, new.get(key), old.get(key))
+        value = _shown(key, new.get(key))
+        if value != _shown(key, old.get(key)):
+            problems.append(problem.invalid(told, value, problem.IMMUTABLE))
+
+
+def _shown(key: str, value: Any) -> Any:
+    """A value as it is told: structs by the names that their fields have in Go."""
+    if key in _STRUCTS and (value is not None or key != "related"):
+        return {told: (value or {}).get(name, "") for name, told in _STRUCTS[key].items()}
+    return value or _EMPTY.get(key, "")
 
 
 def _both(problems: Problems, event: Json, named: dict[str, str]) -> None:
