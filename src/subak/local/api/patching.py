@@ -63,8 +63,9 @@ def change(
     def changed(object: Json) -> Json:
         patch = _decoded(media, body)
         odd = duplicates(body) if options.validation != "Ignore" and _is_doubtful(body) else []
+        patched: Any
         if media == STRATEGIC:
-            patched: Any = strategic.apply(object, patch, schema.of(kind))
+            patched, patch = strategic.applied(object, patch, schema.of(kind))
         elif media == MERGE:
             patched = merge_patch.apply(object, patch)
         else:
