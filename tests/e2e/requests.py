@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 Json = dict[str, Any]
 
@@ -83,6 +84,16 @@ def _read(chance: Random) -> Sent:
     return Sent(method, plural + (own if plural in _GLOBAL else chance.choice((*queries, own))))
 
 
+def _select(chance: Random) -> Sent:
+    """A list by selectors that may make no sense."""
+    plural = chance.choice([each for each in _KINDS if each not in _GLOBAL])
+    if chance.random() < 0.5:
+        selector = "".join(chance.choice(_WORDS) for _ in range(chance.randint(1, 6)))
+        return Sent("GET", f"{plural}?labelSelector={quote(selector)}")
+    pairs = [chance.choice(_FIELDS) + chance.choice(("=", "==", "!=", "")) + chance.choice(("a", "NS", "", "x\\,y"))]
+    return Sent("GET", f"{plural}?fieldSelector={quote(','.join(pairs * chance.randint(1, 2)), safe='-')}")
+
+
 def _delete(chance: Random) -> Sent:
     plural = _kind(chance)
     options = chance.choice(("", "", "?dryRun=All", "?gracePeriodSeconds=0", "?gracePeriodSeconds=5"))
@@ -105,7 +116,33 @@ def _ask(chance: Random) -> Sent:
 
 _Way = Callable[[Random], Sent]
 _WAYS: tuple[tuple[_Way, int], ...] = (
-    (_create, 8), (_update, 4), (_patch, 8), (_status, 2), (_read, 3), (_delete, 2), (_bind, 1), (_ask, 1),
+    (_create, 8), (_update, 4), (_patch, 8), (_status, 2), (_read, 3), (_select, 2), (_delete, 2), (_bind, 1), (_ask, 1),
+)  # fmt: skip
+
+_WORDS = (
+    "x",
+    "y",
+    "=",
+    "==",
+    "!=",
+    "!",
+    " in ",
+    " notin ",
+    "(1)",
+    "(",
+    ")",
+    ",",
+    "1",
+    "app.io/z",
+    "_",
+    ">",
+    "<",
+    " ",
+    "-",
+)
+_FIELDS = (
+    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "status.phase", "type", "reason", "x",
+    "involvedObject.kind", "spec.type", "spec.schedulerName", "regarding.name", "source",
 )  # fmt: skip
 
 # Names and paths

