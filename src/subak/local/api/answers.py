@@ -46,11 +46,11 @@ class View:
 
     def said(self, status: Json, code: int = 200) -> Response:
         """A Status, which has one form only."""
-        return answer(encode(status), replace(self.form, convert=""), code, self.warnings)
+        return answer(encode(status), _unconverted(self.form), code, self.warnings)
 
     def refused(self, error: ApiError) -> Response:
         """A refusal."""
-        return refusal(error, replace(self.form, convert=""), self.warnings)
+        return refusal(error, _unconverted(self.form), self.warnings)
 
     def page(self, page: Page) -> Response:
         """A list."""
@@ -94,6 +94,10 @@ class View:
             now=self.clock(),
             headers=headers,
         )
+
+
+def _unconverted(form: Form) -> Form:
+    return replace(form, convert="") if form.convert else form
 
 
 def answer(data: bytes, form: Form = PLAIN, status: int = 200, warnings: Sequence[str] = ()) -> Response:

@@ -82,16 +82,25 @@ def change(
     return changed
 
 
+class _Doubled(Exception):
+    """A key that comes twice."""
+
+
+def _look(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise _Doubled
+
+
+_looking = json.JSONDecoder(object_pairs_hook=_look).decode
+
+
 def _is_doubtful(body: bytes) -> bool:
     """Whether some object in it has a key twice."""
-    doubtful = False
-
-    def look(pairs: list[tuple[str, Any]]) -> None:
-        nonlocal doubtful
-        doubtful = doubtful or len(dict(pairs)) != len(pairs)
-
-    json.loads(body, object_pairs_hook=look)
-    return doubtful
+    try:
+        _looking(body.decode())
+    except _Doubled:
+        return True
+    return False
 
 
 class _Unreadable(Exception):
