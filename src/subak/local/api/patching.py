@@ -189,7 +189,7 @@ def reader(kind: Kind, options: WriteOptions, warnings: list[str]) -> Callable[[
     """Reads what an apply has merged."""
 
     def read(object: Json) -> Json:
-        found, more = rules.read(kind, object, options.validation)
+        found, more = rules.read(kind, object, options.validation, applied=True)
         warnings.extend(more)
         return found
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from types import NoneType
 from typing import Any
 
 from subak.kube.status import ApiError
@@ -24,14 +25,19 @@ from subak.local.api.rules.syntax import fault
 Json = dict[str, Any]
 
 
-def read(kind: Kind, content: bytes | Json, validation: str = "Warn") -> tuple[Json, list[str]]:
-    """An object, complete, and warnings about fields that are not in it; `validation` is Strict, Warn or Ignore."""
+def read(
+    kind: Kind, content: bytes | Json, validation: str = "Warn", *, applied: bool = False
+) -> tuple[Json, list[str]]:
+    """An object, complete, and warnings about fields that are not in it; `validation` is Strict, Warn or Ignore.
+
+    An `applied` object has been merged and is read in its own way.
+    """
     odd: list[str] = []
     given = _parsed(kind, content, odd) if isinstance(content, bytes) else content
     if given is None and not kind.custom:
         given = {}
     _check_kind(kind, given, content)
-    object = _custom(kind, given, odd) if kind.custom else _decoded(kind, given, odd)
+    object = _custom(kind, given, odd, applied) if kind.custom else _decoded(kind, given, odd)
     if odd and validation == "Strict":
         raise _unreadable(kind, f"strict decoding error: {', '.join(odd)}")
     return object, odd if validation == "Warn" else []
@@ -56,9 +62,9 @@ def _decoded(kind: Kind, given: Json, odd: list[str]) -> Json:
     return object
 
 
-def _custom(kind: Kind, given: Json, odd: list[str]) -> Json:
+def _custom(kind: Kind, given: Json, odd: list[str], applied: bool) -> Json:
     try:
-        return custom.read(kind, given, odd)
+        return custom.read(kind, given, odd, applied)
     except Unreadable as error:
         raise _unreadable(kind, str(error)) from None
 
@@ -77,15 +83,15 @@ def _check_kind(kind: Kind, given: Any, content: bytes | Json) -> None:
     if type(given) is not dict:
         words = f"json: cannot unmarshal {described(given)} into Go value of type {_TYPE}"
         raise _unrecognized(kind, f"{_NO_KIND}: {words}", content)
-    name, version = given.get("kind") or "", given.get("apiVersion") or ""
+    name, version = given.get("kind"), given.get("apiVersion")
     if name == kind.kind and version == kind.api_version:
         return
-    for key, value in (("apiVersion", version), ("kind", name)):
-        if type(value) is not str:
+    for key, value in given.items():
+        if key in ("apiVersion", "kind") and type(value) not in (str, NoneType):
             words = f"json: cannot unmarshal {described(value)} into Go struct field .{key} of type string"
             raise _unrecognized(kind, f"{_NO_KIND}: {words}", content)
     if kind.custom:
-        _check_custom(kind, given, name, version, content)
+        _check_custom(kind, given, name or "", version or "", content)
     else:
         _check_built_in(kind, name or kind.kind, version or kind.api_version)
 

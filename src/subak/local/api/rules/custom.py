@@ -1,7 +1,8 @@
 """What the content of a request says about a custom kind.
 
 Nothing is turned into structs here: values stay as they are.  Fields that the schema does not know are dropped, unless
-it keeps them, and so are nulls; defaults are those of the schema.  The metadata is every object's.
+it keeps them, and so are nulls, but not those of applied objects, which do not go through JSON; defaults are those of
+the schema.  The metadata is every object's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Json = dict[str, Any]
 _NOTHING = Field()
 
 
-def read(kind: Kind, given: Json, odd: list[str]) -> Json:
+def read(kind: Kind, given: Json, odd: list[str], applied: bool = False) -> Json:
     """An object with the fields that its schema knows; notes the others."""
     field = schema.of(kind)
     object: Json = {"apiVersion": kind.api_version, "kind": kind.kind}
@@ -33,8 +34,11 @@ def read(kind: Kind, given: Json, odd: list[str]) -> Json:
             unknown.append(f"unknown field {quote(key)}")
         elif key == "metadata" and value is not None:
             object[key] = _metadata(kind, value, odd)
-        elif key not in ("apiVersion", "kind") and value is not None:
-            object[key] = _pruned(value, known, key, unknown)
+        elif key not in ("apiVersion", "kind", "metadata"):
+            if applied:
+                object[key] = copy.deepcopy(value)
+            elif value is not None:
+                object[key] = _pruned(value, known, key, unknown)
     odd += sorted(unknown)
     object.setdefault("metadata", {})
     _complete(object, field)
@@ -51,10 +55,19 @@ def _metadata(kind: Kind, value: Any, odd: list[str]) -> Json:
     field, read = _metadata_decoder(kind)
     reading = Reading(field)
     object: Json = read(value, reading)
+    if reading.wrong or reading.unknown:
+        reading = Reading(field)
+        read(_sorted(value), reading)  # it has been a map in Go by now, so this is what is met first
     if reading.wrong:
         raise Unreadable(reading.wrong)
-    odd += [each.replace('"', '"metadata.', 1) for each in sorted(reading.unknown)]
+    odd += [each.replace('"', '"metadata.', 1) for each in reading.unknown]
     return object
+
+
+def _sorted(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _sorted(each) for key, each in sorted(value.items())}
+    return [_sorted(each) for each in value] if type(value) is list else value
 
 
 def _pruned(value: Any, field: Field, path: str, odd: list[str]) -> Any:
@@ -85,7 +98,7 @@ def _complete(value: Any, field: Field) -> None:
     """Fill in defaults."""
     if type(value) is dict and field.properties is not None:
         for key, each in field.properties.items():
-            if each.default is not None and key != "metadata" and key not in value:
+            if each.default is not None and key != "metadata" and value.get(key) is None:
                 value[key] = copy.deepcopy(each.default)
             if key in value and key != "metadata":
                 _complete(value[key], each)

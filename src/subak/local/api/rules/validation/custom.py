@@ -96,6 +96,8 @@ def _out_of_range(problems: Problems, path: str, which: str) -> None:
 def _neither(problems: Problems, path: str, value: Any) -> None:
     """Of a value that is neither a number nor a text: all ways to say so are told."""
     _mismatch(problems, path, value, "integer,string")
+    if value is None:
+        return
     words = f'Invalid value: "": "{path}" must validate at least one schema (anyOf)'
     problems.append(Cause("FieldValueInvalid", words, "<nil>"))
     _mismatch(problems, path, value, "integer")
