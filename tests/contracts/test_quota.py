@@ -105,14 +105,6 @@ def test_a_dry_run_is_refused_but_not_counted(space: Space) -> None:
     assert pod(space, "b", dryRun="All").code == 403
 
 
-def test_a_refused_pod_is_not_counted(space: Space) -> None:
-    quota(space, pods=2)
-    pod(space, "a").must(201)
-    assert pod(space, "a").code == 409
-    assert pod(space, "B").code == 422
-    eventually(lambda: used(space) == {"pods": "1"})
-
-
 def test_other_kinds_are_counted_too(space: Space) -> None:
     quota(space, count__configmaps=1, services=1, secrets=1)
     space.post("configmaps", {"metadata": {"name": "a"}}).must(201)

@@ -116,7 +116,8 @@ def _ask(chance: Random) -> Sent:
 
 _Way = Callable[[Random], Sent]
 _WAYS: tuple[tuple[_Way, int], ...] = (
-    (_create, 8), (_update, 4), (_patch, 8), (_status, 2), (_read, 3), (_select, 2), (_delete, 2), (_bind, 1), (_ask, 1),
+    (_create, 8), (_update, 4), (_patch, 8), (_status, 2),
+    (_read, 3), (_select, 2), (_delete, 2), (_bind, 1), (_ask, 1),
 )  # fmt: skip
 
 _WORDS = (
