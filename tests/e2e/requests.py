@@ -45,7 +45,11 @@ def requests(seed: int, count: int) -> Iterator[Sent]:
 
 def _create(chance: Random) -> Sent:
     plural = _kind(chance)
-    return Sent("POST", _path(chance, plural, ""), _odd(chance, _object(chance, plural)))
+    object = _odd(chance, _object(chance, plural))
+    metadata = object.get("metadata")
+    if plural in _GLOBAL and isinstance(metadata, dict) and isinstance(metadata.get("name"), str):
+        metadata["name"] = f"NS-{metadata['name'].removeprefix('NS-')}"  # others' objects are left alone
+    return Sent("POST", _path(chance, plural, ""), object)
 
 
 def _update(chance: Random) -> Sent:
