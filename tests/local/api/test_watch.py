@@ -96,6 +96,25 @@ async def test_what_happens_while_the_present_is_read_comes_after_it(talk: Talk)
     assert int(mark["object"]["metadata"]["resourceVersion"]) < int(late["object"]["metadata"]["resourceVersion"])
 
 
+@pytest.mark.parametrize("version", ["", "0"])
+async def test_who_does_not_want_the_present_hears_only_what_is_new(talk: Talk, version: str) -> None:
+    await talk.create(CONFIG_MAPS, config_map("old"))
+    options = {"sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan", "resourceVersion": version}
+    watching = await talk.watch(CONFIG_MAPS, **options)
+    waiting = asyncio.create_task(watching.take(1))
+    await asyncio.sleep(0)
+    await talk.create(CONFIG_MAPS, config_map("new"))
+    assert await waiting == [("ADDED", "new")]
+
+
+async def test_the_last_bookmark_comes_before_the_end(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LAST_BOOKMARK_SECONDS", 0.9)
+    watching = await talk.watch(CONFIG_MAPS, resourceVersion=now(talk), allowWatchBookmarks="true", timeoutSeconds=1)
+    assert (await watching.next())["type"] == "BOOKMARK"
+    with pytest.raises(StopAsyncIteration):
+        await watching.next()
+
+
 async def test_bookmarks_come_from_time_to_time(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "BOOKMARK_SECONDS", 0.01)
     start = now(talk)
@@ -242,3 +261,13 @@ async def test_options_that_contradict_each_other(talk: Talk) -> None:
     answer = await talk.send("GET", ALL_CONFIG_MAPS, watch="1", sendInitialEvents="true")
     assert answer.code == 422
     assert "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan" in answer.body["message"]
+
+
+async def test_versions_that_are_none(talk: Talk) -> None:
+    answer = await talk.send("GET", ALL_CONFIG_MAPS, watch="1", resourceVersion="x")
+    assert (answer.code, answer.body.get("reason")) == (500, None)
+    options = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    fresh = await talk.watch(CONFIG_MAPS, resourceVersion=now(talk), **options)
+    assert (await fresh.next())["type"] == "BOOKMARK", "the present is new enough"
+    future = await talk.watch(CONFIG_MAPS, resourceVersion=now(talk) + 1, **options)
+    assert (await future.next())["object"]["code"] == 504
