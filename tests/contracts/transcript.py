@@ -101,16 +101,21 @@ def normal(answer: Answer, space: Space, owners: bool = True) -> Any:
     """An answer without what differs from run to run."""
     text = answer.body.decode(errors="replace").replace(space.name, "NS")
     kind = answer.headers.get("Content-Type", "")
-    body = _cleaned(json.loads(text), owners) if kind.startswith(JSON) else _steady(text)
+    body = _cleaned(json.loads(text), owners) if kind.startswith(JSON) else _plain(text)
     said = {"code": answer.code, "body": body}
     if answer.warnings:
         said["warnings"] = [each.replace(space.name, "NS") for each in answer.warnings]
     return said if kind == JSON else {**said, "type": kind}
 
 
+def steady(value: Any, space: Space) -> Any:
+    """Any JSON without what differs from run to run."""
+    return _cleaned(json.loads(json.dumps(value).replace(space.name, "NS")), owners=True)
+
+
 def _cleaned(value: Any, owners: bool) -> Any:
     if isinstance(value, str):
-        return _steady(value)
+        return _plain(value)
     if isinstance(value, list):
         return [_cleaned(each, owners) for each in value]
     if not isinstance(value, dict):
@@ -124,7 +129,7 @@ def _cleaned(value: Any, owners: bool) -> Any:
     return kept
 
 
-def _steady(text: str) -> str:
+def _plain(text: str) -> str:
     for pattern, stands_for in _VOLATILE:
         text = pattern.sub(stands_for, text)
     return text

@@ -1,4 +1,4 @@
-"""Whatever is asked, the embedded API server answers as a real one does."""
+"""Whatever is asked, the embedded API server answers as a real one does, and tells its watchers the same."""
 
 from __future__ import annotations
 
@@ -11,14 +11,27 @@ from typing import Any
 import pytest
 
 from tests.contracts import servers
-from tests.contracts.client import Client
-from tests.contracts.space import fresh
-from tests.contracts.transcript import normal, sent
+from tests.contracts.client import Client, Watch
+from tests.contracts.space import Space, fresh, plain
+from tests.contracts.transcript import normal, sent, steady
 from tests.e2e.cluster import Cluster
 from tests.e2e.requests import requests
 
 SEEDS = int(os.environ.get("SUBAK_SEEDS", "20"))
 LENGTH = 40
+END = "zz-end"
+WATCHES: dict[str, dict[str, str]] = {
+    "pods": {},
+    "configmaps": {"labelSelector": "x!=2"},
+    "services": {"labelSelector": "y"},
+    "podgroups": {},
+}
+LAST: dict[str, Any] = {
+    "pods": {"spec": plain()},
+    "configmaps": {},
+    "services": {"spec": {"ports": [{"port": 80}]}},
+    "podgroups": {"spec": {"minMember": 1}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +45,27 @@ def pair(cluster: Cluster) -> Iterator[tuple[Client, Client]]:
 def test_both_servers_answer_alike(seed: int, pair: tuple[Client, Client]) -> None:
     with ExitStack() as stack:
         spaces = [stack.enter_context(fresh(client)) for client in pair]
+        watches = [
+            {plural: stack.enter_context(space.watch(plural, **query)) for plural, query in WATCHES.items()}
+            for space in spaces
+        ]
         for number, request in enumerate(requests(seed, LENGTH)):
             step = {f"{request.method} {request.path}": request.body, "headers": request.headers}
             ours, theirs = (comparable(normal(sent(step, space), space)) for space in spaces)
             assert ours == theirs or known(theirs), f"request {number}: {json.dumps(step)}"
+        for plural in WATCHES:
+            ours, theirs = (told(space, watch[plural], plural) for space, watch in zip(spaces, watches, strict=True))
+            assert ours == theirs, f"what those who watch {plural} are told"
+
+
+def told(space: Space, watch: Watch, plural: str) -> list[Any]:
+    """All events of a watch, less what differs from run to run."""
+    last = {"metadata": {"name": END, "labels": {"y": "1"}}, **LAST[plural]}
+    space.post(plural, last).must(201)
+    found: list[Any] = []
+    while not found or found[-1]["object"]["metadata"]["name"] != END:
+        found.append(watch.next())
+    return [steady(each, space) for each in found[:-1]]
 
 
 def known(theirs: Any) -> bool:
