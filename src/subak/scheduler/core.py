@@ -60,6 +60,7 @@ class Core:
         self._line = Line()
         self._pods: dict[str, manifest.Pod] = {}
         self._assumed: dict[str, Ticket] = {}
+        self._written: dict[str, dict[str, str]] = {}
         self._on_node: dict[str, set[str]] = {}
         self._nodes: dict[str, manifest.Node] = {}
         self._devices: dict[str, manifest.Device] = {}
@@ -97,6 +98,7 @@ class Core:
             case BindFailed(key, uid, _):
                 if key in self._assumed and self._pods[key].metadata.uid == uid:
                     self._line.fail(self._assumed.pop(key))
+                    self._written.pop(key, None)
                     self._give_back(key)
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
@@ -138,8 +140,15 @@ class Core:
         self._told.pop(pod.key, None)
         self._on_node.setdefault(pod.spec.node_name, set()).add(pod.key)
         node = self.snapshot.node(pod.spec.node_name)
-        if node is not None:
+        if node is not None and not self._as_booked(pod):
             self._book(pod, node)
+
+    def _as_booked(self, pod: manifest.Pod) -> bool:
+        """Whether the pod carries the very record that we wrote when we booked it: then there is nothing to read."""
+        written, booking = self._written.pop(pod.key, None), self.snapshot.bookings.get(pod.key)
+        if written is None or booking is None or booking.placement.node != pod.spec.node_name:
+            return False
+        return written.items() <= pod.annotations.items()
 
     def _book(self, pod: manifest.Pod, node: Node) -> None:
         known = self.snapshot.bookings.get(pod.key)
@@ -179,6 +188,7 @@ class Core:
             self._on_node.get(pod.spec.node_name, set()).discard(key)
         self._line.remove(key)
         self._assumed.pop(key, None)
+        self._written.pop(key, None)
         self._told.pop(key, None)
         self._give_back(key, pod)
 
@@ -245,7 +255,7 @@ class Core:
         self._assumed[pod.key] = ticket
         self._line.wake_next(ticket.group)
         self._told.pop(pod.key, None)
-        annotations = self.interpreter.annotations(pod, placement, node, int(now * 10**9))
+        annotations = self._written[pod.key] = self.interpreter.annotations(pod, placement, node, int(now * 10**9))
         self._out.append(Bind(pod.key, pod.metadata.uid, placement.node, annotations))
 
     def _tell(self, pod: manifest.Pod, message: str, reasons: dict[Reason, int]) -> None:
