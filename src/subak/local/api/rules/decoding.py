@@ -10,6 +10,7 @@ they are errors, warnings or nothing.
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from subak.local.api.rules.scalars import Unreadable
 from subak.local.api.schema import Field
 
 _NAMES = {dict: "object", list: "array", str: "string", bool: "bool"}
-_INT = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_INT = {"uint8": (0, 255), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 
 class Step:
@@ -113,7 +114,7 @@ def decoder(field: Field) -> Decoder:
         case "string", "micro-time":
             return _text(field, scalars.micro_time)
         case "string", "byte":
-            return _bytes(field)
+            return _bytes()
         case "string", _:
             return _of_type(field, str)
         case "boolean", _:
@@ -254,8 +255,12 @@ def _text(field: Field, canonical: Callable[[str], str | None]) -> Decoder:
     return read
 
 
-def _bytes(field: Field) -> Decoder:
+def _bytes() -> Decoder:
+    byte = _integer(Field("integer", "uint8", go="uint8"))
+
     def read(value: Any, reading: Reading) -> Any:
+        if type(value) is list:
+            return base64.b64encode(bytes(0 if each is None else byte(each, reading) for each in value)).decode()
         if type(value) is not str:
             reading.mismatch(value, "[]uint8")
             return ""

@@ -186,7 +186,7 @@ def _gated(problems: Problems, munged: Json, before: Json) -> None:
     if wanted != asked:
         if any(wanted.get(key) != value for key, value in asked.items()):
             words = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-            problems.append(problem.invalid("spec.nodeSelector", wanted, words))
+            problems.append(problem.invalid("spec.nodeSelector", wanted or None, words))
         _put_back(munged, before, "nodeSelector")
     new, old = munged.get("affinity", {}).get("nodeAffinity"), before.get("affinity", {}).get("nodeAffinity")
     if new == old:
