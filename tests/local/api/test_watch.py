@@ -101,10 +101,8 @@ async def test_who_does_not_want_the_present_hears_only_what_is_new(talk: Talk, 
     await talk.create(CONFIG_MAPS, config_map("old"))
     options = {"sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan", "resourceVersion": version}
     watching = await talk.watch(CONFIG_MAPS, **options)
-    waiting = asyncio.create_task(watching.take(1))
-    await asyncio.sleep(0)
     await talk.create(CONFIG_MAPS, config_map("new"))
-    assert await waiting == [("ADDED", "new")]
+    assert await watching.take(1) == [("ADDED", "new")]
 
 
 async def test_the_last_bookmark_comes_before_the_end(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:

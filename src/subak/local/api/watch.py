@@ -90,6 +90,8 @@ class Watch:
         self._shape = shape or (lambda stored: events.shown(kind, stored).data)
         self._matches = selectors.test(kind, options.labels, options.fields)
         self._position = revision(options.version, 500)
+        if options.initial is False and not self._position:
+            self._position = store.revision  # from now on, not from when somebody begins to read
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Events, several at a time if there are many.  Ends when its time is over."""
@@ -139,8 +141,6 @@ class Watch:
         """The present state, if it is wanted; sets the place from which news are told."""
         store, options = self._store, self._options
         if not options.initial:
-            if options.initial is False and not self._position:
-                self._position = store.revision
             return
         if self._position > store.revision:
             raise too_large(self._position, store.revision)
