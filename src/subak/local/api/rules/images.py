@@ -6,22 +6,36 @@ import re
 from functools import lru_cache
 
 _COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
-_DOMAIN = (
-    r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))*"
-)
-_REFERENCE = re.compile(
-    rf"(?:(?P<domain>{_DOMAIN}(?::[0-9]+)?|\[[a-fA-F0-9:]+\](?::[0-9]+)?)/)?(?P<path>{_COMPONENT}(?:/{_COMPONENT})*)"
+_LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
+_DOMAIN = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?")
+_NAME = re.compile(
+    rf"(?P<path>{_COMPONENT}(?:/{_COMPONENT})*)"
     r"(?::(?P<tag>\w[\w.-]{0,127}))?"
-    r"(?:@(?P<digest>[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}))?"
+    r"(?P<digest>@(?:sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}))?",
+    re.ASCII,
 )
 _IDENTIFIER = re.compile("[a-f0-9]{64}")
+_LONGEST = 255
 
 
 @lru_cache(maxsize=4096)
 def pull_policy(image: str) -> str:
     """How often an image is pulled if nobody says: an image that may change under its name always."""
-    found = None if _IDENTIFIER.fullmatch(image) else _REFERENCE.fullmatch(image)
-    if found is None:
-        return "IfNotPresent"
+    domain, name = _split(image)
+    found = _NAME.fullmatch(name)
+    if found is None or len(found["path"]) > _LONGEST or not _DOMAIN.fullmatch(domain) or _IDENTIFIER.fullmatch(image):
+        return "IfNotPresent"  # it is no name at all
     newest = found["tag"] == "latest" or (found["tag"] is None and found["digest"] is None)
     return "Always" if newest else "IfNotPresent"
+
+
+def _split(image: str) -> tuple[str, str]:
+    """The registry and the name there."""
+    first, slash, rest = image.partition("/")
+    if slash and first not in ("docker.io", "index.docker.io"):
+        if first == "localhost" or "." in first or ":" in first or first.lower() != first:
+            return first, rest
+        rest = image
+    elif not slash:
+        rest = image
+    return "docker.io", rest if "/" in rest else f"library/{rest}"
