@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
+from typing import Any
+
+import msgspec
 import pytest
 
 from subak.local.api.server import Server
@@ -20,6 +24,12 @@ def names(listed: Json) -> list[str]:
     return [each["metadata"]["name"] for each in listed["items"]]
 
 
+def token(**fields: Any) -> str:
+    """A token to continue with, made by somebody else."""
+    content = msgspec.json.encode({"v": "meta.k8s.io/v1", **fields})
+    return urlsafe_b64encode(content).decode().rstrip("=")
+
+
 async def test_pages_follow_each_other() -> None:
     talk = await filled(5)
     first = await talk.get(CONFIG_MAPS, limit=2)
@@ -29,6 +39,20 @@ async def test_pages_follow_each_other() -> None:
     third = await talk.get(CONFIG_MAPS, limit=2, **{"continue": second["metadata"]["continue"]})
     assert names(second) + names(third) == ["c2", "c3", "c4"]
     assert "continue" not in third["metadata"]
+
+
+async def test_a_page_that_holds_everything_is_the_last() -> None:
+    talk = await filled(2)
+    only = await talk.get(CONFIG_MAPS, limit=2)
+    assert (names(only), only["metadata"].keys()) == (["c0", "c1"], {"resourceVersion"})
+
+
+async def test_a_page_of_a_version_shows_exactly_that() -> None:
+    talk = await filled(1)
+    then = talk.server.registry.store.revision
+    await talk.create(CONFIG_MAPS, config_map("a"))
+    assert names(await talk.get(CONFIG_MAPS, limit=1, resourceVersion=then)) == ["c0"]
+    assert names(await talk.get(CONFIG_MAPS, resourceVersion=then)) == ["a", "c0"], "without a limit it is the least"
 
 
 async def test_later_pages_show_the_moment_of_the_first() -> None:
@@ -90,10 +114,18 @@ async def test_versions_of_the_future() -> None:
     ("query", "message"),
     [
         ({"continue": "x"}, "invalid continue token: continue key is not valid"),
+        (
+            {"continue": token(rv=1, start="../secrets")},
+            "invalid continue token: continue key is not valid: ../secrets",
+        ),
+        ({"continue": token(rv=1, start="a//b")}, "invalid continue token: continue key is not valid: a//b"),
+        ({"continue": token(rv=0, start="x")}, "invalid continue token: continue key is not valid: incorrect encoded"),
+        ({"continue": token(rv=1, start="")}, "invalid continue token: continue key is not valid: encoded start key"),
+        ({"continue": token(v="x")}, "invalid continue token: continue key is not valid: server does not recognize"),
         ({"resourceVersion": "x"}, "invalid resource version: resourceVersion: Invalid value"),
         ({"limit": "x"}, 'strconv.ParseInt: parsing "x": invalid syntax'),
         (
-            {"continue": "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJ4In0", "resourceVersion": "5"},
+            {"continue": token(rv=1, start="x"), "resourceVersion": "5"},
             "specifying resource version is not allowed when using continue",
         ),
     ],
