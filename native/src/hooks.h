@@ -160,7 +160,9 @@
     X(cuStreamBeginCaptureToGraph_ptsz, (CUstream stream, CUgraph graph, const CUgraphNode *after, \
                                          const void *edges, size_t count, int mode)) \
     X(cuStreamEndCapture, (CUstream stream, CUgraph *graph)) \
-    X(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph))
+    X(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph)) \
+    X(cuStreamDestroy, (CUstream stream)) \
+    X(cuStreamDestroy_v2, (CUstream stream))
 
 /*
  * Copies and memsets: launch.c. A row is X(name, parameters, values, bytes, stream): all of them are the same
@@ -263,6 +265,7 @@
 #define CALLS_DRIVER(X) \
     X(cuDeviceGet, (CUdevice *device, int ordinal)) \
     X(cuDeviceGetCount, (int *count)) \
+    X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device)) \
     X(cuDeviceGetUuid, (CUuuid *uuid, CUdevice device)) \
     X(cuDeviceGetUuid_v2, (CUuuid *uuid, CUdevice device)) \
     X(cuDeviceGetMemPool, (CUmemoryPool *pool, CUdevice device)) \

@@ -14,7 +14,7 @@
         if (!limiter_active()) { \
             result_ = call; \
         } else { \
-            struct launch launch_ = {.stream = (where), .bytes = (size), .device = -1}; \
+            struct launch launch_ = {.stream = (where), .bytes = (size)}; \
             limiter_before_launch(&launch_); \
             result_ = call; \
             limiter_after_launch(&launch_, result_); \
@@ -43,10 +43,18 @@ LAUNCH_EX(cuLaunchKernelEx_ptsz, PER_THREAD)
 LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, LEGACY)
 LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, PER_THREAD)
 
-/* One kernel on each of several devices. The first stream stands for all. */
+/* One kernel on each of several devices: it starts when all their gates are open. */
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned int count, unsigned int flags) {
-    return GATED(launches && count ? launches[0].hStream : NULL, 0,
-                 REAL(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags));
+    enum { MOST = 16 };
+    struct launch each[MOST];
+    unsigned gated = launches && limiter_active() && count <= MOST ? count : 0;
+    for (unsigned i = 0; i < gated; i++) {
+        each[i] = (struct launch){.stream = launches[i].hStream};
+        limiter_before_launch(&each[i]);
+    }
+    CUresult result = REAL(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags);
+    for (unsigned i = 0; i < gated; i++) limiter_after_launch(&each[i], result);
+    return result;
 }
 
 CUresult cuLaunch(CUfunction f) { return GATED(NULL, 0, REAL(cuLaunch)(f)); }
@@ -123,3 +131,15 @@ CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
     }
 CAPTURE_END(cuStreamEndCapture, LEGACY)
 CAPTURE_END(cuStreamEndCapture_ptsz, PER_THREAD)
+
+/* ---- streams that go ------------------------------------------------------------------------------------ */
+
+CUresult cuStreamDestroy(CUstream stream) {
+    limiter_stream_destroying(stream);
+    return REAL(cuStreamDestroy)(stream);
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream) {
+    limiter_stream_destroying(stream);
+    return REAL(cuStreamDestroy_v2)(stream);
+}

@@ -1,13 +1,329 @@
-/* The compute limiter: placeholder that limits nothing. */
+/*
+ * The compute limiter: which launches have to pass which gate.
+ *
+ * Each GPU that this process uses has a gate and a helper thread, made with its first context. A container with a
+ * limit is gated always. One without is gated only while limited tenants are at work on the same GPU, because these
+ * can be held to their shares only if all take turns; its helper sleeps until it hears of one. Until then a launch
+ * reads one word and goes on.
+ *
+ * The limit of a GPU is the region's, which starts as the configuration's and which the host's monitor may change.
+ * GPU_CORE_UTILIZATION_POLICY decides: FORCE limits always, DISABLE never, otherwise the monitor's switch in the region.
+ * Once a second the helper tells the monitor that there were launches (recent_kernel) and how busy the GPU was with
+ * us; a negative recent_kernel is the monitor's way to let others go first. Under MPS with a share of its own
+ * (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE) the hardware holds the share, and nothing is gated.
+ */
+#define _GNU_SOURCE
 #include "limiter.h"
 
-_Atomic unsigned limiter_mode;
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-void limiter_before_launch(struct launch *launch) { launch->device = -1; }
-void limiter_after_launch(struct launch *launch, CUresult result) { (void)launch, (void)result; }
-void limiter_capture_began(CUstream stream) { (void)stream; }
-void limiter_capture_ended(CUstream stream) { (void)stream; }
-void limiter_started(void) {}
-void limiter_context_created(CUcontext context, CUdevice device) { (void)context, (void)device; }
-void limiter_context_destroying(CUcontext context) { (void)context; }
-void limiter_forked(void) {}
+#include "clock.h"
+#include "config.h"
+#include "device.h"
+#include "gate.h"
+#include "hooks.h"
+#include "log.h"
+#include "region.h"
+#include "resolve.h"
+
+#define COPY_LARGE (1024 * 1024) /* smaller copies take less than a launch */
+#define TICK (1 * SECOND)
+#define ARMED_FOR (1 * SECOND)
+#define MPS_ENABLED 133 /* a device attribute */
+
+/* What limiter_mode is made of. */
+enum {
+    MODE_GATED = 1, /* some gate is engaged */
+    MODE_NOTE = 2,  /* tell us of the next launch */
+    MODE_NEW = 4,   /* nothing was launched yet */
+};
+
+struct card {
+    struct gate gate;
+    atomic_bool ready;
+    bool helped;   /* the helper thread runs */
+    bool counts;   /* the container has a region to report to */
+    int64_t ticked;
+    uint64_t ticked_launches, ticked_busy;
+    uint32_t armed;
+    int64_t armed_changed;
+};
+
+_Atomic unsigned limiter_mode;
+static struct card cards[DEVICES];
+static struct lock making;
+static _Atomic unsigned captures;   /* streams being captured, at most */
+static _Atomic unsigned generation; /* grows when a context or stream goes, so that no thread remembers it */
+static atomic_bool noted;
+
+/* What a thread launched on last. */
+static _Thread_local struct {
+    CUcontext context;
+    CUstream stream;
+    struct gate *gate;
+    unsigned generation;
+} last;
+
+/* ---- limits and reports --------------------------------------------------------------------------------- */
+
+static bool counted(void) { return config_limits_anything(config()) || config()->region_named; }
+
+static unsigned limit_of(const struct card *card) {
+    int device = card->gate.device;
+    if (config()->disabled || config()->core_policy == CORES_DISABLE) return 0;
+    if (!card->counts) return 0;
+    uint64_t percent = atomic_load_explicit(&region()->hami.core_limit[device], memory_order_relaxed);
+    if (config()->core_policy == CORES_BY_REGION &&
+        !atomic_load_explicit(&region()->hami.utilization_switch, memory_order_relaxed))
+        return 0;
+    return percent > 0 && percent < 100 ? (unsigned)percent : 0;
+}
+
+static void set_mode(void) {
+    unsigned mode = 0;
+    for (int i = 0; i < DEVICES; i++)
+        if (atomic_load(&cards[i].ready) && atomic_load(&cards[i].gate.engaged)) mode |= MODE_GATED;
+    unsigned old = atomic_load(&limiter_mode);
+    while (!atomic_compare_exchange_weak(&limiter_mode, &old, mode | (old & ~(unsigned)MODE_GATED))) {
+    }
+}
+
+static void report(struct card *card, int64_t now) {
+    struct region *here = region();
+    struct gate *gate = &card->gate;
+    uint64_t launches = atomic_load(&gate->launches), busy = atomic_load(&gate->busy_time);
+    bool worked = launches != card->ticked_launches || atomic_exchange(&noted, false);
+    int32_t recent = atomic_load(&here->hami.recent_kernel);
+    atomic_store(&gate->blocked, recent < 0);
+    if (worked && recent >= 0) {
+        atomic_compare_exchange_strong(&here->hami.recent_kernel, &recent, 2);
+        atomic_store(&here->hami.last_kernel_time, (int64_t)time(NULL));
+    }
+    int slot = region_slot();
+    if (slot >= 0 && card->ticked)
+        here->hami.processes[slot].util[gate->device].sm = (busy - card->ticked_busy) * 100 / (uint64_t)(now - card->ticked);
+    card->ticked_launches = launches;
+    card->ticked_busy = busy;
+}
+
+/* Whether limited tenants are at work on this GPU: their count changes. */
+static bool armed(struct card *card, int64_t now) {
+    uint32_t count = token_armed(&card->gate.token);
+    if (count != card->armed) {
+        card->armed_changed = card->armed ? now : 0; /* the first look only tells where the count stands */
+        card->armed = count;
+    }
+    return card->armed_changed && now - card->armed_changed < ARMED_FOR;
+}
+
+static void decide(struct card *card, int64_t now) {
+    struct gate *gate = &card->gate;
+    bool tick = !card->ticked || now - card->ticked >= TICK;
+    if (tick && card->counts) report(card, now);
+    if (tick) {
+        atomic_store(&gate->percent, limit_of(card));
+        card->ticked = now;
+        if (card->counts) atomic_fetch_or(&limiter_mode, MODE_NOTE);
+    }
+    bool never = config()->disabled || config()->core_policy == CORES_DISABLE;
+    bool engaged = !never && (atomic_load(&gate->percent) || armed(card, now) || atomic_load(&gate->blocked));
+    if (atomic_exchange(&gate->engaged, engaged) == engaged) return;
+    set_mode();
+    if (!engaged) gate_wake(&gate->open); /* who waits may go */
+}
+
+/* ---- the helper thread ---------------------------------------------------------------------------------- */
+
+static void *help(void *argument) {
+    struct card *card = argument;
+    struct gate *gate = &card->gate;
+    prctl(PR_SET_TIMERSLACK, 1);
+    prctl(PR_SET_NAME, "subak-gate");
+    streams_relax(); /* our questions do not disturb captures of other threads */
+    while (!atomic_load(&gate->leaving)) {
+        int64_t now = clock_now();
+        if (now - card->ticked >= TICK || !atomic_load(&gate->percent)) decide(card, now);
+        if (atomic_load(&gate->engaged) || atomic_load(&gate->open)) turn_step(gate);
+        else token_wait_armed(&gate->token, card->armed, TICK);
+    }
+    return NULL;
+}
+
+/* pthread_create by look-up: old C libraries keep it apart, but who uses a GPU has it. Signals are the program's. */
+static bool start_helper(struct card *card) {
+    typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    create *start = (create *)resolve_symbol(RTLD_DEFAULT, "pthread_create");
+    uint64_t all = ~0ull, before;
+    pthread_t thread;
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+    bool started = start && start(&thread, NULL, help, card) == 0;
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+    if (!started) log_line(LOG_ERROR, "no helper thread for GPU %d: its compute limit does not hold", card->gate.device);
+    return started;
+}
+
+static void name_gpu(CUdevice device, char *name, size_t room) {
+    CUuuid uuid;
+    size_t length = 0;
+    if (REAL(cuDeviceGetUuid_v2)(&uuid, device) != CUDA_SUCCESS && REAL(cuDeviceGetUuid)(&uuid, device) != CUDA_SUCCESS) {
+        snprintf(name, room, "gpu%d", device);
+        return;
+    }
+    for (int i = 0; i < 16 && length + 3 < room; i++)
+        length += (size_t)snprintf(name + length, room - length, "%02x", uuid.bytes[i]);
+}
+
+static bool left_to_mps(CUdevice device) {
+    int enabled = 0;
+    const char *share = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    return share && *share && REAL(cuDeviceGetAttribute)(&enabled, MPS_ENABLED, device) == CUDA_SUCCESS && enabled;
+}
+
+static struct gate *gate_of(CUdevice ordinal) {
+    int device = ordinal < 0 ? -1 : device_of_ordinal(ordinal);
+    if (device < 0) device = ordinal; /* NVML does not know it */
+    if (device < 0 || device >= DEVICES) return NULL;
+    struct card *card = &cards[device];
+    if (atomic_load_explicit(&card->ready, memory_order_acquire)) return &card->gate;
+    lock_take(&making);
+    if (!atomic_load(&card->ready)) {
+        char gpu[64];
+        name_gpu(ordinal, gpu, sizeof gpu);
+        card->counts = counted();
+        gate_init(&card->gate, device, 0);
+        token_init(&card->gate.token, config()->turns, gpu);
+        if (card->counts) {
+            region_slot();
+            card->gate.account = (account *)&region()->compute[device].words[0];
+        }
+        bool off = left_to_mps(ordinal) || config()->disabled || config()->core_policy == CORES_DISABLE;
+        if (!off) {
+            decide(card, clock_now());
+            if (!(card->helped = start_helper(card))) atomic_store(&card->gate.engaged, false);
+        }
+        atomic_store_explicit(&card->ready, true, memory_order_release);
+        set_mode();
+    }
+    lock_release(&making);
+    return &card->gate;
+}
+
+/* ---- launches ------------------------------------------------------------------------------------------- */
+
+static CUdevice device_of(CUcontext context) {
+    CUcontext current = NULL, popped;
+    CUdevice device = -1;
+    bool push = REAL(cuCtxGetCurrent)(&current) != CUDA_SUCCESS || current != context;
+    if (push && REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return -1;
+    if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS) device = -1;
+    if (push) REAL(cuCtxPopCurrent_v2)(&popped);
+    return device;
+}
+
+/* The gate of the GPU that a stream belongs to. Named streams are remembered, the default ones follow the context. */
+static struct gate *gate_of_stream(CUstream stream, CUcontext *context) {
+    bool named = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
+    unsigned now = atomic_load_explicit(&generation, memory_order_relaxed) + 1;
+    if (named && last.generation == now && last.stream == stream) {
+        *context = last.context;
+        return last.gate;
+    }
+    if (!named || REAL(cuStreamGetCtx)(stream, context) != CUDA_SUCCESS || !*context)
+        if (REAL(cuCtxGetCurrent)(context) != CUDA_SUCCESS || !*context) return NULL;
+    if (last.generation != now || last.context != *context) {
+        last.gate = gate_of(device_of(*context));
+        last.context = *context;
+        last.generation = now;
+    }
+    last.stream = stream;
+    return last.gate;
+}
+
+void limiter_before_launch(struct launch *launch) {
+    unsigned mode = atomic_load_explicit(&limiter_mode, memory_order_relaxed);
+    launch->gate = NULL;
+    if (mode & (MODE_NOTE | MODE_NEW)) {
+        atomic_store(&noted, true);
+        atomic_fetch_and(&limiter_mode, ~(unsigned)(MODE_NOTE | MODE_NEW));
+        if (mode & MODE_NEW) gate_of_stream(launch->stream, &launch->context);
+    }
+    if (!(atomic_load_explicit(&limiter_mode, memory_order_relaxed) & MODE_GATED)) return;
+    if (launch->bytes && launch->bytes < COPY_LARGE) return;
+    if (atomic_load_explicit(&captures, memory_order_relaxed) && streams_capturing(launch->stream)) return;
+    struct gate *gate = gate_of_stream(launch->stream, &launch->context);
+    if (!gate || !atomic_load_explicit(&gate->engaged, memory_order_relaxed)) return;
+    launch->gate = gate;
+    gate_enter(gate);
+}
+
+void limiter_after_launch(struct launch *launch, CUresult result) {
+    if (!launch->gate) return;
+    bool quiet = atomic_load_explicit(&captures, memory_order_relaxed) == 0;
+    int mode = quiet ? 0 : streams_relax();
+    gate_leave(launch->gate, launch->context, launch->stream, result == CUDA_SUCCESS);
+    if (!quiet) streams_restore(mode);
+}
+
+/* ---- what others tell ----------------------------------------------------------------------------------- */
+
+void limiter_capture_began(CUstream stream) {
+    (void)stream;
+    atomic_fetch_add(&captures, 1);
+}
+
+void limiter_capture_ended(CUstream stream) {
+    (void)stream;
+    unsigned count = atomic_load(&captures);
+    while (count && !atomic_compare_exchange_weak(&captures, &count, count - 1)) {
+    }
+}
+
+/* Before the driver is taken down: nothing of ours may call it any more, and waiters get the token at once. */
+static void leave(void) {
+    for (int i = 0; i < DEVICES; i++)
+        if (atomic_load(&cards[i].ready)) gate_abandon(&cards[i].gate);
+    atomic_store(&limiter_mode, 0);
+}
+
+void limiter_started(void) {
+    static atomic_bool registered;
+    if (!atomic_exchange(&registered, true)) atexit(leave);
+    if (!config()->disabled) atomic_fetch_or(&limiter_mode, MODE_NEW);
+}
+
+void limiter_context_created(CUcontext context, CUdevice device) {
+    (void)context;
+    gate_of(device);
+}
+
+void limiter_context_destroying(CUcontext context) {
+    atomic_fetch_add(&generation, 1);
+    for (int i = 0; i < DEVICES; i++)
+        if (atomic_load(&cards[i].ready)) streams_forget(&cards[i].gate.streams, context, NULL);
+}
+
+void limiter_stream_destroying(CUstream stream) {
+    atomic_fetch_add(&generation, 1);
+    for (int i = 0; i < DEVICES; i++)
+        if (atomic_load(&cards[i].ready)) streams_forget(&cards[i].gate.streams, NULL, stream);
+}
+
+void limiter_forked(void) {
+    lock_forked(&making);
+    for (int i = 0; i < DEVICES; i++) {
+        if (!atomic_load(&cards[i].ready)) continue;
+        token_close(&cards[i].gate.token);
+        memset(&cards[i], 0, sizeof cards[i]);
+    }
+    atomic_store(&limiter_mode, 0);
+    atomic_store(&captures, 0);
+    atomic_fetch_add(&generation, 1);
+}

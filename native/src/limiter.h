@@ -2,8 +2,8 @@
  * The border between the launch hooks and the compute limiter.
  *
  * launch.c tells the limiter what is about to be launched and what was launched; other modules tell it when the
- * driver is up, when contexts come and go, and when the process was forked. The limiter may block in
- * limiter_before_launch and nowhere else.
+ * driver is up, when contexts and streams go, and when the process was forked. The limiter may block in
+ * limiter_before_launch and, to keep the queue short, in limiter_after_launch; nowhere else.
  */
 #ifndef SUBAK_LIMITER_H
 #define SUBAK_LIMITER_H
@@ -24,7 +24,9 @@ static inline bool limiter_active(void) {
 struct launch {
     CUstream stream; /* CU_STREAM_PER_THREAD where the caller's ABI meant it; NULL is the legacy stream */
     size_t bytes;    /* of a copy or memset; 0 for kernels and graphs */
-    int device;      /* filled in by the limiter; -1 if it let the launch pass untouched */
+    /* Filled in by the limiter. */
+    struct gate *gate; /* NULL if the launch passes untouched */
+    CUcontext context;
 };
 
 void limiter_before_launch(struct launch *launch);
@@ -37,6 +39,7 @@ void limiter_capture_ended(CUstream stream);
 void limiter_started(void); /* after cuInit */
 void limiter_context_created(CUcontext context, CUdevice device);
 void limiter_context_destroying(CUcontext context); /* before the driver destroys it */
+void limiter_stream_destroying(CUstream stream);    /* likewise */
 void limiter_forked(void);                          /* in the child */
 
 #endif

@@ -1,0 +1,24 @@
+/*
+ * The ledger of a container's GPU time on one card: a single word, so that it has no state in which a kill could
+ * leave it. See credit.c.
+ */
+#ifndef SUBAK_CREDIT_H
+#define SUBAK_CREDIT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+typedef _Atomic int64_t account; /* the moment at which everything charged so far is earned */
+
+/* GPU time in ns that may be used now; negative while a debt is paid back. `percent` is 1..99. */
+int64_t credit_left(const account *account, unsigned percent, int64_t now);
+
+/* Ns from now until a gate that closed for lack of credit opens again; 0 or less: it may open. */
+int64_t credit_reopens_in(const account *account, unsigned percent, int64_t now);
+
+void credit_charge(account *account, unsigned percent, int64_t now, int64_t busy);
+
+/* Work comes after a pause: what was earned in idleness is not saved up beyond a burst. */
+void credit_resume(account *account, unsigned percent, int64_t now);
+
+#endif

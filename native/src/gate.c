@@ -1,0 +1,135 @@
+/*
+ * How a launch passes the gate.
+ *
+ * A launching thread counts itself in and then looks whether the gate is open; the closer shuts the gate and then
+ * waits until nobody is inside. So no launch slips through. A thread that finds the gate shut opens it itself if the
+ * token is free and the ledger allows, which spares a request after a pause two thread switches; otherwise it asks
+ * the helper and sleeps.
+ *
+ * After the launch, marks in the queue keep the process from running ahead: what is in flight has to be finished
+ * before the token can be handed on.
+ *
+ * A tenant that is bound by its own CPU time loses work whenever its thread has slept, since it comes back with cold
+ * caches on a core that has clocked down. It spins instead, from shortly before the gate is due. It would have used
+ * that time on the core anyway: without a limit it launches all the time.
+ */
+#define _GNU_SOURCE
+#include "gate.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+#define LOOK_AGAIN (5 * MS)
+#define SPIN_BEFORE (2 * MS)  /* spin from so long before the gate is due */
+#define SPIN_AT_MOST (25 * MS) /* or, where that is not known, so long */
+#define FAR_TOO_LONG (4 * MS)
+
+void gate_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+
+void gate_sleep(_Atomic uint32_t *word, uint32_t value, int64_t timeout) {
+    struct timespec t = {.tv_sec = timeout / SECOND, .tv_nsec = timeout % SECOND};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, timeout ? &t : NULL, NULL, 0);
+}
+
+void gate_init(struct gate *gate, int device, unsigned percent) {
+    gate->device = device;
+    gate->percent = percent;
+    gate->account = &gate->own_account;
+    gate->spacing = 4;
+}
+
+/* A gate that is not engaged stops nobody. */
+static bool is_open(struct gate *gate) { return atomic_load(&gate->open) || !atomic_load(&gate->engaged); }
+
+static void pause_briefly(void) {
+    for (int i = 0; i < 64; i++) __builtin_ia32_pause();
+}
+
+/* Spins for a while if that pays; false: go and sleep, for at most `*nap`. */
+static bool spin(struct gate *gate, int64_t *until, int64_t *nap) {
+    if (!atomic_load_explicit(&gate->quick, memory_order_relaxed)) return false;
+    int64_t now = clock_now(), due = atomic_load_explicit(&gate->opens_at, memory_order_relaxed);
+    if (due && due - now > SPIN_BEFORE) {
+        *nap = due - now - SPIN_BEFORE < LOOK_AGAIN ? due - now - SPIN_BEFORE : LOOK_AGAIN;
+        return false;
+    }
+    if (!*until) *until = now + SPIN_AT_MOST;
+    if (now > *until || atomic_exchange(&gate->spinning, 1)) return false; /* one thread is enough */
+    for (int i = 0; i < 20 && !is_open(gate); i++) pause_briefly();
+    atomic_store(&gate->spinning, 0);
+    return true;
+}
+
+static void wait_for_gate(struct gate *gate) {
+    int64_t spin_until = 0;
+    while (!is_open(gate)) {
+        if (lock_try(&gate->mutex)) {
+            bool opened = is_open(gate) || turn_open_at_once(gate);
+            lock_release(&gate->mutex);
+            if (opened) return;
+        }
+        if (!atomic_exchange(&gate->want, 1)) gate_wake(&gate->want);
+        int64_t nap = LOOK_AGAIN;
+        if (spin(gate, &spin_until, &nap)) continue;
+        atomic_fetch_add(&gate->waiting, 1);
+        gate_sleep(&gate->open, 0, nap);
+        atomic_fetch_sub(&gate->waiting, 1);
+    }
+}
+
+void gate_enter(struct gate *gate) {
+    for (;;) {
+        atomic_fetch_add(&gate->inside, 1);
+        if (is_open(gate)) break;
+        atomic_fetch_sub(&gate->inside, 1);
+        wait_for_gate(gate);
+    }
+    if (!atomic_load_explicit(&gate->first, memory_order_relaxed)) {
+        int64_t none = 0;
+        atomic_compare_exchange_strong(&gate->first, &none, clock_now());
+    }
+}
+
+/* The mark before the newest is still ahead of the GPU: wait, or the queue grows beyond what a turn can finish. */
+static void wait_for_mark(struct gate *gate, const struct mark *mark) {
+    if (streams_passed(&gate->streams, mark)) return;
+    atomic_fetch_add_explicit(&gate->stalls, 1, memory_order_relaxed);
+    int64_t began = clock_now();
+    for (int tries = 0; !streams_passed(&gate->streams, mark); tries++) {
+        if (tries < 20) pause_briefly();
+        else clock_sleep(20 * US);
+        if (atomic_load_explicit(&gate->leaving, memory_order_relaxed)) break;
+    }
+    if (clock_now() - began > FAR_TOO_LONG) atomic_store_explicit(&gate->heavy, 1, memory_order_relaxed);
+}
+
+void gate_leave(struct gate *gate, CUcontext context, CUstream stream, bool launched) {
+    struct mark mark = {.wait = false};
+    if (launched && !atomic_load_explicit(&gate->leaving, memory_order_relaxed)) {
+        atomic_fetch_add_explicit(&gate->launches, 1, memory_order_relaxed);
+        mark = streams_launched(&gate->streams, context, stream,
+                                atomic_load_explicit(&gate->spacing, memory_order_relaxed));
+    }
+    atomic_fetch_sub(&gate->inside, 1);
+    if (mark.wait) wait_for_mark(gate, &mark);
+}
+
+void gate_abandon(struct gate *gate) {
+    atomic_store(&gate->leaving, true);
+    atomic_store(&gate->engaged, false);
+    gate_wake(&gate->open);
+    gate_wake(&gate->want);
+    for (int tries = 0; tries < 100; tries++) {
+        if (lock_try(&gate->mutex)) {
+            token_release(&gate->token, clock_now());
+            return; /* with the mutex held: nobody opens or closes any more */
+        }
+        clock_sleep(100 * US);
+    }
+}

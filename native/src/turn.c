@@ -1,0 +1,267 @@
+/*
+ * A tenant's turn on a GPU, from taking the token to handing it on.
+ *
+ * Only the holder of the token launches, so the time it holds is its own GPU time: the host's clock is the meter.
+ * Charged is the time from the first launch of the turn until the GPU has run dry. When another process ran before,
+ * the first 100 us are the hardware's change of contexts and nobody's work. Time in which the tenant had nothing on
+ * the GPU is not charged, unless others had to wait for it.
+ *
+ * A turn ends when the tenant has been idle for a moment, when its ledger is empty, or when others wait and the
+ * quantum is over; a light waiter, who asks after a pause and so for little, is let in after 2 ms. To close is to shut
+ * the gate, wait for the GPU, charge and hand on, all under the mutex: if a launching thread could open in between,
+ * work would leak out of the turn. The wait is bounded: kernels that wait for another tenant's kernels would never
+ * finish. Then the token goes on with work still running, which time slicing lets happen, and the rest is charged as
+ * half while the others have their turns.
+ */
+#define _GNU_SOURCE
+#include "gate.h"
+
+#include "clock.h"
+
+#define QUANTUM (20 * MS)
+#define QUANTUM_LIGHT (2 * MS)
+#define LIGHT_AFTER (5 * MS)
+#define SWITCH (100 * US)
+#define LINGER (1 * MS)
+#define LINGER_WAITED_FOR (200 * US)
+#define POLL (250 * US)
+#define POLL_WAITED_FOR (100 * US)
+#define POLL_DRAIN (20 * US)
+#define DRAIN_AT_MOST (1 * SECOND)
+#define DRAIN_AGAIN (50 * MS) /* after a drain that did not end: it may be a kernel that never does */
+#define CHARGE_AT_MOST (50 * MS) /* of one poll: a process that was stopped has no debt for it */
+#define CHARGE_LOST (30 * MS)
+#define AHEAD (1 * MS) /* launches between two marks take so long */
+#define SPACING_MOST 64
+#define AVERAGE_OVER (200 * MS)
+#define ARM_EVERY (100 * MS)
+#define UNLIMITED_LOOKS (200 * MS) /* whether limited tenants are still at work */
+#define HOST_BOUND_DRAIN (200 * US)
+#define HOST_BOUND_LAUNCH (200 * US)
+
+static unsigned limit_of(struct gate *gate) { return atomic_load_explicit(&gate->percent, memory_order_relaxed); }
+
+static int64_t per_launch(const struct gate *gate) {
+    return gate->average_launches ? gate->average_time / (int64_t)gate->average_launches : 0;
+}
+
+/* ---- charging ------------------------------------------------------------------------------------------- */
+
+static void set_spacing(struct gate *gate) {
+    if (atomic_exchange_explicit(&gate->heavy, 0, memory_order_relaxed)) {
+        unsigned spacing = atomic_load_explicit(&gate->spacing, memory_order_relaxed);
+        gate->average_launches = spacing > 4 ? spacing / 4 : 1;
+        gate->average_time = AHEAD;
+    }
+    if (gate->average_time > AVERAGE_OVER) {
+        gate->average_time /= 2;
+        gate->average_launches /= 2;
+    }
+    int64_t each = per_launch(gate), spacing = each ? AHEAD / each : SPACING_MOST;
+    if (!gate->average_launches) return;
+    spacing = spacing < 1 ? 1 : spacing > SPACING_MOST ? SPACING_MOST : spacing;
+    atomic_store_explicit(&gate->spacing, (uint32_t)spacing, memory_order_relaxed);
+}
+
+/* Charges the time up to now, or lets it pass. */
+static void charge(struct gate *gate, int64_t now, bool busy, int64_t at_most) {
+    int64_t first = atomic_load(&gate->first), free_until = gate->opened + (gate->switched ? SWITCH : 0);
+    if (!first) return;
+    if (!gate->charged) gate->charged = first > free_until ? first : free_until;
+    int64_t time = now - gate->charged;
+    if (time <= 0) return;
+    gate->charged = now;
+    if (!busy) return;
+    if (time > at_most) time = at_most;
+    uint64_t launches = atomic_load_explicit(&gate->launches, memory_order_relaxed);
+    if (limit_of(gate)) credit_charge(gate->account, limit_of(gate), now, time);
+    atomic_fetch_add_explicit(&gate->busy_time, (uint64_t)time, memory_order_relaxed);
+    gate->average_time += time;
+    gate->average_launches += launches - gate->counted;
+    gate->counted = launches;
+    set_spacing(gate);
+}
+
+static void keep_armed(struct gate *gate, int64_t now) {
+    if (!limit_of(gate) || (gate->armed && now - gate->armed < ARM_EVERY)) return;
+    gate->armed = now;
+    token_arm(&gate->token);
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------- */
+
+/* Ns until the ledger allows a turn; 0 or less: now. */
+static int64_t allowed_in(struct gate *gate, int64_t now) {
+    unsigned percent = limit_of(gate);
+    if (!percent) return 0;
+    if (credit_left(gate->account, percent, now) <= 0) gate->exhausted = true;
+    return gate->exhausted ? credit_reopens_in(gate->account, percent, now) : 0;
+}
+
+static void open_gate(struct gate *gate, bool switched) {
+    int64_t now = clock_now();
+    gate->opened = gate->active = now;
+    gate->switched = switched;
+    gate->charged = 0;
+    gate->exhausted = gate->contended = gate->undrained = false;
+    gate->watched = gate->counted = atomic_load_explicit(&gate->launches, memory_order_relaxed);
+    atomic_store(&gate->first, 0);
+    atomic_store(&gate->stalls, 0);
+    atomic_store(&gate->opens_at, 0);
+    keep_armed(gate, now);
+    atomic_store(&gate->open, 1);
+    if (atomic_load(&gate->waiting)) gate_wake(&gate->open);
+}
+
+/* Work after a pause does not bring along more than a burst. */
+static bool after_pause(struct gate *gate, int64_t now) {
+    if (now - gate->closed < LIGHT_AFTER) return false;
+    if (limit_of(gate)) credit_resume(gate->account, limit_of(gate), now);
+    return true;
+}
+
+bool turn_open_at_once(struct gate *gate) {
+    int64_t now = clock_now();
+    bool switched = false;
+    if (gate->undrained || atomic_load(&gate->blocked)) return false;
+    after_pause(gate, now);
+    if (allowed_in(gate, now) > 0 || !token_try(&gate->token, now, &switched)) return false;
+    open_gate(gate, switched);
+    if (!atomic_exchange(&gate->want, 1)) gate_wake(&gate->want);
+    return true;
+}
+
+static bool wanted(struct gate *gate) { return atomic_load(&gate->engaged) && !atomic_load(&gate->leaving); }
+
+/* Kernels that outlast the drain are charged for half while others have their turns. */
+static void charge_undrained(struct gate *gate, int64_t now) {
+    if (!gate->undrained) return;
+    if (!streams_busy(&gate->streams)) gate->undrained = false;
+    if (limit_of(gate)) credit_charge(gate->account, limit_of(gate), now, (now - gate->charged) / 2);
+    gate->charged = now;
+}
+
+static bool wait_until_allowed(struct gate *gate) {
+    for (int64_t now = clock_now();; now = clock_now()) {
+        if (!wanted(gate)) return false;
+        charge_undrained(gate, now);
+        bool blocked = atomic_load(&gate->blocked);
+        int64_t wait = blocked ? 20 * MS : allowed_in(gate, now);
+        if (wait <= 0) return true;
+        keep_armed(gate, now);
+        atomic_store(&gate->opens_at, blocked ? 0 : now + wait);
+        clock_sleep(wait < 20 * MS ? wait : 20 * MS);
+    }
+}
+
+static bool wait_for_token(struct gate *gate, bool light, bool *switched) {
+    int64_t now = clock_now();
+    atomic_store(&gate->opens_at, 0);
+    if (token_try(&gate->token, now, switched)) return true;
+    token_ask(&gate->token, now, light);
+    while (!token_wait(&gate->token, switched)) {
+        now = clock_now();
+        if (!wanted(gate)) return false;
+        charge_undrained(gate, now);
+        keep_armed(gate, now);
+    }
+    return true;
+}
+
+static void begin(struct gate *gate) {
+    bool switched = false, light = after_pause(gate, clock_now()) && allowed_in(gate, clock_now()) <= 0;
+    if (wait_until_allowed(gate) && wait_for_token(gate, light, &switched) && wanted(gate))
+        open_gate(gate, switched);
+    else
+        token_release(&gate->token, clock_now());
+}
+
+/* ---- closing -------------------------------------------------------------------------------------------- */
+
+/* Waits until no launch is under way and the GPU has nothing left to do. False: it did not come to that. */
+static bool drain(struct gate *gate) {
+    int64_t began = clock_now(), looked = began, now = began;
+    int64_t bound = gate->undrained ? DRAIN_AGAIN : DRAIN_AT_MOST;
+    while (atomic_load(&gate->inside) || streams_busy(&gate->streams)) {
+        if (atomic_load(&gate->leaving)) return true;
+        clock_sleep(POLL_DRAIN);
+        now = clock_now();
+        if (now - looked > MS) {
+            looked = now;
+            charge(gate, now, true, CHARGE_AT_MOST);
+            if (token_poll(&gate->token, now).lost || now - began > bound) return false;
+        }
+    }
+    charge(gate, now, true, CHARGE_AT_MOST);
+    return true;
+}
+
+/* Bound by its CPU time: many launches, and the GPU never behind. */
+static bool host_bound(struct gate *gate, int64_t closed_for) {
+    return !atomic_load(&gate->stalls) && closed_for < HOST_BOUND_DRAIN && per_launch(gate) < HOST_BOUND_LAUNCH &&
+           gate->average_launches > 100;
+}
+
+static void close_gate(struct gate *gate, int64_t now) {
+    gate->closed = now;
+    atomic_store(&gate->want, 0);
+    atomic_store(&gate->open, 0);
+    gate->undrained = !drain(gate);
+    atomic_store(&gate->quick, host_bound(gate, clock_now() - now));
+    token_release(&gate->token, clock_now());
+}
+
+/* The turn ends without waiting for the GPU: the token was taken from us because we showed no life for too long
+ * (stopped, or held up in the driver), or nothing has to be gated any more. */
+static void lose(struct gate *gate, int64_t now) {
+    gate->closed = now;
+    atomic_store(&gate->want, 0);
+    atomic_store(&gate->open, 0);
+    charge(gate, now, true, CHARGE_LOST);
+    token_release(&gate->token, now); /* does nothing to a token that is not ours */
+}
+
+/* ---- watching ------------------------------------------------------------------------------------------- */
+
+static void watch(struct gate *gate) {
+    int64_t now = clock_now();
+    struct token_view view = token_poll(&gate->token, now);
+    if (view.lost || !wanted(gate)) return lose(gate, now);
+    uint64_t launches = atomic_load_explicit(&gate->launches, memory_order_relaxed);
+    bool busy = launches != gate->watched || atomic_load(&gate->inside) || streams_busy(&gate->streams);
+    gate->watched = launches;
+    gate->contended = view.waiter;
+    charge(gate, now, busy || view.waiter, CHARGE_AT_MOST);
+    keep_armed(gate, now);
+    if (busy) gate->active = now;
+    unsigned spacing = atomic_load_explicit(&gate->spacing, memory_order_relaxed), percent = limit_of(gate);
+    int64_t flight = (int64_t)streams_in_flight(&gate->streams, spacing) * per_launch(gate);
+    bool idle = now - gate->active >= (view.waiter ? LINGER_WAITED_FOR : LINGER);
+    bool over = view.waiter && now - gate->opened + flight > (view.light ? QUANTUM_LIGHT : QUANTUM);
+    if (percent && credit_left(gate->account, percent, now) <= flight) gate->exhausted = true;
+    if (idle || over || gate->exhausted) close_gate(gate, now);
+}
+
+static int64_t until_poll(struct gate *gate) {
+    int64_t wait = gate->contended ? POLL_WAITED_FOR : POLL;
+    unsigned percent = limit_of(gate);
+    if (!percent) return wait;
+    int64_t left = credit_left(gate->account, percent, clock_now());
+    return left < POLL_DRAIN ? POLL_DRAIN : left < wait ? left : wait;
+}
+
+void turn_step(struct gate *gate) {
+    if (atomic_load(&gate->open)) {
+        clock_sleep(until_poll(gate));
+        if (atomic_load(&gate->leaving)) return;
+        lock_take(&gate->mutex);
+        if (atomic_load(&gate->open)) watch(gate);
+        lock_release(&gate->mutex);
+    } else if (atomic_load(&gate->want)) {
+        lock_take(&gate->mutex);
+        if (!atomic_load(&gate->open)) begin(gate);
+        lock_release(&gate->mutex);
+    } else {
+        gate_sleep(&gate->want, 0, limit_of(gate) ? 0 : UNLIMITED_LOOKS);
+    }
+}
