@@ -173,6 +173,17 @@ async def test_a_pod_that_is_deleted_before_it_started_just_goes(tmp_path: Path)
 
 
 @in_virtual_time
+async def test_a_pod_that_is_deleted_while_it_starts_goes_no_further(tmp_path: Path) -> None:
+    async with town(tmp_path) as place:
+        place.runtime.takes = 10.0
+        await place.create(container("one"), container("two"))
+        await asyncio.sleep(5)
+        await place.delete()
+        await place.gone()
+        assert place.runtime.order == ["web/one"]
+
+
+@in_virtual_time
 async def test_a_finished_pod_that_is_deleted_goes(tmp_path: Path) -> None:
     async with town(tmp_path) as place:
         await place.create(restartPolicy="Never")

@@ -213,9 +213,10 @@ class Worker:
                 if decision.prepare:
                     await self._prepare(pod, life)
                 for index in decision.start:
-                    if life.ending is None:
-                        await self._start(pod, life, index)
-                self._heed(pod, life)
+                    await self._start(pod, life, index)
+                    self._heed(pod, life)
+                    if life.ending is not None:
+                        break
                 decision = life.decide(self._house.clock())
         finally:
             if patience is not None:
