@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from subak.kube import kubeconfig
 from subak.kube.client import Client
 from subak.kube.codec import Bookmark, WatchEvent
 from subak.kube.discovery import Discovery
+from subak.kube.exec import execute
+from subak.kube.http import HttpTransport
 from subak.kube.reflector import Reflector
 from subak.kube.resource import (
     CONFIG_MAPS,
@@ -25,7 +33,9 @@ from subak.kube.resource import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from subak.local.api import bootstrap
+from subak.kube.status import ApiError
+from subak.local.api import bootstrap, http, tls
+from subak.local.api.kubelet import LogOptions
 from subak.local.api.server import Server
 from subak.local.api.store import Store
 from subak.model import manifest
@@ -103,3 +113,82 @@ def test_every_kind_that_we_name_is_there_under_that_name() -> None:
             assert discovery.find(str(resource)).resource == resource
 
     virtual.run(story())
+
+
+class Echo:
+    """A program that prints its input, as far as it comes, and ends with 7."""
+
+    def __init__(self) -> None:
+        self.size = (0, 0)
+        self._input: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def write(self, data: bytes) -> None:
+        await self._input.put(data)
+
+    async def end_input(self) -> None:
+        await self._input.put(None)
+
+    async def resize(self, columns: int, rows: int) -> None:
+        self.size = (columns, rows)
+
+    async def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        yield 2, b"listening"
+        while (data := await self._input.get()) is not None:
+            yield 1, data
+
+    async def wait(self) -> int:
+        return 7
+
+    async def close(self) -> None:
+        pass
+
+
+class OneProgram:
+    """A kubelet whose only program is Echo."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.session = Echo()
+
+    async def logs(self, pod: dict[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
+        async def lines() -> AsyncIterator[bytes]:
+            yield f"{pod['metadata']['name']} {options.container} {options.tail_lines}\n".encode()
+
+        return lines()
+
+    async def execute(
+        self, pod: dict[str, Any], container: str, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> Echo:
+        self.asked.append((pod["metadata"]["name"], container, list(command), stdin, tty))
+        return self.session
+
+
+async def test_exec_and_logs_over_https(tmp_path: Path) -> None:
+    kubelet = OneProgram()
+    made = server()
+    made.kubelet = kubelet
+    endpoint = http.Endpoint(made, tls.identity())
+    await endpoint.start()
+    (tmp_path / "config").write_text(endpoint.kubeconfig())
+    transport = HttpTransport(kubeconfig.load(tmp_path / "config"))
+    client = Client(transport)
+    try:
+        await client.create(NODES, {"metadata": {"name": "n1"}})
+        await create(client, "a")
+        await client.bind("a", "default", "n1")
+        chunks = await client.logs("a", "default", container="c", tail_lines=5)
+        assert [chunk async for chunk in chunks] == [b"a c 5\n"]
+
+        session = await execute(transport, "a", "default", ["cat"], container="c", stdin=True)
+        await session.write(b"hello")
+        await session.end_input()
+        assert [part async for part in session.output()] == [(2, b"listening"), (1, b"hello")]
+        assert session.exit_code() == 7
+        assert kubelet.asked == [("a", "c", ["cat"], True, False)]
+        await session.close()
+
+        with pytest.raises(ApiError, match='pods "gone" not found'):
+            await execute(transport, "gone", "default", ["cat"])
+    finally:
+        await transport.close()
+        await endpoint.stop()

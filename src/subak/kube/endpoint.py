@@ -20,6 +20,10 @@ class ConfigError(ValueError):
     """The way to the API server is not described, or badly: which file, what is wrong and what would be right."""
 
 
+class CredentialsError(ConfigError, ConnectionError):
+    """We cannot prove who we are now.  It may pass, as when a token is being replaced."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who we are: headers to send, and a client certificate with its key in PEM."""
@@ -43,7 +47,7 @@ class Credentials(Protocol):
     """A source of identities."""
 
     async def identity(self, refused: bool = False) -> Identity:
-        """Who we are now.  `refused`: the server did not believe the last one (401).  Raises ConfigError."""
+        """Who we are now.  `refused`: the server did not believe the last one (401).  Raises CredentialsError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class TokenFile:
             try:
                 token = self._path.read_text().strip()
             except OSError as error:
-                raise ConfigError(f"token file {self._path}: {error.strerror}") from None
+                raise CredentialsError(f"token file {self._path}: {error.strerror}") from None
             self._known, self._read_at = Identity.bearer(token), now
         return self._known
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from subak.kube.endpoint import ConfigError, Identity
+from subak.kube.endpoint import CredentialsError, Identity
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 PATIENCE = 120.0
@@ -71,25 +71,27 @@ class Plugin:
             )
         except OSError as error:
             hint = f"\n{self.hint}" if self.hint else ""
-            raise ConfigError(f"credential program {self.argv[0]}: {error.strerror}{hint}") from None
+            raise CredentialsError(f"credential program {self.argv[0]}: {error.strerror}{hint}") from None
         try:
             async with asyncio.timeout(PATIENCE):
                 output, _ = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()
-            raise ConfigError(f"credential program {self.argv[0]} gave no answer within {PATIENCE:.0f} s") from None
+            raise CredentialsError(
+                f"credential program {self.argv[0]} gave no answer within {PATIENCE:.0f} s"
+            ) from None
         if process.returncode:
-            raise ConfigError(f"credential program {self.argv[0]} failed with exit code {process.returncode}")
+            raise CredentialsError(f"credential program {self.argv[0]} failed with exit code {process.returncode}")
         return self._read(output)
 
     def _read(self, output: bytes) -> Given:
         try:
             given = msgspec.json.decode(output, type=ExecCredential).status
         except msgspec.DecodeError as error:
-            raise ConfigError(f"credential program {self.argv[0]} printed no ExecCredential: {error}") from None
+            raise CredentialsError(f"credential program {self.argv[0]} printed no ExecCredential: {error}") from None
         if given is None or not (given.token or given.client_certificate_data):
-            raise ConfigError(f"credential program {self.argv[0]} gave neither a token nor a certificate")
+            raise CredentialsError(f"credential program {self.argv[0]} gave neither a token nor a certificate")
         return given
 
 

@@ -3,7 +3,8 @@
 Pods that need the lock of one node come one after the other, in the order in which they were decided; pods of other
 nodes, and those that need no lock, do not wait.  Whoever waits is woken when the node changes, when the holder or the
 pod itself is gone, or when the lock becomes void.  A lock whose holder has no business on the node any more (gone,
-finished, or bound elsewhere) is void at once.  The vendor's agent releases the lock; we do so only if we do not bind.
+finished, or bound elsewhere) is void at once.  So is one whose holder waits here for its turn: an earlier run took it
+and did not come to bind the pod.  The vendor's agent releases the lock; we do so only if we do not bind.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class NodeLocks:
         self._counters = counters
         self._bell = Bell()
         self._turns: dict[str, asyncio.Lock] = {}
+        self._ours: set[str] = set()
 
     def hear(self, event: Event) -> None:
         """Wake whom an event concerns; `feed` knows of it already."""
@@ -94,15 +96,20 @@ class NodeLocks:
         if not locks:
             yield
             return
-        async with self._turns.setdefault(bind.node, asyncio.Lock()):
-            try:
-                for lock in locks:
-                    await self._take(bind, lock)
-                yield
-            except NotBound:
-                for lock in locks:
-                    await self._release(bind, lock)
-                raise
+        self._ours.add(bind.key)
+        self._bell.ring(bind.key)
+        try:
+            async with self._turns.setdefault(bind.node, asyncio.Lock()):
+                try:
+                    for lock in locks:
+                        await self._take(bind, lock)
+                    yield
+                except NotBound:
+                    for lock in locks:
+                        await self._release(bind, lock)
+                    raise
+        finally:
+            self._ours.discard(bind.key)
 
     async def _take(self, bind: Bind, lock: str) -> None:
         """Wait for the lock and take it.  Raises NotBound."""
@@ -150,6 +157,9 @@ class NodeLocks:
             raise NotBound("the pod is gone or has a node")
 
     def _has_business(self, holder: str, node: str) -> bool:
+        """Whether a pod may really be about to be bound to the node, or to get its cards there."""
+        if holder in self._ours:  # only one of us has the turn, and that is not the holder
+            return False
         pod = self._feed.pods.objects.get(holder)
         return pod is not None and not pod.finished and pod.spec.node_name in ("", node)
 

@@ -32,7 +32,7 @@ from subak.scheduler.reporter import Reporter
 NAME = "subak"
 AT_ONCE = 64
 UNDER_WAY = 256
-PER_CYCLE = 32
+PER_CYCLE = 16
 """Few enough that the event loop turns to others every few milliseconds."""
 
 log = logging.getLogger(__name__)
