@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from subak.local.api.kinds import CONFIG_MAP
 from subak.local.api.server import Server
 from subak.local.api.store import Store
 from tests.local.api.talk import CONFIG_MAPS, Json, Talk, config_map
@@ -53,6 +54,31 @@ async def test_a_page_of_a_version_shows_exactly_that() -> None:
     await talk.create(CONFIG_MAPS, config_map("a"))
     assert names(await talk.get(CONFIG_MAPS, limit=1, resourceVersion=then)) == ["c0"]
     assert names(await talk.get(CONFIG_MAPS, resourceVersion=then)) == ["a", "c0"], "without a limit it is the least"
+
+
+async def test_pages_of_one() -> None:
+    talk = await filled(2)
+    assert names(await talk.get(CONFIG_MAPS, limit=1)) == ["c0"]
+
+
+async def test_an_object_can_be_listed_by_its_name() -> None:
+    talk = await filled(2)
+    for path in (CONFIG_MAPS, "/api/v1/configmaps"):
+        for name, found in (("c1", ["c1"]), ("missing", [])):
+            assert names(await talk.get(path, fieldSelector=f"metadata.name={name}")) == found
+
+
+async def test_the_oldest_version_that_is_remembered() -> None:
+    talk = await filled(40, history=8)
+    oldest = talk.server.registry.store.log(CONFIG_MAP).forgotten
+    exact = {"resourceVersionMatch": "Exact"}
+    assert (await talk.send("GET", CONFIG_MAPS, resourceVersion=oldest - 1, **exact)).code == 410
+    assert len(names(await talk.get(CONFIG_MAPS, resourceVersion=oldest, **exact))) < 40
+    first = await talk.get(CONFIG_MAPS, limit=1, resourceVersion=oldest)
+    rest = await talk.get(CONFIG_MAPS, **{"continue": first["metadata"]["continue"]})
+    assert rest["metadata"]["resourceVersion"] == str(oldest)
+    present = talk.server.registry.store.revision
+    assert len(names(await talk.get(CONFIG_MAPS, resourceVersion=present))) == 40
 
 
 async def test_later_pages_show_the_moment_of_the_first() -> None:
