@@ -45,6 +45,9 @@ class House:
     services: Mapping[str, Service] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
+    ghosts: dict[str, set[str]] = field(default_factory=dict)
+    """By node, the UIDs of pods that are no longer in the API server, though their containers have not ended yet."""
+    _waiting: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def account(self, node: str) -> Account:
@@ -55,6 +58,23 @@ class House:
         """What a node has for pods; empty if nobody knows."""
         known = self.nodes.get(node)
         return known.allocatable if known else {}
+
+    def haunts(self, node: str, uid: str) -> None:
+        """A pod was removed from the API server before it has ended."""
+        self.ghosts.setdefault(node, set()).add(uid)
+
+    def laid(self, node: str, uid: str) -> None:
+        """Such a pod has ended: whoever waited for its place looks again."""
+        self.ghosts.get(node, set()).discard(uid)
+        for look in self._waiting.pop(node, ()):
+            look()
+
+    def wait_for_ghosts(self, node: str, look: Callable[[], None]) -> bool:
+        """Have `look` called when one of the node's ghosts has ended; False if there is none."""
+        if not self.ghosts.get(node):
+            return False
+        self._waiting.setdefault(node, []).append(look)
+        return True
 
     def service_variables(self, namespace: str, links: bool) -> dict[str, str]:
         """The services that a pod of the namespace is told of."""

@@ -106,6 +106,7 @@ class Worker:
     def vanish(self) -> None:
         """The pod is no longer in the API server, whether we were done or not."""
         self._vanished = True
+        self._house.haunts(self.node, self._seen.metadata.uid)
         self.poke()
 
     def exited(self, index: int, process: Process, exit_code: int) -> None:
@@ -247,10 +248,10 @@ class Worker:
                 await self._supplies.book(self._seen)
         except msgspec.ValidationError as error:
             self._refuse("FailedValidation", str(error))
-        except Rejected as error:
-            self._refuse(error.reason, error.message)
-        except Refusal as error:
-            self._refuse(UNEXPECTED, f"Allocate failed due to {error.message}, which is unexpected")
+        except (Rejected, Refusal) as error:
+            # What it lacks may be held by a pod that was deleted by force and is just ending.
+            if not self._house.wait_for_ghosts(self.node, self.poke):
+                self._refuse(*_refusal(error))
         else:
             self._stage, self._life = Stage.ALIVE, life
             if ran and any(each.stale for each in life.containers):
@@ -361,6 +362,7 @@ class Worker:
             self.close()
             if self._house.processes:
                 self._house.spawn(asyncio.to_thread(self._sandbox.remove_logs))
+            self._house.laid(self.node, self._seen.metadata.uid)
             self._parted(self._seen.metadata.uid)
         elif self._seen.metadata.deletion_timestamp is not None:
             self._reporter.delete()
@@ -385,6 +387,13 @@ class Worker:
         if when is not None and when < math.inf:
             pause = max(when - self._house.clock(), 0.0)
             self._timer = asyncio.get_running_loop().call_later(pause, self.poke)
+
+
+def _refusal(error: Rejected | Refusal) -> tuple[str, str]:
+    """Reason and message of a pod that the node does not take."""
+    if isinstance(error, Rejected):
+        return error.reason, error.message
+    return UNEXPECTED, f"Allocate failed due to {error.message}, which is unexpected"
 
 
 def _path(life: Life, index: int) -> str:
