@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -23,10 +24,13 @@ from subak.scheduler.service import Service
 from tests import virtual
 
 Json = dict[str, Any]
-Disturbance = Callable[[Request, Callable[[], Coroutine[Any, Any, Response]]], Coroutine[Any, Any, Response]]
+Answering = Callable[[], Coroutine[Any, Any, Response]]
+Disturbance = Callable[[Request, Answering], Coroutine[Any, Any, Response]]
 """Gets a request and a way to carry it out, and answers."""
 
 MEMORY = "volcano.sh/gpu-memory"
+LOCK = "hami.io/mutex.lock"
+SGPU = {"metax-tech.com/sgpu": "1", "metax-tech.com/vcore": "10", "metax-tech.com/vmemory": "4"}
 
 
 class Way:
@@ -201,3 +205,44 @@ async def living(serves: Callable[[manifest.Pod], bool] = everything) -> AsyncIt
 def refuse(code: int, reason: str = "Injected") -> Response:
     """The answer of a server that refuses."""
     return refusal(ApiError(code, reason, f"refused with {code}"))
+
+
+def on_bindings(*answers: Response | Exception, carry_out: bool = False) -> Disturbance:
+    """What happens to the first bindings; later ones pass."""
+    left = list(answers)
+
+    async def disturb(request: Request, answer: Answering) -> Response:
+        if not request.path.endswith("/binding") or not left:
+            return await answer()
+        if carry_out:
+            await answer()
+        outcome = left.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return disturb
+
+
+async def add_metax_node(live: Live, name: str) -> None:
+    card = {
+        "uuid": f"GPU-{name}",
+        "model": "sgpu",
+        "totalDevCount": 16,
+        "totalCompute": 100,
+        "totalVRam": 65536,
+        "healthy": True,
+        "qosPolicy": "fixed-share",
+    }
+    capacity = {"cpu": "64", "memory": "256Gi", "pods": "250", "metax-tech.com/sgpu": "16"}
+    await live.add_node(name, capacity, {"metax-tech.com/node-gpu-devices": json.dumps([card])})
+
+
+def holder(live: Live, node: str) -> str:
+    """Who holds the lock of a node."""
+    value = live.node(node)["metadata"].get("annotations", {}).get(LOCK, ",,")
+    return str(value).rpartition(",")[2]
+
+
+async def set_lock(live: Live, node: str, value: str | None) -> None:
+    await live.client.patch(NODES, node, "", {"metadata": {"annotations": {LOCK: value}}}, kind=MERGE_PATCH)

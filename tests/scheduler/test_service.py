@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
-from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from subak.kube.client import MERGE_PATCH
-from subak.kube.resource import NODES, RESOURCE_QUOTAS
+from subak.kube.resource import RESOURCE_QUOTAS
 from subak.kube.transport import Request, Response, Unreachable
 from subak.local.api.store import Change
 from tests import virtual
-from tests.scheduler.live import MEMORY, Live, living, refuse, volcano_capacity
-
-Answering = Callable[[], Coroutine[Any, Any, Response]]
+from tests.scheduler.live import (
+    MEMORY,
+    SGPU,
+    Answering,
+    Live,
+    add_metax_node,
+    holder,
+    living,
+    refuse,
+    set_lock,
+    volcano_capacity,
+)
 
 
 def test_a_pod_gets_node_and_annotations_in_one_write() -> None:
@@ -139,170 +143,6 @@ def test_a_server_without_koordinators_devices_will_do() -> None:
     virtual.run(story())
 
 
-def on_bindings(*answers: Response | Exception, carry_out: bool = False) -> Any:
-    """What happens to the first bindings; later ones pass."""
-    left = list(answers)
-
-    async def disturb(request: Request, answer: Answering) -> Response:
-        if not request.path.endswith("/binding") or not left:
-            return await answer()
-        if carry_out:
-            await answer()
-        outcome = left.pop(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    return disturb
-
-
-@pytest.mark.parametrize("outcome", [ConnectionError("reset"), TimeoutError(), refuse(500), refuse(409)])
-def test_a_binding_whose_answer_is_lost_is_looked_up_and_not_sent_again(outcome: Response | Exception) -> None:
-    async def story() -> None:
-        async with living() as live:
-            live.way.disturb = on_bindings(outcome, carry_out=True)
-            await live.create("a", {MEMORY: "600"})
-            await live.until(lambda: live.service.counters.bound == 1)
-            await live.create("b", {MEMORY: "600"})
-            await live.until(lambda: live.condition("b").get("status") == "False")
-            assert live.placed() == {"a": "n1"}
-            assert live.way.bindings == {"a": 1}
-            assert [reason for reason, _ in await live.events("a")] == ["Scheduled"]
-
-    virtual.run(story())
-
-
-def test_a_binding_that_did_not_arrive_is_sent_again_as_it_was() -> None:
-    async def story() -> None:
-        async with living() as live:
-            live.way.disturb = on_bindings(ConnectionError("reset"), TimeoutError(), refuse(503))
-            await live.create("a", {MEMORY: "600"})
-            await live.until(lambda: live.service.counters.bound == 1)
-            assert live.way.bindings == {"a": 4}
-            assert live.service.counters.bind_failures == 0
-
-    virtual.run(story())
-
-
-@pytest.mark.parametrize("code", [403, 404, 409, 422])
-def test_a_refused_binding_gives_the_card_back_and_the_pod_is_tried_later(code: int) -> None:
-    async def story() -> None:
-        async with living() as live:
-            live.way.disturb = on_bindings(refuse(code))
-            await live.create("a", {MEMORY: "600"})
-            await live.until(lambda: live.service.counters.bind_failures == 1)
-            assert not live.service.core.snapshot.bookings
-            await live.until(lambda: live.placed() == {"a": "n1"})
-            messages = [message for _, message in await live.events("a")]
-            assert f"binding to n1 failed: refused with {code}" in messages
-
-    virtual.run(story())
-
-
-def test_a_server_that_cannot_bind_at_all_does_not_keep_the_card_for_ever() -> None:
-    async def story() -> None:
-        async with living() as live:
-            live.way.disturb = on_bindings(*[refuse(500)] * 7)
-            await live.create("a", {MEMORY: "600"})
-            await live.until(lambda: live.service.counters.bind_failures == 1)
-            await live.until(lambda: live.placed() == {"a": "n1"})
-
-    virtual.run(story())
-
-
-def test_a_binding_that_arrives_long_after_we_gave_up_waiting_finds_its_card_free() -> None:
-    async def story() -> None:
-        async with living() as live:
-            late: set[asyncio.Task[Response]] = set()
-
-            async def arrive(answer: Answering) -> Response:
-                await asyncio.sleep(9)
-                return await answer()
-
-            async def disturb(request: Request, answer: Answering) -> Response:
-                if request.path.endswith("/a/binding"):
-                    late.add(asyncio.create_task(arrive(answer)))
-                    raise TimeoutError
-                return await answer()
-
-            live.way.disturb = disturb
-            await live.create("a", {MEMORY: "600"})
-            await live.until(lambda: bool(late))
-            await live.create("b", {MEMORY: "600"})
-            await live.until(lambda: len(late) == 5 and all(task.done() for task in late))
-            await asyncio.sleep(60)
-            assert live.placed() == {"a": "n1"}
-
-    virtual.run(story())
-
-
-def test_a_pod_that_somebody_else_has_bound_is_accepted_where_it_is() -> None:
-    async def story() -> None:
-        async with living() as live:
-            await live.add_node("n2", volcano_capacity(1, 1000))
-
-            async def disturb(request: Request, answer: Answering) -> Response:
-                if request.path.endswith("/a/binding"):
-                    await live.client.bind("a", "default", "n2", annotations={"volcano.sh/gpu-index": "0"})
-                return await answer()
-
-            live.way.disturb = disturb
-            await live.create("a", {MEMORY: "600"})
-            await live.until(lambda: live.service.counters.bind_failures == 1)
-            await live.create("b", {MEMORY: "1000"})
-            await live.until(lambda: len(live.placed()) == 2)
-            assert live.placed() == {"a": "n2", "b": "n1"}
-
-    virtual.run(story())
-
-
-def test_a_pod_that_is_bound_is_never_said_to_be_unschedulable() -> None:
-    async def story() -> None:
-        async with living() as live:
-            late = asyncio.Event()
-
-            async def disturb(request: Request, answer: Answering) -> Response:
-                if request.path.endswith("/b/status"):
-                    await late.wait()
-                return await answer()
-
-            live.way.disturb = disturb
-            await live.create("a", {MEMORY: "600"})
-            await live.create("b", {MEMORY: "600"})
-            await live.until(lambda: live.service.counters.reports == 1)
-            await live.delete("a")
-            await live.until(lambda: live.placed() == {"b": "n1"})
-            late.set()
-            await asyncio.sleep(60)
-            assert live.condition("b")["status"] == "True"
-
-    virtual.run(story())
-
-
-def test_only_the_latest_reason_is_told() -> None:
-    async def story() -> None:
-        async with living() as live:
-            held, late = asyncio.Event(), asyncio.Event()
-
-            async def disturb(request: Request, answer: Answering) -> Response:
-                if request.path.endswith("/b/status") and not held.is_set():
-                    held.set()
-                    await late.wait()
-                return await answer()
-
-            live.way.disturb = disturb
-            await live.create("b", {MEMORY: "2000"})
-            await live.until(held.is_set)
-            await live.add_node("n2", volcano_capacity(1, 1500))
-            await live.until(lambda: "1,500" in live.condition("b").get("message", ""))
-            newest = live.condition("b")["message"]
-            late.set()
-            await asyncio.sleep(60)
-            assert live.condition("b")["message"] == newest
-
-    virtual.run(story())
-
-
 def test_a_restarted_scheduler_knows_everything_again() -> None:
     async def story() -> None:
         async with living() as live:
@@ -316,189 +156,6 @@ def test_a_restarted_scheduler_knows_everything_again() -> None:
 
     virtual.run(story())
 
-
-# HAMi's node lock, which MetaX' agent needs
-
-LOCK = "hami.io/mutex.lock"
-SGPU = {"metax-tech.com/sgpu": "1", "metax-tech.com/vcore": "10", "metax-tech.com/vmemory": "4"}
-
-
-async def add_metax_node(live: Live, name: str) -> None:
-    card = {
-        "uuid": f"GPU-{name}",
-        "model": "sgpu",
-        "totalDevCount": 16,
-        "totalCompute": 100,
-        "totalVRam": 65536,
-        "healthy": True,
-        "qosPolicy": "fixed-share",
-    }
-    capacity = {"cpu": "64", "memory": "256Gi", "pods": "250", "metax-tech.com/sgpu": "16"}
-    await live.add_node(name, capacity, {"metax-tech.com/node-gpu-devices": json.dumps([card])})
-
-
-def holder(live: Live, node: str) -> str:
-    """Who holds the lock of a node."""
-    value = live.node(node)["metadata"].get("annotations", {}).get(LOCK, ",,")
-    return str(value).rpartition(",")[2]
-
-
-async def set_lock(live: Live, node: str, value: str | None) -> None:
-    await live.client.patch(NODES, node, "", {"metadata": {"annotations": {LOCK: value}}}, kind=MERGE_PATCH)
-
-
-def test_pods_that_need_the_lock_of_a_node_come_one_after_the_other() -> None:
-    async def story() -> None:
-        async with living() as live:
-            await add_metax_node(live, "m1")
-            for name in ("a", "b", "c"):
-                await live.create(name, SGPU)
-            for expected in ("a", "b", "c"):
-                await live.until(lambda: holder(live, "m1") != "" and len(live.placed()) > 0)
-                await asyncio.sleep(60)
-                assert holder(live, "m1") == expected
-                assert max(live.placed()) == expected, "the others wait"
-                await live.create("0-unlocked", {MEMORY: "100"})
-                await live.until(lambda: "0-unlocked" in live.placed(), 1)
-                await live.delete("0-unlocked")
-                await set_lock(live, "m1", None)  # the agent has seen to the pod
-
-    virtual.run(story())
-
-
-async def goes(live: Live) -> None:
-    await live.delete("other")
-
-
-async def ends(live: Live) -> None:
-    await live.finish("other")
-
-
-async def settles_elsewhere(live: Live) -> None:
-    await live.client.bind("other", "default", "n1")
-
-
-@pytest.mark.parametrize("leave", [goes, ends, settles_elsewhere])
-def test_a_lock_is_broken_when_its_holder_has_no_business_there(leave: Callable[[Live], Any]) -> None:
-    async def story() -> None:
-        async with living() as live:
-            await add_metax_node(live, "m1")
-            await live.create("other", {MEMORY: "5000"})
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            await set_lock(live, "m1", f"{now},default,other")
-            await live.create("a", SGPU)
-            await asyncio.sleep(60)
-            assert live.placed() == {}
-            await leave(live)
-            await live.until(lambda: live.placed().get("a") == "m1", 5)
-            assert holder(live, "m1") == "a"
-
-    virtual.run(story())
-
-
-def test_a_lock_is_broken_when_it_is_void() -> None:
-    async def story() -> None:
-        async with living() as live:
-            await add_metax_node(live, "m1")
-            await live.create("other", {MEMORY: "5000"})
-            old = datetime.now(UTC) - timedelta(minutes=4)
-            await set_lock(live, "m1", f"{old.isoformat(timespec='seconds')},default,other")
-            await live.create("a", SGPU)
-            await asyncio.sleep(40)
-            assert live.placed() == {}
-            await live.until(lambda: live.placed() == {"a": "m1"}, 40)
-
-    virtual.run(story())
-
-
-def test_a_lock_that_cannot_be_read_is_respected() -> None:
-    async def story() -> None:
-        async with living() as live:
-            await add_metax_node(live, "m1")
-            await set_lock(live, "m1", "somebody")
-            await live.create("a", SGPU)
-            await asyncio.sleep(1000)
-            assert live.placed() == {}
-            await set_lock(live, "m1", None)
-            await live.until(lambda: live.placed() == {"a": "m1"}, 5)
-
-    virtual.run(story())
-
-
-def test_a_binding_that_fails_releases_the_lock() -> None:
-    async def story() -> None:
-        async with living() as live:
-            await add_metax_node(live, "m1")
-            live.way.disturb = on_bindings(refuse(403))
-            await live.create("a", SGPU)
-            await live.until(lambda: live.service.counters.bind_failures == 1)
-            assert LOCK not in live.node("m1")["metadata"]["annotations"]
-            await live.until(lambda: live.placed() == {"a": "m1"})
-            assert holder(live, "m1") == "a"
-
-    virtual.run(story())
-
-
-def test_a_pod_that_goes_while_it_waits_for_the_lock_takes_nothing_with_it() -> None:
-    async def story() -> None:
-        async with living() as live:
-            await add_metax_node(live, "m1")
-            for name in ("a", "b", "c"):
-                await live.create(name, SGPU)
-            await live.until(lambda: "a" in live.placed())
-            await live.delete("b")
-            await asyncio.sleep(1)
-            await set_lock(live, "m1", None)
-            await live.until(lambda: holder(live, "m1") == "c")
-            assert set(live.service.core.snapshot.bookings) == {"default/a", "default/c"}
-            assert live.way.bindings["b"] == 0
-
-    virtual.run(story())
-
-
-def test_a_lock_that_an_earlier_run_took_for_a_pod_that_waits_now_holds_nobody_up() -> None:
-    async def story() -> None:
-        async with living() as live:
-            await add_metax_node(live, "m1")
-            await live.kill()
-            for name in ("a", "b"):
-                await live.create(name, SGPU)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            await set_lock(live, "m1", f"{now},default,b")
-            await live.start()
-            await live.until(lambda: len(live.placed()) == 1, 5)
-            assert live.placed() == {holder(live, "m1"): "m1"}
-            await set_lock(live, "m1", None)
-            await live.until(lambda: len(live.placed()) == 2, 5)
-
-    virtual.run(story())
-
-
-def test_who_takes_the_lock_at_the_same_moment_as_another_waits() -> None:
-    async def story() -> None:
-        async with living() as live:
-            await add_metax_node(live, "m1")
-            await live.create("other", {MEMORY: "5000"})
-            taken = datetime.now(UTC).isoformat(timespec="seconds") + ",default,other"
-
-            async def disturb(request: Request, answer: Answering) -> Response:
-                if request.method == "PATCH" and request.path.endswith("/m1"):
-                    live.way.disturb = None
-                    await set_lock(live, "m1", taken)
-                return await answer()
-
-            live.way.disturb = disturb
-            await live.create("a", SGPU)
-            await asyncio.sleep(30)
-            assert live.placed() == {}
-            assert holder(live, "m1") == "other"
-            await set_lock(live, "m1", None)
-            await live.until(lambda: live.placed() == {"a": "m1"}, 5)
-
-    virtual.run(story())
-
-
-# Faults
 
 CARDS, MIB = 2, 1000
 

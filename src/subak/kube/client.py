@@ -11,12 +11,13 @@ request is sent again only where that cannot do harm: the server asked for it (4
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Generic
 
 import msgspec
 
-from subak.kube.codec import RAW, Body, Bookmark, Codec, T, Unreadable, WatchEvent, codec, decode, encode
+from subak.kube.answers import chunks, events, refused
+from subak.kube.codec import RAW, Body, Bookmark, T, Unreadable, WatchEvent, codec, decode, encode
 from subak.kube.resource import PODS, Resource
 from subak.kube.status import ApiError
 from subak.kube.transport import Request, Response, Transport, Unreachable
@@ -88,7 +89,7 @@ class Client:
             if response.status != 429 or not wait.isdecimal() or not tries_left:
                 break
             await asyncio.sleep(min(float(wait), LONGEST_RETRY_AFTER))
-        raise await _refused(response)
+        raise await refused(response)
 
     async def get(self, resource: Resource, name: str, namespace: str = "", *, type: type[T] = RAW) -> T:
         """One object."""
@@ -141,7 +142,7 @@ class Client:
         fields: str | None = None,
         timeout: int | None = None,
         type: type[T] = RAW,
-    ) -> AsyncIterator[WatchEvent[T] | Bookmark | Unreadable]:
+    ) -> AsyncGenerator[WatchEvent[T] | Bookmark | Unreadable, None]:
         """What happens after `revision`, with bookmarks, until the server ends it; `Reflector` goes on from there.
 
         Raises ApiError 410 if the server no longer knows what happened after `revision`.
@@ -155,7 +156,7 @@ class Client:
             "timeoutSeconds": None if timeout is None else str(timeout),
         }
         response = await self.request("GET", resource.path(namespace), query)
-        return _events(codec(type), response)
+        return events(codec(type), response)
 
     async def create(
         self,
@@ -306,7 +307,7 @@ class Client:
         since_seconds: int | None = None,
         tail_lines: int | None = None,
         limit_bytes: int | None = None,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """What a container printed, in chunks as they come."""
         query = {
             "container": container,
@@ -318,7 +319,7 @@ class Client:
             "limitBytes": None if limit_bytes is None else str(limit_bytes),
         }
         response = await self.request("GET", PODS.path(namespace, name, "log"), query, accept="*/*")
-        return _chunks(response)
+        return chunks(response)
 
     def _writing(self, dry_run: bool = False, validation: str | None = None) -> Query:
         return {
@@ -332,52 +333,3 @@ def _named(resource: Resource, name: str) -> str:
     if not name:
         raise ValueError(f"{resource}: the name is missing")
     return name
-
-
-async def _chunks(response: Response) -> AsyncIterator[bytes]:
-    if response.stream is None:
-        yield response.body
-        return
-    try:
-        async for chunk in response.stream:
-            yield chunk
-    finally:
-        await _close(response)
-
-
-async def _events(reader: Codec[T], response: Response) -> AsyncIterator[WatchEvent[T] | Bookmark | Unreadable]:
-    """The lines of a watch.  What is left when a connection is cut in the middle of a line is no event."""
-    chunks = _chunks(response)
-    rest = b""
-    try:
-        async for chunk in chunks:
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                if line:
-                    try:
-                        yield reader.event(line)
-                    except Unreadable as problem:
-                        yield problem
-    finally:
-        await chunks.aclose()  # type: ignore[attr-defined]
-
-
-async def _refused(response: Response) -> ApiError:
-    """The error of a refused request; one that comes without a Status is from something in between."""
-    body = response.body
-    if response.stream is not None:
-        body = b"".join([chunk async for chunk in response.stream])
-    try:
-        status = msgspec.json.decode(body, type=dict[str, Any])
-        if status.get("kind") == "Status":
-            return ApiError.from_status(status, response.status)
-    except msgspec.DecodeError:
-        pass
-    text = body[:500].decode(errors="replace").strip()
-    return ApiError(response.status, "", f"the server answered {response.status}: {text or 'without a reason'}")
-
-
-async def _close(response: Response) -> None:
-    close = getattr(response.stream, "aclose", None)
-    if close is not None:
-        await close()

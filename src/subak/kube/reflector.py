@@ -16,7 +16,7 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, Generic, cast
+from typing import Any, Generic
 
 from subak.kube.client import Client
 from subak.kube.codec import ADDED, DELETED, MODIFIED, Bookmark, T, Unreadable, WatchEvent, codec
@@ -121,7 +121,7 @@ class Reflector(Generic[T]):
             events = await self._client.watch(
                 self._resource, **self._where, revision=last, timeout=random.randint(*LIFETIME), type=self._type
             )
-            async with aclosing(cast("Any", events)):
+            async with aclosing(events):
                 async for event in events:
                     self._handle(event)
                     now = loop.time()

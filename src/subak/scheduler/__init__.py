@@ -6,4 +6,6 @@ without it, a test, a simulation) feeds it what happened and carries out what it
     PodSeen, PodGone, NodeSeen, NodeGone, DeviceSeen, ... ── handle ──> Core ── cycle(now) ──> Bind, Report
                                                                           ^                       |
                                                                           └────── BindFailed ─────┘
+
+`Service` runs it on an API server: `feed` tells the core, `binder`, `locks` and `reporter` do what it says.
 """
