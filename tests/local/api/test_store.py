@@ -117,6 +117,7 @@ def test_the_log_of_one_kind_is_bounded_and_not_filled_by_another() -> None:
     kept = store.log(CONFIG_MAP).since(store.log(CONFIG_MAP).forgotten)
     assert 8 <= len(kept) <= 10
     assert kept[-1].revision == store.revision
+    assert kept[0].revision == store.log(CONFIG_MAP).forgotten + 1, "nothing is missing in between"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30), st.integers(0, 30))
