@@ -20,6 +20,7 @@ from subak.local.api.patch import golang, json_patch, merge_patch, strategic
 from subak.local.api.registry import Target
 from subak.local.api.rules import problem, syntax
 from subak.local.api.rules.content import duplicates
+from subak.local.api.schema import Field
 from subak.local.api.store import encode
 
 Json = dict[str, Any]
@@ -34,6 +35,7 @@ _NOTHING = Kind("", "", "", "")
 
 _UNREADABLE = re.compile(r'\S+ in version "[^"]*" cannot be handled as a \w+: ')
 _MISMATCH = re.compile(r"json: cannot unmarshal (\w+)( [-+.e\d]+)? into .* of type (\S+)")
+_FIELD = re.compile(r"into Go struct field \w+\.(\S+) of type")
 _GO_KINDS = {"object": "map", "array": "slice", "number": "int64"}
 
 
@@ -74,12 +76,25 @@ def change(
         try:
             return _read(target, patched, object, options, odd, warnings)
         except _Unreadable as error:
-            shown, why = golang.plain(patch), _restored(str(error))
-            if media != STRATEGIC:
-                shown, why = encode(_as_go(schema.name(kind), patched, object)).decode(), str(error)
+            if media == STRATEGIC:
+                shown, why = golang.plain(patch), _restored(str(error), schema.of(kind))
+            else:
+                ordered = _as_go(schema.name(kind), patched, object)
+                shown, why = encode(ordered).decode(), str(error)
+                if media == MERGE:
+                    why = _complaint(kind, ordered) or why
             raise errors.invalid(_NOTHING, "", [problem.invalid("patch", shown, why)]) from None
 
     return changed
+
+
+def _complaint(kind: Kind, object: Any) -> str:
+    """What is wrong with an object that cannot be read; which of several things, depends on the order of its keys."""
+    try:
+        rules.read(kind, object, "Ignore")
+    except ApiError as error:
+        return _UNREADABLE.sub("", error.message, count=1)
+    return ""
 
 
 class _Doubled(Exception):
@@ -138,11 +153,13 @@ def _read(
     return {**object, "spec": spec} if spared else object
 
 
-def _restored(why: str) -> str:
+def _restored(why: str, root: Field) -> str:
     """A strategic merge patch does not go through JSON: its values are told by their kinds in Go."""
     found = _MISMATCH.match(why)
     if found is None:
         return why
+    if _reads_itself(why, root):
+        return _FIELD.sub("into Go value of type", why)
     given, wanted = "float64" if found[2] else _GO_KINDS.get(found[1], found[1]), found[3]
     if wanted.startswith("[]"):
         return f"cannot restore slice from {given}"
@@ -155,6 +172,17 @@ def _restored(why: str) -> str:
     if (given, plain) == ("int64", "string") or (given == "float64" and plain.startswith("int")):
         return f"cannot convert {given} to {wanted}"
     return f"unrecognized type: {plain}"
+
+
+def _reads_itself(why: str, root: Field) -> bool:
+    """Whether the field that a message names has a type that reads JSON in its own way: times, ports, quantities."""
+    here = root
+    found = _FIELD.search(why)
+    for name in found[1].split(".") if found else ():
+        while here.properties is None and (here.items or here.values):
+            here = here.items or here.values or here
+        here = (here.properties or {}).get(name, here)  # an embedded struct is named, but is no field
+    return here.type in ("int-or-string", "quantity") or here.format in ("date-time", "micro-time")
 
 
 def _as_go(name: str, value: Any, before: Any) -> Any:
@@ -189,11 +217,26 @@ def reader(kind: Kind, options: WriteOptions, warnings: list[str]) -> Callable[[
     """Reads what an apply has merged."""
 
     def read(object: Json) -> Json:
-        found, more = rules.read(kind, object, options.validation, applied=True)
+        try:
+            found, more = rules.read(kind, object, options.validation, applied=True)
+        except ApiError as error:
+            raise _unconvertible(kind, object, error) from None
         warnings.extend(more)
         return found
 
     return read
+
+
+def _unconvertible(kind: Kind, object: Json, error: ApiError) -> ApiError:
+    """What is applied has the right types, but a value that its field cannot have, such as a time that is none."""
+    told = _UNREADABLE.match(error.message)
+    if told is None:
+        return error
+    type = f"{'' if kind.group else '/'}{kind.api_version}, Kind={kind.kind}"
+    name = f"{object['metadata'].get('namespace', '')}/{object['metadata'].get('name', '')}"
+    why = _FIELD.sub("into Go value of type", error.message[told.end() :])
+    words = f"unable to convert unstructured object to {type}: {why}"
+    return ApiError(500, "", f"failed to convert new object ({name}; {type}) to proper version: {words}")
 
 
 def _decoded(media: str, body: bytes) -> Any:

@@ -66,6 +66,8 @@ def apply(
     wrong = conformity.problem(schema, applied)
     if wrong:
         raise ApiError(500, "", f"failed to create typed patch object ({_name_of(applied)}): {wrong}")
+    if metadata is None:
+        applied = {**applied, "metadata": {}}  # that the name is missing is for others to tell
     entry = Entry(manager, "Apply", api_version, subresource, {}, now)
     try:
         result = _applied(live, applied, schema, entry, force)

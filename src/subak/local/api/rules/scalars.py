@@ -104,12 +104,12 @@ def _moment(text: str, layout: str, fraction: str) -> datetime:
         found = re.match(pattern, rest)
         if found is None:
             raise Unreadable(
-                f"parsing time {quote(text)} as {quote(layout)}: cannot parse {quote(rest)} as {quote(name)}"
+                f"parsing time {_quoted(text)} as {quote(layout)}: cannot parse {_quoted(rest)} as {quote(name)}"
             )
         parts.append(found[0])
         rest = rest[found.end() :]
     if rest:
-        raise Unreadable(f"parsing time {quote(text)}: extra text: {quote(rest)}")
+        raise Unreadable(f"parsing time {_quoted(text)}: extra text: {_quoted(rest)}")
     numbers = _checked(text, layout)
     micro = int(f"{parts[-2][1:7]:0<6}") if parts[-2] else 0
     moment = datetime(*numbers, micro, tzinfo=UTC)
@@ -118,6 +118,17 @@ def _moment(text: str, layout: str, fraction: str) -> datetime:
         return moment
     offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
     return moment - offset if zone[0] == "+" else moment + offset
+
+
+def _quoted(text: str) -> str:
+    """A text as Go's package for times quotes it: byte by byte where it is not plain ASCII."""
+    found = ""
+    for letter in text:
+        if letter < " " or letter > "\x7f":
+            found += "".join(f"\\x{byte:02x}" for byte in letter.encode(errors="replace"))
+        else:
+            found += f"\\{letter}" if letter in '"\\' else letter
+    return f'"{found}"'
 
 
 def _checked(text: str, layout: str) -> tuple[int, int, int, int, int, int]:
