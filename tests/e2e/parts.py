@@ -55,7 +55,7 @@ def _cache() -> Path:
 def _go() -> str:
     """The version of Go that would build the parts, such as `go1.26.8 linux amd64`."""
     needed = _line(r"^go ([0-9.]+)$")
-    advice = f"Install Go {needed} or newer from https://go.dev/dl/ and put it on PATH."
+    advice = f"Install Go {needed} or newer and put it on PATH."
     if shutil.which("go") is None:
         raise CannotBuild(f"Real Kubernetes is built with Go, and there is no `go` on PATH. {advice}")
     asked = subprocess.run(["go", "env", "GOVERSION", "GOOS", "GOARCH"], cwd=MODULE, capture_output=True, text=True)
