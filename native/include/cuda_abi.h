@@ -271,4 +271,12 @@ typedef struct {
     unsigned int flags;
 } CUDA_MEMCPY3D_BATCH_OP;
 
+/* The sizes that the driver's own headers give. */
+_Static_assert(sizeof(CUmemAllocationProp) == 32 && sizeof(CUmemPoolProps) == 88, "ABI of memory properties");
+_Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40 && sizeof(CUarrayMapInfo) == 96, "ABI of arrays");
+_Static_assert(sizeof(CUlaunchConfig) == 56 && sizeof(CUDA_LAUNCH_PARAMS) == 56, "ABI of launches");
+_Static_assert(sizeof(CUgraphNodeParams) == 256 && sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "ABI of graphs");
+_Static_assert(sizeof(CUDA_MEMCPY2D) == 128 && sizeof(CUDA_MEMCPY3D) == 200, "ABI of copies");
+_Static_assert(sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112, "ABI of batched copies");
+
 #endif

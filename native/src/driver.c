@@ -1,12 +1,34 @@
 /*
- * cuInit, and the driver's own symbol look-up.
+ * Start-up: cuInit, the driver's own symbol look-up, and what a fork means.
  *
  * The CUDA runtime asks dlsym for cuGetProcAddress_v2 alone and gets everything else from it, by name, version and
  * stream flavour. We let the driver choose and exchange the address it gives, so that the caller gets our wrapper of
  * exactly the function that the driver meant, and the driver's own status.
+ *
+ * cuInit is where control begins, because no driver function works before it. A configuration that means nothing is
+ * refused here: running without a limit because of a typing mistake would be worse than not running.
+ *
+ * The child of a fork cannot use the parent's driver; it is a process of its own, without memory, slot or threads.
  */
+#define _GNU_SOURCE
+#include "alloc.h"
+#include "array.h"
+#include "config.h"
+#include "context.h"
+#include "device.h"
+#include "graph.h"
 #include "hooks.h"
+#include "keeper.h"
+#include "ledger.h"
 #include "limiter.h"
+#include "lock.h"
+#include "person.h"
+#include "pool.h"
+#include "region.h"
+#include "truth.h"
+#include "vmm.h"
+
+#include <pthread.h>
 
 static CUresult exchange(CUresult result, void **function) {
     if (result == CUDA_SUCCESS && function) *function = hooks_exchange(*function);
@@ -25,8 +47,48 @@ CUresult cuGetProcAddress_v2_ptsz(const char *symbol, void **function, int versi
     return exchange(REAL(cuGetProcAddress_v2_ptsz)(symbol, function, version, flags, status), function);
 }
 
+static atomic_bool started;
+static struct lock start_lock;
+
+static void forked(void) {
+    lock_forked(&start_lock);
+    atomic_store(&started, false);
+    hooks_forked();
+    config_forked();
+    person_forked();
+    region_forked();
+    device_forked();
+    ledger_forked();
+    truth_forked();
+    keeper_forked();
+    context_forked();
+    alloc_forked();
+    pool_forked();
+    vmm_forked();
+    array_forked();
+    graph_forked();
+    limiter_forked();
+}
+
+static void start(void) {
+    static atomic_bool registered;
+    if (atomic_load_explicit(&started, memory_order_acquire)) return;
+    lock_take(&start_lock);
+    if (!atomic_load_explicit(&started, memory_order_relaxed)) {
+        if (!atomic_exchange(&registered, true)) pthread_atfork(NULL, NULL, forked);
+        if (!config()->disabled && region_wanted()) {
+            device_discover();
+            ledger_start();
+        }
+        limiter_started();
+        atomic_store_explicit(&started, true, memory_order_release);
+    }
+    lock_release(&start_lock);
+}
+
 CUresult cuInit(unsigned int flags) {
+    if (config()->problem[0] && !config()->disabled) return CUDA_ERROR_NOT_PERMITTED; /* the log says why */
     CUresult result = REAL(cuInit)(flags);
-    if (result == CUDA_SUCCESS) limiter_started();
+    if (result == CUDA_SUCCESS) start();
     return result;
 }

@@ -122,3 +122,5 @@ void *hooks_wrapper(const char *name) {
         if (!strcmp(rows[entry - 1].name, name)) return rows[entry - 1].wrapper;
     }
 }
+
+void hooks_forked(void) { lock_forked(&load_lock); }

@@ -281,6 +281,7 @@
     X(cuMemGetAddressRange_v2, (CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)) \
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value)) \
     X(cuMemPoolSetAttribute, (CUmemoryPool pool, int attribute, void *value)) \
+    X(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle)) \
     X(cuStreamGetCtx, (CUstream stream, CUcontext *context)) \
     X(cuStreamSynchronize, (CUstream stream)) \
     X(cuStreamIsCapturing, (CUstream stream, int *status)) \
@@ -307,8 +308,8 @@
     HOOKS_DRIVER(X) HOOKS_VIEW(X) HOOKS_ALLOC(X) HOOKS_POOL(X) HOOKS_VMM(X) HOOKS_ARRAY(X) HOOKS_GRAPH(X) \
     HOOKS_CONTEXT(X) HOOKS_LAUNCH(X) COPIES(X)
 
-#define PROTOTYPE_CUDA(name, parameters, ...) EXPORT __attribute__((weak)) CUresult name parameters;
-#define PROTOTYPE_NVML(name, parameters, ...) EXPORT __attribute__((weak)) nvmlReturn_t name parameters;
+#define PROTOTYPE_CUDA(name, parameters, ...) EXPORT CUresult name parameters;
+#define PROTOTYPE_NVML(name, parameters, ...) EXPORT nvmlReturn_t name parameters;
 HOOKS_OF_CUDA(PROTOTYPE_CUDA)
 CALLS_DRIVER(PROTOTYPE_CUDA)
 HOOKS_NVML(PROTOTYPE_NVML)
@@ -338,6 +339,8 @@ void *hooks_exchange(void *real);
 
 /* Whether `name` is an entry point with a wrapper of ours, and the wrapper. */
 void *hooks_wrapper(const char *name);
+
+void hooks_forked(void); /* in the child */
 
 static inline void *hooks_real(enum hook hook) {
     void *real = atomic_load_explicit(&hooks_addresses[hook], memory_order_relaxed);

@@ -70,6 +70,12 @@ EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+    ENTER();
+    *value = 0;
+    return device < 0 || device >= visible_count ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     ENTER();
     if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;

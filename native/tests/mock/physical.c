@@ -140,6 +140,18 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *number
     return inside.mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
+                                                       CUmemGenericAllocationHandle number) {
+    ENTER();
+    objects_lock();
+    struct object *handle = objects_find(number, HANDLE);
+    struct object *block = handle ? objects_find(handle->owner, BLOCK) : NULL;
+    if (block) *properties = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                   .location = {CU_MEM_LOCATION_TYPE_DEVICE, block->device}};
+    objects_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t align, CUdeviceptr near,
                                     unsigned long long flags) {
     ENTER();

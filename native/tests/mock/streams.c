@@ -132,6 +132,8 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
     return stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+EXPORT CUresult cuStreamDestroy(CUstream stream) { return cuStreamDestroy_v2(stream); }
+
 EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
     ENTER();
     objects_lock();

@@ -1,0 +1,24 @@
+/* Linear memory. See alloc.c. */
+#ifndef SUBAK_ALLOC_H
+#define SUBAK_ALLOC_H
+
+#include "cuda_abi.h"
+
+/* A pointer that goes by another way than cuMemFree (cuMemFreeAsync): its record, out of the books until it is
+ * known whether the driver freed it. */
+struct alloc_leaving {
+    int device; /* -1: not ours */
+    int kind;
+    uint64_t bytes, exported;
+    CUdeviceptr pointer;
+    CUcontext context;
+};
+struct alloc_leaving alloc_leave(CUdeviceptr pointer);
+CUresult alloc_left(struct alloc_leaving leaving, CUresult result);
+
+/* The context is gone and its memory with it. */
+void alloc_context_gone(CUcontext context);
+
+void alloc_forked(void);
+
+#endif

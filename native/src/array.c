@@ -1,0 +1,234 @@
+/*
+ * Arrays and mipmaps.
+ *
+ * Their layout is the driver's secret. What we reserve is an estimate from the shape; right after the call NVML says
+ * what was really taken, and the difference is booked as overhead. Arrays are rare and slow to make, so that costs
+ * nothing that anyone notices.
+ *
+ * Sparse and deferred arrays own no memory. Their tiles are blocks of physical memory that are mapped in later
+ * (cuMemMapArrayAsync); a mapped tile keeps its block until it is unmapped or the array goes.
+ */
+#include "array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "context.h"
+#include "hooks.h"
+#include "ledger.h"
+#include "lock.h"
+#include "table.h"
+#include "truth.h"
+#include "vmm.h"
+
+static struct table arrays;
+
+/* ---- shapes --------------------------------------------------------------------------------------------- */
+
+/* Bits of one element. Formats are numbers of the ABI; what we do not know is taken for 32 bits a channel. */
+static uint64_t element_bits(int format, unsigned int channels) {
+    switch (format) {
+    case 0x01: case 0x08: return 8 * channels;              /* 8-bit integers */
+    case 0x02: case 0x09: case 0x10: return 16 * channels;  /* 16-bit integers, half */
+    case 0x03: case 0x0a: case 0x20: return 32 * channels;  /* 32-bit integers, float */
+    case 0x91: case 0x92: case 0x97: case 0x98: return 4;   /* BC1, BC4: 8 bytes for 4 x 4 */
+    case 0x93: case 0x94: case 0x95: case 0x96:             /* BC2, BC3 */
+    case 0x99: case 0x9a: case 0x9b: case 0x9c: case 0x9d: case 0x9e: return 8; /* BC5, BC6H, BC7 */
+    case 0xb0: case 0xa2: return 16;                        /* NV12, NV16: at most */
+    case 0xc0: case 0xc6: return 8;
+    case 0xc1: case 0xc7: case 0xc3: case 0xc9: return 16;
+    default: return 32 * (channels ? channels : 1);
+    }
+}
+
+static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int level) {
+    uint64_t width = shape->Width >> level, height = shape->Height >> level, depth = shape->Depth, row, bytes;
+    if (!(shape->Flags & CUDA_ARRAY3D_LAYERED)) depth >>= level;
+    if (!width) width = 1;
+    if (__builtin_mul_overflow(width, element_bits(shape->Format, shape->NumChannels), &row)) return UINT64_MAX / 64;
+    row = (row / 8 + 63) / 64 * 64;
+    if (__builtin_mul_overflow(row, height ? height : 1, &bytes) ||
+        __builtin_mul_overflow(bytes, depth ? depth : 1, &bytes) || bytes > UINT64_MAX / 64)
+        return UINT64_MAX / 64;
+    return bytes;
+}
+
+static uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels) {
+    uint64_t total = 0;
+    if (shape->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) return 0;
+    for (unsigned int level = 0; level < (levels ? levels : 1) && level < 32; level++) total += level_bytes(shape, level);
+    return ledger_pages(total);
+}
+
+/* ---- creating and destroying ---------------------------------------------------------------------------- */
+
+struct request {
+    int device;
+    CUcontext context;
+    uint64_t bytes;
+};
+
+static bool begin(struct request *request, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels) {
+    request->device = ledger_on() && shape ? context_current(&request->context) : -1;
+    if (request->device < 0) return true;
+    request->bytes = estimate(shape, levels);
+    return ledger_reserve(request->device, CHARGE_SEEN, request->bytes);
+}
+
+static CUresult end(struct request *request, CUresult result, const void *array) {
+    if (request->device < 0) return result;
+    struct record record = {.bytes = request->bytes, .owner = (uint64_t)(uintptr_t)request->context,
+                            .device = (int16_t)request->device};
+    bool kept = result == CUDA_SUCCESS && table_put(&arrays, (uint64_t)(uintptr_t)array, record);
+    ledger_confirm(request->device, CHARGE_SEEN, request->bytes, kept ? request->bytes : 0);
+    truth_reconcile(request->device);
+    return result;
+}
+
+CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape) {
+    struct request request;
+    if (!begin(&request, shape, 1)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuArray3DCreate_v2)(array, shape);
+    return end(&request, result, result == CUDA_SUCCESS ? *array : NULL);
+}
+
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *shape) {
+    struct request request;
+    CUDA_ARRAY3D_DESCRIPTOR flat = {0};
+    if (shape) flat = (CUDA_ARRAY3D_DESCRIPTOR){shape->Width, shape->Height, 0, shape->Format, shape->NumChannels, 0};
+    if (!begin(&request, shape ? &flat : NULL, 1)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuArrayCreate_v2)(array, shape);
+    return end(&request, result, result == CUDA_SUCCESS ? *array : NULL);
+}
+
+CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *shape) {
+    struct request request;
+    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
+    if (shape) wide = (CUDA_ARRAY3D_DESCRIPTOR){shape->Width, shape->Height, shape->Depth, shape->Format,
+                                                shape->NumChannels, shape->Flags};
+    if (!begin(&request, shape ? &wide : NULL, 1)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuArray3DCreate)(array, shape);
+    return end(&request, result, result == CUDA_SUCCESS ? *array : NULL);
+}
+
+CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *shape) {
+    struct request request;
+    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
+    if (shape) wide = (CUDA_ARRAY3D_DESCRIPTOR){shape->Width, shape->Height, 0, shape->Format, shape->NumChannels, 0};
+    if (!begin(&request, shape ? &wide : NULL, 1)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuArrayCreate)(array, shape);
+    return end(&request, result, result == CUDA_SUCCESS ? *array : NULL);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels) {
+    struct request request;
+    if (!begin(&request, shape, levels)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuMipmappedArrayCreate)(array, shape, levels);
+    return end(&request, result, result == CUDA_SUCCESS ? *array : NULL);
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------------------- */
+
+struct tile {
+    struct tile *next;
+    void *array, *block;
+    CUarrayMapInfo where; /* with everything but the place set to zero */
+};
+
+static struct tile *tiles;
+static struct lock tile_lock;
+
+static CUarrayMapInfo place_of(const CUarrayMapInfo *map) {
+    CUarrayMapInfo place;
+    memset(&place, 0, sizeof place);
+    place.resourceType = map->resourceType;
+    place.resource = map->resource;
+    place.subresourceType = map->subresourceType;
+    memcpy(&place.subresource, &map->subresource, sizeof place.subresource);
+    return place;
+}
+
+/* Lets go of the tiles of an array: of one place, or of all (place NULL). */
+static void drop_tiles(const void *array, const CUarrayMapInfo *place) {
+    lock_take(&tile_lock);
+    for (struct tile **link = &tiles; *link;) {
+        struct tile *tile = *link;
+        bool meant = tile->array == array && (!place || !memcmp(&tile->where, place, sizeof *place));
+        if (!meant) {
+            link = &tile->next;
+            continue;
+        }
+        *link = tile->next;
+        vmm_drop(tile->block);
+        free(tile);
+    }
+    lock_release(&tile_lock);
+}
+
+static void keep_tile(const CUarrayMapInfo *map, const CUarrayMapInfo *place) {
+    void *block = vmm_hold(map->memHandle.memHandle);
+    struct tile *tile = block ? calloc(1, sizeof *tile) : NULL;
+    if (!tile) {
+        if (block) vmm_drop(block);
+        return;
+    }
+    *tile = (struct tile){.array = map->resource.array, .block = block, .where = *place};
+    lock_take(&tile_lock);
+    tile->next = tiles;
+    tiles = tile;
+    lock_release(&tile_lock);
+}
+
+#define MAP_ARRAY(name) \
+    CUresult name(CUarrayMapInfo *maps, unsigned int count, CUstream stream) { \
+        CUresult result = REAL(name)(maps, count, stream); \
+        for (unsigned int i = 0; result == CUDA_SUCCESS && ledger_on() && i < count; i++) { \
+            CUarrayMapInfo place = place_of(&maps[i]); \
+            drop_tiles(maps[i].resource.array, &place); \
+            if (maps[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP) keep_tile(&maps[i], &place); \
+        } \
+        return result; \
+    }
+MAP_ARRAY(cuMemMapArrayAsync)
+MAP_ARRAY(cuMemMapArrayAsync_ptsz)
+
+/* ---- going ---------------------------------------------------------------------------------------------- */
+
+static CUresult destroyed(CUresult result, const void *array, bool known, struct record record) {
+    if (!known) return result;
+    if (result != CUDA_SUCCESS) {
+        table_put(&arrays, (uint64_t)(uintptr_t)array, record);
+        ledger_cancel(record.device, CHARGE_SEEN, 0);
+        return result;
+    }
+    drop_tiles(array, NULL);
+    ledger_freed(record.device, CHARGE_SEEN, record.bytes);
+    truth_reconcile(record.device);
+    return result;
+}
+
+#define DESTROY_ARRAY(name, type) \
+    CUresult name(type array) { \
+        struct record record = {0}; \
+        bool known = ledger_on() && table_take(&arrays, (uint64_t)(uintptr_t)array, &record); \
+        if (known) ledger_begin_free(record.device); \
+        return destroyed(REAL(name)(array), array, known, record); \
+    }
+DESTROY_ARRAY(cuArrayDestroy, CUarray)
+DESTROY_ARRAY(cuMipmappedArrayDestroy, CUmipmappedArray)
+
+static bool gone(uint64_t array, struct record *record, void *context) {
+    if (record->owner != (uint64_t)(uintptr_t)context) return false;
+    drop_tiles((void *)(uintptr_t)array, NULL);
+    ledger_begin_free(record->device);
+    ledger_freed(record->device, CHARGE_SEEN, record->bytes);
+    return true;
+}
+
+void array_context_gone(CUcontext context) { table_sift(&arrays, gone, context); }
+
+void array_forked(void) {
+    lock_forked(&tile_lock);
+    table_forked(&arrays);
+    tiles = NULL;
+}

@@ -1,0 +1,191 @@
+/*
+ * The configuration of this container.
+ *
+ * The contract is HAMi-core's environment: CUDA_DEVICE_MEMORY_LIMIT[_i], CUDA_DEVICE_SM_LIMIT[_i],
+ * CUDA_DEVICE_MEMORY_SHARED_CACHE, CUDA_TASK_PRIORITY, GPU_CORE_UTILIZATION_POLICY, CUDA_DISABLE_CONTROL, and the file
+ * /overrideEnv, whose lines win over the environment. An environment can be lost or changed by whoever starts a
+ * program, so the agent may also write a file of the same KEY=VALUE lines that the container cannot change:
+ * /etc/subak/limits (and $SUBAK_LIMITS, for tests and plain processes). Of all limits given for a card the smallest
+ * holds; for every other key the agent's file comes first, then /overrideEnv, then the environment.
+ *
+ * A value that cannot be read is a problem, and cuInit refuses to start with it. An empty value is as none. Nothing is
+ * written to the environment: setenv in a foreign program is not safe.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "amount.h"
+#include "lock.h"
+#include "log.h"
+
+#define MEMORY "CUDA_DEVICE_MEMORY_LIMIT"
+#define CORES "CUDA_DEVICE_SM_LIMIT"
+
+/* The text of a file of KEY=VALUE lines. Small: our keys for 16 cards take less than half of it. */
+struct source {
+    const char *name;
+    char text[4096]; /* empty if there is no such file */
+    bool environment;
+};
+
+enum { AGENT, AGENT_BY_NAME, OVERRIDE, ENVIRONMENT, SOURCES };
+
+static struct config current;
+static atomic_bool ready;
+static struct lock lock;
+
+/* ---- sources -------------------------------------------------------------------------------------------- */
+
+static void read_file(struct source *source, const char *path, struct config *config) {
+    source->name = path;
+    source->text[0] = 0;
+    int fd = path && *path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) {
+        if (path && *path && errno != ENOENT && errno != ENOTDIR)
+            snprintf(config->problem, sizeof config->problem, "%.150s cannot be read: %s", path, strerror(errno));
+        return;
+    }
+    size_t length = 0;
+    ssize_t got;
+    while (length < sizeof source->text - 1 &&
+           (got = read(fd, source->text + length, sizeof source->text - 1 - length)) > 0)
+        length += (size_t)got;
+    source->text[length] = 0;
+    close(fd);
+    if (length == sizeof source->text - 1)
+        snprintf(config->problem, sizeof config->problem, "%.150s is longer than %zu bytes", path, length - 1);
+}
+
+/* The value of a key, copied without the end of its line; false if there is none or it is empty. */
+static bool value_in(const struct source *source, const char *key, char *value, size_t room) {
+    const char *found = source->environment ? getenv(key) : NULL;
+    size_t key_length = strlen(key), length = found ? strlen(found) : 0;
+    for (const char *line = source->environment ? NULL : source->text; line && *line;) {
+        const char *end = strchr(line, '\n');
+        if (!strncmp(line, "export ", 7)) line += 7;
+        if (!strncmp(line, key, key_length) && line[key_length] == '=') {
+            found = line + key_length + 1;
+            length = end ? (size_t)(end - found) : strlen(found);
+        }
+        line = end ? end + 1 : NULL;
+    }
+    while (found && length && (found[length - 1] == '\r' || found[length - 1] == ' ')) length--;
+    if (!found || !length) return false;
+    snprintf(value, room, "%.*s", (int)length, found);
+    return true;
+}
+
+static bool value_of(const struct source *sources, const char *key, char *value, size_t room) {
+    for (int i = 0; i < SOURCES; i++)
+        if (value_in(&sources[i], key, value, room)) return true;
+    return false;
+}
+
+/* ---- limits --------------------------------------------------------------------------------------------- */
+
+static bool parse(const char *key, const char *value, bool memory, uint64_t *amount, struct config *config) {
+    unsigned percent = 0;
+    bool fine = memory ? amount_bytes(value, amount) : amount_percent(value, &percent);
+    if (!memory) *amount = percent;
+    if (!fine && !config->problem[0])
+        snprintf(config->problem, sizeof config->problem,
+                 memory ? "%s=%.60s is no amount of memory; write for example 4096m, 4g or 4Gi"
+                        : "%s=%.60s is no share of a card; write a whole number from 1 to 100",
+                 key, value);
+    return fine;
+}
+
+/* The limit that one source gives to one card; 0 if it gives none. An own value of 0 means the common one. */
+static uint64_t limit_in(const struct source *source, int device, bool memory, struct config *config) {
+    char key[64], value[128];
+    uint64_t own = 0, common = 0;
+    snprintf(key, sizeof key, "%s_%d", memory ? MEMORY : CORES, device);
+    if (value_in(source, key, value, sizeof value)) parse(key, value, memory, &own, config);
+    if (!own && value_in(source, memory ? MEMORY : CORES, value, sizeof value))
+        parse(memory ? MEMORY : CORES, value, memory, &common, config);
+    return own ? own : common;
+}
+
+/* The smallest limit that the first `count` sources give. */
+static uint64_t limit_of(const struct source *sources, int count, int device, bool memory, struct config *config) {
+    uint64_t limit = 0;
+    bool overridden = false; /* /overrideEnv stands in for the environment */
+    for (int i = 0; i < count; i++) {
+        uint64_t one = i == ENVIRONMENT && overridden ? 0 : limit_in(&sources[i], device, memory, config);
+        if (i == OVERRIDE && one) overridden = true;
+        if (one && (!limit || one < limit)) limit = one;
+    }
+    return limit;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------- */
+
+static bool says_yes(const char *text) { return !strcmp(text, "true") || !strcmp(text, "True") || !strcmp(text, "1"); }
+
+/* Where the agent has written limits, only the agent can switch them off. */
+static bool switched_off(const struct source *sources) {
+    char value[16];
+    int last = sources[AGENT].text[0] || sources[AGENT_BY_NAME].text[0] ? AGENT_BY_NAME : ENVIRONMENT;
+    for (int i = 0; i <= last; i++)
+        if (value_in(&sources[i], "CUDA_DISABLE_CONTROL", value, sizeof value)) return says_yes(value);
+    return false;
+}
+
+static void read_policy(const struct source *sources, struct config *config) {
+    char value[64];
+    if (value_of(sources, "GPU_CORE_UTILIZATION_POLICY", value, sizeof value)) {
+        if (!strcmp(value, "force") || !strcmp(value, "FORCE")) config->core_policy = CORES_FORCE;
+        if (!strcmp(value, "disable") || !strcmp(value, "DISABLE")) config->core_policy = CORES_DISABLE;
+    }
+    config->priority = value_of(sources, "CUDA_TASK_PRIORITY", value, sizeof value) ? atoi(value) : 1;
+    config->region_named = value_of(sources, "CUDA_DEVICE_MEMORY_SHARED_CACHE", config->region, sizeof config->region);
+    if (!config->region_named) snprintf(config->region, sizeof config->region, "/tmp/cudevshr.cache");
+    if (!value_of(sources, "SUBAK_TURNS", config->turns, sizeof config->turns))
+        snprintf(config->turns, sizeof config->turns, "/tmp/vgpulock");
+}
+
+static void read_all(struct config *config) {
+    static struct source sources[SOURCES]; /* 16 KiB are too much for a foreign thread's stack */
+    memset(config, 0, sizeof *config);
+    read_file(&sources[AGENT], "/etc/subak/limits", config);
+    read_file(&sources[AGENT_BY_NAME], getenv("SUBAK_LIMITS"), config);
+    read_file(&sources[OVERRIDE], "/overrideEnv", config);
+    sources[ENVIRONMENT] = (struct source){.name = "environment", .environment = true};
+    for (int device = 0; device < DEVICES; device++) {
+        config->memory_ceiling[device] = limit_of(sources, OVERRIDE, device, true, config);
+        config->core_ceiling[device] = limit_of(sources, OVERRIDE, device, false, config);
+        config->memory_limit[device] = limit_of(sources, SOURCES, device, true, config);
+        uint64_t cores = limit_of(sources, SOURCES, device, false, config);
+        config->core_limit[device] = cores ? (unsigned)cores : 100;
+    }
+    read_policy(sources, config);
+    config->disabled = switched_off(sources);
+}
+
+const struct config *config(void) {
+    if (!atomic_load_explicit(&ready, memory_order_acquire)) {
+        lock_take(&lock);
+        if (!atomic_load_explicit(&ready, memory_order_relaxed)) {
+            read_all(&current);
+            if (current.problem[0]) log_line(LOG_REFUSAL, "%s", current.problem);
+            atomic_store_explicit(&ready, true, memory_order_release);
+        }
+        lock_release(&lock);
+    }
+    return &current;
+}
+
+bool config_limits_anything(const struct config *config) {
+    for (int device = 0; device < DEVICES; device++)
+        if (config->memory_limit[device] || config->core_limit[device] < 100) return true;
+    return false;
+}
+
+void config_forked(void) { lock_forked(&lock); }

@@ -1,0 +1,127 @@
+/*
+ * The keeper: one thread in each process that has a context where something is limited or watched.
+ *
+ * Twice a second it looks whether the region file is still sound, what the pools hold, what NVML says, and leaves a
+ * sign of life; every five seconds it reaps dead processes. Another process that is short of memory wakes it early.
+ * It blocks all signals, holds no lock while it sleeps, and is gone before the driver's own exit handlers run: the
+ * handler that ends it is registered after cuInit, so it comes before them.
+ */
+#define _GNU_SOURCE
+#include "keeper.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "context.h"
+#include "hooks.h"
+#include "ledger.h"
+#include "lock.h"
+#include "log.h"
+#include "person.h"
+#include "region.h"
+#include "resolve.h"
+#include "truth.h"
+
+#define BEAT_NS 500000000l
+#define REST_NS 10000000l /* between two early wakings: nobody can keep us busy by asking */
+enum { BEATS_TO_REAP = 10 };
+
+enum state { NONE, RUNNING, STOPPING, STOPPED };
+static _Atomic uint32_t state;
+static struct lock lock;
+
+static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *timeout) {
+    return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
+}
+
+/* The low half of `asked`. Shared between processes, hence no private futex. */
+static _Atomic uint32_t *asked_word(void) { return (_Atomic uint32_t *)&region()->asked; }
+
+static void look_after(void) {
+    if (region_repair()) ledger_publish();
+    int slot = region_slot();
+    uint64_t asked = atomic_load(&region()->asked);
+    for (int device = 0; device < DEVICES; device++)
+        if (context_count(device)) truth_reconcile(device);
+    if (slot < 0) return;
+    atomic_store(&region()->slots[slot].beat, person_nanoseconds());
+    atomic_store(&region()->slots[slot].answered, asked);
+}
+
+static void *run(void *nothing) {
+    /* Another thread's capture must not be disturbed by what we ask the driver. */
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    for (unsigned beat = 1; atomic_load(&state) == RUNNING; beat++) {
+        uint32_t asked = atomic_load(asked_word());
+        look_after();
+        if (beat % BEATS_TO_REAP == 0) region_reap();
+        futex(asked_word(), FUTEX_WAIT, asked, &(struct timespec){.tv_nsec = BEAT_NS});
+        if (atomic_load(&state) == RUNNING && atomic_load(asked_word()) != asked)
+            nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+    }
+    atomic_store(&state, STOPPED);
+    futex(&state, FUTEX_WAKE_PRIVATE, 1, NULL);
+    return nothing;
+}
+
+/* At exit. The thread may be inside a driver call: wait for it, but not for ever. */
+static void stop(void) {
+    uint32_t running = RUNNING;
+    region_leaving();
+    if (!atomic_compare_exchange_strong(&state, &running, STOPPING)) return;
+    keeper_wake_all();
+    uint64_t began = person_nanoseconds();
+    while (atomic_load(&state) == STOPPING && person_nanoseconds() - began < 200000000ull)
+        futex(&state, FUTEX_WAIT_PRIVATE, STOPPING, &(struct timespec){.tv_nsec = 5000000});
+}
+
+/* pthread_create by look-up: in old C libraries it lives in libpthread, which programs without a GPU do not load. */
+static bool start_thread(void) {
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))resolve_symbol(NULL, "pthread_create");
+    int (*detach)(pthread_t) = (int (*)(pthread_t))resolve_symbol(NULL, "pthread_detach");
+    sigset_t all, before;
+    pthread_t thread;
+    if (!create || !detach) return false;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    bool started = !create(&thread, NULL, run, NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (started) detach(thread);
+    return started;
+}
+
+void keeper_start(void) {
+    static atomic_bool registered;
+    if (atomic_load_explicit(&state, memory_order_relaxed) != NONE) return;
+    lock_take(&lock);
+    if (atomic_load(&state) == NONE) {
+        if (!atomic_exchange(&registered, true)) atexit(stop);
+        atomic_store(&state, RUNNING);
+        if (!start_thread()) {
+            atomic_store(&state, STOPPED);
+            log_line(LOG_WARNING, "no thread could be started: figures are refreshed by requests alone");
+        }
+    }
+    lock_release(&lock);
+}
+
+void keeper_check(void) {
+    static _Atomic int64_t last;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    int64_t tick = now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    if (atomic_load_explicit(&last, memory_order_relaxed) == tick) return;
+    atomic_store_explicit(&last, tick, memory_order_relaxed);
+    if (region_repair()) ledger_publish();
+}
+
+void keeper_wake_all(void) { futex(asked_word(), FUTEX_WAKE, INT32_MAX, NULL); }
+
+void keeper_forked(void) {
+    lock_forked(&lock);
+    atomic_store(&state, NONE);
+}

@@ -1,0 +1,21 @@
+/* Stream-ordered pools, the default ones and the program's. See pool.c. */
+#ifndef SUBAK_POOL_H
+#define SUBAK_POOL_H
+
+#include "cuda_abi.h"
+
+/* Books what the pools (and the graphs) of this card hold right now. */
+void pool_refresh(int device);
+
+/* Gives back to the driver what they hold and do not use. */
+void pool_trim(int device);
+
+/* All contexts of the card are gone, and what the pools held with them. */
+void pool_device_cleared(int device);
+
+/* Graph memory behaves as a pool of its own: memory brought by cuGraphLaunch or cuGraphUpload may be there now. */
+void pool_watch_graphs(int device);
+
+void pool_forked(void);
+
+#endif

@@ -1,0 +1,365 @@
+/*
+ * The life of the region file and of the slots in it.
+ *
+ * Creation needs no lock: a new file is made complete under another name and linked to its path; whoever comes
+ * second finds the first one's. A file that is damaged (wrong size, wrong magic, other version) is replaced by rename
+ * the same way. A file that is deleted, replaced or cut while we run is noticed by region_repair, which maps a good
+ * one over the very same addresses: no pointer in this process ever goes stale.
+ *
+ * Slots: claimed by one compare-and-swap of a word that holds pid and start time, so that a number used again by
+ * another process is not mistaken for the old one. Dead owners are reaped by anybody, also in one swap; a reaper
+ * that dies half-way is itself found dead. Nothing waits for anybody.
+ *
+ * What stands in the file was written by programs that we do not know. Every number read from it is used as a
+ * number, never as an index or a length.
+ */
+#define _GNU_SOURCE
+#include "region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lock.h"
+#include "log.h"
+#include "person.h"
+
+enum { MAP_BYTES = (sizeof(struct region) + 4095) / 4096 * 4096 };
+
+static _Atomic(struct region *) mapped;
+static _Atomic int my_slot = -1;
+static _Atomic uint64_t my_word;
+static bool shared;             /* the map is of the file, not of this process alone */
+static struct file_id { uint64_t device, inode; } mapped_file;
+static _Alignas(4096) char alone[MAP_BYTES]; /* for a process whose region cannot be shared */
+static struct lock lock;        /* opening, claiming and repairing, within this process */
+
+/* ---- the file ------------------------------------------------------------------------------------------- */
+
+/* fstat and stat by number: their symbols changed in glibc 2.33, and older ones must load us. */
+static bool identify(int fd, const char *path, struct file_id *id, uint64_t *bytes) {
+    struct stat status;
+    long failed = path ? syscall(SYS_newfstatat, AT_FDCWD, path, &status, 0)
+                       : syscall(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH);
+    if (failed || !S_ISREG(status.st_mode)) return false;
+    *id = (struct file_id){status.st_dev, status.st_ino};
+    *bytes = (uint64_t)status.st_size;
+    return true;
+}
+
+static void fill(struct region *new, const struct config *config) {
+    new->hami.major = 1;
+    new->hami.minor = 2;
+    new->hami.owner_pid = 0;
+    new->hami.semaphore[0] = new->hami.semaphore_postinit[0] = 1;
+    new->hami.priority = config->priority;
+    atomic_store(&new->hami.utilization_switch, 1);
+    for (int device = 0; device < DEVICES; device++) {
+        atomic_store(&new->hami.memory_limit[device], config->memory_limit[device]);
+        atomic_store(&new->hami.core_limit[device], config->core_limit[device]);
+        atomic_store(&new->configured_memory[device], config->memory_limit[device]);
+        atomic_store(&new->configured_cores[device], config->core_limit[device]);
+    }
+    new->version = REGION_VERSION;
+    new->bytes = sizeof *new;
+    new->hami.magic = HAMI_MAGIC;
+    atomic_store(&new->magic, REGION_MAGIC);
+}
+
+static bool whole(const struct region *found) {
+    return found->hami.magic == HAMI_MAGIC && found->hami.major == 1 && atomic_load(&found->magic) == REGION_MAGIC &&
+           found->version == REGION_VERSION && found->bytes == sizeof *found;
+}
+
+/* Maps an open file if it is a good region. Blocks are allocated at creation, so that a full disk cannot kill us. */
+static struct region *map_file(int fd, struct region *at, struct file_id *id) {
+    uint64_t bytes;
+    if (!identify(fd, NULL, id, &bytes) || bytes < MAP_BYTES) return NULL;
+    void *trial = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (trial == MAP_FAILED) return NULL;
+    if (!whole(trial)) {
+        munmap(trial, MAP_BYTES);
+        return NULL;
+    }
+    if (!at) return trial;
+    void *moved = mremap(trial, MAP_BYTES, MAP_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+    return moved == MAP_FAILED ? NULL : moved;
+}
+
+/* A complete new file under another name. */
+static int create(const char *path, char *temporary, size_t room) {
+    snprintf(temporary, room, "%s.%d.%lx", path, (int)getpid(), (unsigned long)person_nanoseconds());
+    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) return -1;
+    void *new = MAP_FAILED;
+    fchmod(fd, 0666); /* other users of the container are limited too; the program's umask is its own */
+    if (!posix_fallocate(fd, 0, MAP_BYTES)) new = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (new == MAP_FAILED) {
+        unlink(temporary);
+        close(fd);
+        return -1;
+    }
+    fill(new, config());
+    munmap(new, MAP_BYTES);
+    return fd;
+}
+
+/* One that two processes want to replace is replaced once. Nobody waits long: the lock's holder may be stopped. */
+static bool lock_briefly(int fd) {
+    for (int i = 0; i < 100; i++) {
+        if (!flock(fd, LOCK_EX | LOCK_NB)) return true;
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    return false;
+}
+
+static void replace(const char *path, int damaged) {
+    char temporary[320];
+    struct file_id old, now;
+    uint64_t bytes;
+    bool known = damaged >= 0 && identify(damaged, NULL, &old, &bytes);
+    if (damaged >= 0) lock_briefly(damaged);
+    bool still = !known || (identify(-1, path, &now, &bytes) && now.device == old.device && now.inode == old.inode);
+    if (!still) return; /* somebody was faster */
+    int fd = create(path, temporary, sizeof temporary);
+    if (fd < 0) return;
+    if (damaged >= 0 ? rename(temporary, path) : link(temporary, path)) log_line(LOG_INFO, "region %s exists", path);
+    unlink(temporary);
+    close(fd);
+}
+
+static struct region *open_file(const char *path, struct region *at, struct file_id *id) {
+    for (int attempt = 0; attempt < 5; attempt++) {
+        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0 && errno != ENOENT) return NULL;
+        struct region *found = fd >= 0 ? map_file(fd, at, id) : NULL;
+        if (!found) replace(path, fd);
+        if (fd >= 0) close(fd);
+        if (found) return found;
+    }
+    return NULL;
+}
+
+/* ---- configuration meets region ------------------------------------------------------------------------- */
+
+/* What a monitor has changed since we wrote it stays; else the newest configuration is written. */
+static void write_limit(_Atomic uint64_t *limit, _Atomic uint64_t *configured, uint64_t wanted) {
+    uint64_t written = atomic_load(configured);
+    if (atomic_load(limit) != written || wanted == written) return;
+    atomic_store(limit, wanted);
+    atomic_store(configured, wanted);
+}
+
+static void write_limits(struct region *found) {
+    const struct config *wanted = config();
+    if (!config_limits_anything(wanted)) return; /* a shell without the environment does not lift the limits */
+    for (int device = 0; device < DEVICES; device++) {
+        write_limit(&found->hami.memory_limit[device], &found->configured_memory[device],
+                    wanted->memory_limit[device]);
+        write_limit(&found->hami.core_limit[device], &found->configured_cores[device], wanted->core_limit[device]);
+    }
+}
+
+struct region *region(void) {
+    struct region *found = atomic_load_explicit(&mapped, memory_order_acquire);
+    if (__builtin_expect(found != NULL, 1)) return found;
+    lock_take(&lock);
+    found = atomic_load_explicit(&mapped, memory_order_relaxed);
+    if (!found) {
+        found = open_file(config()->region, NULL, &mapped_file);
+        shared = found != NULL;
+        if (!found) {
+            log_line(LOG_ERROR, "%s cannot be used (%s): limits hold for each process by itself", config()->region,
+                     strerror(errno));
+            found = (struct region *)alone;
+            fill(found, config());
+        }
+        write_limits(found);
+        atomic_store_explicit(&mapped, found, memory_order_release);
+    }
+    lock_release(&lock);
+    return found;
+}
+
+/* The agent's file binds even where somebody wrote a higher limit into the region. */
+static uint64_t bounded(uint64_t limit, uint64_t ceiling) {
+    return ceiling && (!limit || ceiling < limit) ? ceiling : limit;
+}
+
+uint64_t region_memory_limit(int device) {
+    uint64_t limit = atomic_load_explicit(&region()->hami.memory_limit[device], memory_order_relaxed);
+    return bounded(limit, config()->memory_ceiling[device]);
+}
+
+unsigned region_core_limit(int device) {
+    uint64_t limit = atomic_load_explicit(&region()->hami.core_limit[device], memory_order_relaxed);
+    limit = bounded(limit, config()->core_ceiling[device]);
+    return limit == 0 || limit > 100 ? 100 : (unsigned)limit;
+}
+
+bool region_wanted(void) {
+    const struct config *wanted = config();
+    struct file_id id;
+    uint64_t bytes;
+    return wanted->region_named || config_limits_anything(wanted) || identify(-1, wanted->region, &id, &bytes);
+}
+
+/* ---- slots ---------------------------------------------------------------------------------------------- */
+
+#define REAPING (1ull << 63)
+
+bool region_owned(const struct region_slot *slot) {
+    uint64_t word = atomic_load_explicit(&slot->owner, memory_order_relaxed);
+    return word && !(word & REAPING);
+}
+
+uint32_t region_pid(const struct region_slot *slot) {
+    return (uint32_t)atomic_load_explicit(&slot->owner, memory_order_relaxed);
+}
+
+bool region_alive(const struct region_slot *slot) {
+    uint64_t word = atomic_load(&slot->owner), namespace = atomic_load(&slot->namespace);
+    /* In another pid namespace its number means nothing to us. Its own thread beats while it has a context. */
+    if (namespace && namespace != person_namespace()) {
+        uint64_t beat = atomic_load(&slot->beat), now = person_nanoseconds();
+        return beat > now || now - beat < 60000000000ull;
+    }
+    return person_alive(word & ~REAPING);
+}
+
+static void clear(struct region *region, int number) {
+    struct hami_process *process = &region->hami.processes[number];
+    __atomic_store_n(&process->status, 0, __ATOMIC_RELAXED);
+    for (int device = 0; device < DEVICES; device++) {
+        struct region_use *use = &region->uses[device][number];
+        atomic_store(&use->charged, 0), atomic_store(&use->overhead, 0), atomic_store(&use->managed, 0);
+        atomic_store(&use->pooled, 0), atomic_store(&use->exported, 0), atomic_store(&use->imported, 0);
+        atomic_store(&use->pending, 0);
+    }
+    memset(process, 0, sizeof *process);
+    atomic_store(&region->slots[number].namespace, 0);
+    atomic_store(&region->slots[number].beat, 0);
+    atomic_store(&region->slots[number].answered, 0);
+}
+
+static bool reap_one(struct region *region, int number, uint64_t reaper) {
+    struct region_slot *slot = &region->slots[number];
+    uint64_t word = atomic_load(&slot->owner);
+    if (!word || region_alive(slot)) return false;
+    if (!atomic_compare_exchange_strong(&slot->owner, &word, reaper | REAPING)) return false;
+    clear(region, number);
+    reaper |= REAPING;
+    atomic_compare_exchange_strong(&slot->owner, &reaper, 0);
+    return true;
+}
+
+static int slots_used(struct region *region) {
+    int count = atomic_load_explicit(&region->hami.process_count, memory_order_relaxed);
+    return count < 0 || count > SLOTS ? SLOTS : count;
+}
+
+int region_reap(void) {
+    struct region *here = region();
+    uint64_t reaper = person_me();
+    int reaped = 0;
+    for (int number = 0, end = slots_used(here); number < end; number++) reaped += reap_one(here, number, reaper);
+    return reaped;
+}
+
+static bool claim_one(struct region *region, int number, uint64_t me) {
+    struct region_slot *slot = &region->slots[number];
+    uint64_t nobody = 0;
+    if (!atomic_compare_exchange_strong(&slot->owner, &nobody, me)) return false;
+    clear(region, number); /* nothing of a former owner, even if somebody scribbled here */
+    atomic_store(&slot->namespace, person_namespace());
+    atomic_store(&slot->beat, person_nanoseconds());
+    int count = atomic_load(&region->hami.process_count);
+    while ((count <= number || count > SLOTS) &&
+           !atomic_compare_exchange_weak(&region->hami.process_count, &count, number + 1)) {
+    }
+    struct hami_process *process = &region->hami.processes[number];
+    process->pid = process->hostpid = (int32_t)(uint32_t)me;
+    __atomic_store_n(&process->status, 1, __ATOMIC_RELEASE);
+    return true;
+}
+
+static int claim(struct region *region) {
+    uint64_t me = person_me();
+    for (int attempt = 0; attempt < 2; attempt++) {
+        for (int number = 0; number < SLOTS; number++)
+            if (!atomic_load_explicit(&region->slots[number].owner, memory_order_relaxed) &&
+                claim_one(region, number, me)) {
+                atomic_store(&my_word, me);
+                return number;
+            }
+        for (int number = 0; number < SLOTS; number++) reap_one(region, number, me);
+    }
+    log_line(LOG_ERROR, "%s: all %d slots belong to living processes", config()->region, SLOTS);
+    return -1;
+}
+
+int region_slot(void) {
+    int number = atomic_load_explicit(&my_slot, memory_order_acquire);
+    if (__builtin_expect(number >= 0, 1)) return number;
+    struct region *here = region();
+    lock_take(&lock);
+    number = atomic_load_explicit(&my_slot, memory_order_relaxed);
+    if (number < 0) {
+        number = claim(here);
+        atomic_store_explicit(&my_slot, number, memory_order_release);
+    }
+    lock_release(&lock);
+    return number;
+}
+
+/* ---- repair --------------------------------------------------------------------------------------------- */
+
+static bool still_good(struct region *here) {
+    struct file_id id;
+    uint64_t bytes;
+    if (!identify(-1, config()->region, &id, &bytes)) return false;
+    if (bytes < MAP_BYTES || id.device != mapped_file.device || id.inode != mapped_file.inode) return false;
+    int number = atomic_load(&my_slot);
+    return whole(here) && (number < 0 || atomic_load(&here->slots[number].owner) == atomic_load(&my_word));
+}
+
+bool region_repair(void) {
+    struct region *here = region();
+    if (!shared || still_good(here)) return false;
+    bool changed = false;
+    lock_take(&lock);
+    if (!still_good(here)) {
+        log_line(LOG_WARNING, "%s was replaced or damaged; mapping it anew", config()->region);
+        changed = open_file(config()->region, here, &mapped_file) != NULL;
+        if (!changed) { /* stay limited, alone */
+            void *own = mmap(here, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+            if (own != MAP_FAILED) fill(here, config());
+            changed = own != MAP_FAILED;
+            shared = false;
+        }
+        write_limits(here);
+        if (changed && atomic_load(&my_slot) >= 0) atomic_store(&my_slot, claim(here));
+    }
+    lock_release(&lock);
+    return changed;
+}
+
+void region_leaving(void) {
+    struct region *here = atomic_load(&mapped);
+    int number = atomic_load(&my_slot);
+    if (here && number >= 0) __atomic_store_n(&here->hami.processes[number].status, 0, __ATOMIC_RELEASE);
+}
+
+void region_forked(void) {
+    lock_forked(&lock);
+    atomic_store(&my_slot, -1);
+}

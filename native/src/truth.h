@@ -1,0 +1,25 @@
+/* What the driver really holds for this process, by NVML. See truth.c. */
+#ifndef SUBAK_TRUTH_H
+#define SUBAK_TRUTH_H
+
+#include <stdint.h>
+
+/* Asks NVML for this process on this card and books what the ledger had not seen. */
+void truth_reconcile(int device);
+
+/* The same in the middle of a request: so many bytes are charged that the driver has not been asked for yet. */
+void truth_reconcile_holding(int device, uint64_t held);
+
+/* Nanoseconds since the last answer. */
+uint64_t truth_age(int device);
+
+/* NVML's figure for this process in bytes. */
+enum truth { TRUTH_LISTED, TRUTH_NOT_LISTED, TRUTH_UNKNOWN };
+enum truth truth_own(int device, uint64_t *bytes);
+
+/* For drivers and sandboxes whose NVML does not list us: bytes in use on the whole card. 0 if NVML does not work. */
+uint64_t truth_card(int device);
+
+void truth_forked(void);
+
+#endif

@@ -1,0 +1,211 @@
+/*
+ * Physical memory and its mappings (cuMemCreate and kin).
+ *
+ * A block lives until its last handle is released *and* its last mapping is gone, so both are counted, and the block is
+ * uncharged when the sum reaches zero. Handles and addresses are only ways to find the block: a program may release
+ * its handle right after mapping (most do) and later get a new one from an address.
+ *
+ * A block on the host is not the card's. An imported block is charged when it is mapped, since only then its size is
+ * known; while its exporter still holds it, it costs nothing (see ledger.c).
+ *
+ * One lock for all of it. The driver is called under it where a handle or address goes away, because the driver may
+ * give the same number to another thread at once.
+ */
+#include "vmm.h"
+
+#include <stdlib.h>
+
+#include "context.h"
+#include "device.h"
+#include "hooks.h"
+#include "ledger.h"
+#include "lock.h"
+#include "table.h"
+
+struct block {
+    int device; /* -1: not on our books (host memory) */
+    enum charge kind;
+    uint64_t bytes;    /* charged */
+    int references;    /* handles, mappings, tiles */
+    bool exported;
+};
+
+static struct table handles;  /* handle -> block; record.bytes: how often it must be released */
+static struct table mappings; /* address -> block; record.bytes: length */
+static struct lock lock;
+
+static struct block *block_of(CUmemGenericAllocationHandle handle) {
+    struct record record;
+    return table_get(&handles, handle, &record) ? record.body : NULL;
+}
+
+/* Lock held. */
+static void let_go(struct block *block) {
+    if (!block || --block->references) return;
+    if (block->device >= 0) {
+        if (block->exported) ledger_exported(block->device, -(int64_t)block->bytes);
+        ledger_begin_free(block->device);
+        ledger_freed(block->device, block->kind, block->bytes);
+    }
+    free(block);
+}
+
+/* ---- handles -------------------------------------------------------------------------------------------- */
+
+static CUresult remember(CUmemGenericAllocationHandle handle, int device, enum charge kind, uint64_t bytes) {
+    struct block *block = calloc(1, sizeof *block);
+    bool kept = false;
+    if (block) {
+        *block = (struct block){.device = device, .kind = kind, .bytes = bytes, .references = 1};
+        lock_take(&lock);
+        kept = table_put(&handles, handle, (struct record){.bytes = 1, .body = block});
+        lock_release(&lock);
+    }
+    if (kept) return CUDA_SUCCESS;
+    free(block);
+    REAL(cuMemRelease)(handle);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
+                     unsigned long long flags) {
+    bool ours = ledger_on() && properties && bytes && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    int device = ours ? device_of_ordinal(properties->location.id) : -1;
+    if (device < 0) return REAL(cuMemCreate)(handle, bytes, properties, flags);
+    uint64_t pages = ledger_pages(bytes);
+    if (!ledger_reserve(device, CHARGE_SEEN, pages)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
+    if (result == CUDA_SUCCESS) result = remember(*handle, device, CHARGE_SEEN, pages);
+    ledger_confirm(device, CHARGE_SEEN, pages, result == CUDA_SUCCESS ? pages : 0);
+    return result;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+    struct record record;
+    if (!ledger_on()) return REAL(cuMemRelease)(handle);
+    lock_take(&lock);
+    CUresult result = REAL(cuMemRelease)(handle);
+    if (result == CUDA_SUCCESS && table_take(&handles, handle, &record)) {
+        if (--record.bytes) table_put(&handles, handle, record);
+        let_go(record.body);
+    }
+    lock_release(&lock);
+    return result;
+}
+
+struct inside {
+    uint64_t address;
+    struct block *block;
+};
+
+static bool look_inside(uint64_t start, struct record *record, void *argument) {
+    struct inside *inside = argument;
+    if (inside->address - start < record->bytes) inside->block = record->body;
+    return false;
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
+    if (!ledger_on()) return REAL(cuMemRetainAllocationHandle)(handle, address);
+    lock_take(&lock);
+    CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
+    if (result == CUDA_SUCCESS) {
+        struct inside inside = {.address = (uint64_t)(uintptr_t)address};
+        table_sift(&mappings, look_inside, &inside); /* rare, and any address inside will do */
+        struct record record = {.bytes = 0, .body = inside.block};
+        table_get(&handles, *handle, &record);
+        if (record.body == inside.block && inside.block) {
+            record.bytes++;
+            table_put(&handles, *handle, record);
+            inside.block->references++;
+        }
+    }
+    lock_release(&lock);
+    return result;
+}
+
+/* ---- mappings ------------------------------------------------------------------------------------------- */
+
+/* An imported block shows its size when it is mapped. */
+static bool admit_import(struct block *block, uint64_t end) {
+    if (block->kind != CHARGE_IMPORTED || end <= block->bytes || block->device < 0) return true;
+    uint64_t more = end - block->bytes;
+    if (!ledger_reserve(block->device, CHARGE_IMPORTED, more)) return false;
+    ledger_confirm(block->device, CHARGE_IMPORTED, more, more);
+    block->bytes = end;
+    return true;
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+    CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
+    if (result != CUDA_SUCCESS || !ledger_on()) return result;
+    lock_take(&lock);
+    struct block *block = block_of(handle);
+    if (block && !admit_import(block, offset + bytes)) {
+        REAL(cuMemUnmap)(address, bytes);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (table_put(&mappings, address, (struct record){.bytes = bytes, .body = block}) && block) {
+        block->references++; /* mappings of foreign blocks are kept too: one call may unmap both kinds */
+    }
+    lock_release(&lock);
+    return result;
+}
+
+/* Several mappings side by side may go in one call. */
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    if (!ledger_on()) return REAL(cuMemUnmap)(address, bytes);
+    lock_take(&lock);
+    CUresult result = REAL(cuMemUnmap)(address, bytes);
+    struct record record;
+    for (CUdeviceptr at = address; result == CUDA_SUCCESS && at - address < bytes && table_take(&mappings, at, &record);
+         at += record.bytes)
+        let_go(record.body);
+    lock_release(&lock);
+    return result;
+}
+
+/* ---- sharing -------------------------------------------------------------------------------------------- */
+
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, int type,
+                                      unsigned long long flags) {
+    CUresult result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    if (result != CUDA_SUCCESS || !ledger_on()) return result;
+    lock_take(&lock);
+    struct block *block = block_of(handle);
+    if (block && !block->exported && block->device >= 0 && block->kind == CHARGE_SEEN) {
+        block->exported = true;
+        ledger_exported(block->device, (int64_t)block->bytes);
+    }
+    lock_release(&lock);
+    return result;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type) {
+    CUcontext context;
+    CUresult result = REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
+    int device = result == CUDA_SUCCESS && ledger_on() ? context_current(&context) : -1;
+    CUmemAllocationProp properties = {0};
+    if (device >= 0 && REAL(cuMemGetAllocationPropertiesFromHandle)(&properties, *handle) == CUDA_SUCCESS)
+        device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_of_ordinal(properties.location.id) : -1;
+    return device < 0 ? result : remember(*handle, device, CHARGE_IMPORTED, 0);
+}
+
+void *vmm_hold(CUmemGenericAllocationHandle handle) {
+    lock_take(&lock);
+    struct block *block = block_of(handle);
+    if (block) block->references++;
+    lock_release(&lock);
+    return block;
+}
+
+void vmm_drop(void *block) {
+    lock_take(&lock);
+    let_go(block);
+    lock_release(&lock);
+}
+
+void vmm_forked(void) {
+    lock_forked(&lock);
+    table_forked(&handles);
+    table_forked(&mappings);
+}

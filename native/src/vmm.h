@@ -1,0 +1,13 @@
+/* Physical memory. See vmm.c. */
+#ifndef SUBAK_VMM_H
+#define SUBAK_VMM_H
+
+#include "cuda_abi.h"
+
+/* A block of physical memory in use by something else than a handle or an address: a tile of a sparse array. */
+void *vmm_hold(CUmemGenericAllocationHandle handle); /* NULL if it is not on our books */
+void vmm_drop(void *block);
+
+void vmm_forked(void);
+
+#endif

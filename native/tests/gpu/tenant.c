@@ -1,0 +1,224 @@
+/*
+ * A tenant that stays alive and works when told to. One order a line on stdin, one JSON object a line on stdout:
+ *
+ *   run WORKLOAD WARMUP SECONDS START     work from START (CLOCK_MONOTONIC) on, count what is done in SECONDS
+ *   meet FILE SIDE                        launch a kernel that ends when the other side's kernel runs
+ *
+ * Workloads: spin (2 ms kernels, one at a time), queued (the same, 50 in flight), short (0.3 ms, one at a time),
+ * long (20 ms, one at a time), gap (2 ms and 0.5 ms of pause), graph (20 kernels of 50 us a launch), streams (2 ms
+ * over two streams), copy (256 MiB on the device), tiny (empty kernels, bound by the CPU), request (1 ms every 20 ms:
+ * latencies), cost (empty kernels, each launch timed).
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cuda_abi.h"
+#include "kernels.h"
+
+#define DRIVER(X) \
+    X(cuInit, (unsigned)) \
+    X(cuDeviceGet, (CUdevice *, int)) \
+    X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice)) \
+    X(cuCtxSetCurrent, (CUcontext)) \
+    X(cuCtxSynchronize, (void)) \
+    X(cuDeviceGetAttribute, (int *, int, CUdevice)) \
+    X(cuModuleLoadData, (CUmodule *, const void *)) \
+    X(cuModuleGetFunction, (CUfunction *, CUmodule, const char *)) \
+    X(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
+                       void **, void **)) \
+    X(cuStreamCreate, (CUstream *, unsigned)) \
+    X(cuStreamSynchronize, (CUstream)) \
+    X(cuStreamBeginCapture_v2, (CUstream, int)) \
+    X(cuStreamEndCapture, (CUstream, CUgraph *)) \
+    X(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long)) \
+    X(cuGraphLaunch, (CUgraphExec, CUstream)) \
+    X(cuEventCreate, (CUevent *, unsigned)) \
+    X(cuEventRecord, (CUevent, CUstream)) \
+    X(cuEventQuery, (CUevent)) \
+    X(cuEventSynchronize, (CUevent)) \
+    X(cuMemAlloc_v2, (CUdeviceptr *, size_t)) \
+    X(cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
+    X(cuMemHostRegister_v2, (void *, size_t, unsigned)) \
+    X(cuMemHostGetDevicePointer_v2, (CUdeviceptr *, void *, unsigned))
+#define POINTER(name, parameters) static CUresult(*name) parameters;
+DRIVER(POINTER)
+
+enum { RING = 50, MHZ = 1980, COPY = 256 << 20 };
+static CUfunction spin, empty, meet;
+static CUstream streams[2];
+static CUevent ring[RING];
+static CUgraphExec graph;
+static CUdeviceptr buffer;
+static int processors;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void must(CUresult result, const char *what) {
+    if (!result) return;
+    printf("{\"error\": \"%s: %d\"}\n", what, result);
+    exit(1);
+}
+
+static void launch_spin(unsigned microseconds, CUstream stream) {
+    uint64_t cycles = (uint64_t)microseconds * MHZ;
+    void *parameters[] = {&cycles};
+    must(cuLaunchKernel(spin, (unsigned)processors * 2, 1, 1, 1024, 1, 1, 0, stream, parameters, NULL), "launch");
+}
+
+static void launch_empty(CUstream stream) {
+    must(cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), "launch");
+}
+
+static void set_up(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+#define FIND(name, parameters) \
+    if (!driver || !(name = (__typeof__(name))dlsym(driver, #name))) must(999, #name);
+    DRIVER(FIND)
+    CUdevice device;
+    CUcontext context;
+    CUmodule module;
+    CUgraph drawn;
+    must(cuInit(0), "cuInit");
+    must(cuDeviceGet(&device, 0), "cuDeviceGet");
+    must(cuDeviceGetAttribute(&processors, 16, device), "processors");
+    must(cuDevicePrimaryCtxRetain(&context, device), "context");
+    must(cuCtxSetCurrent(context), "context");
+    must(cuModuleLoadData(&module, kernels), "kernels");
+    must(cuModuleGetFunction(&spin, module, "spin"), "spin");
+    must(cuModuleGetFunction(&empty, module, "empty"), "empty");
+    must(cuModuleGetFunction(&meet, module, "meet"), "meet");
+    for (int i = 0; i < 2; i++) must(cuStreamCreate(&streams[i], 1), "stream");
+    for (int i = 0; i < RING; i++) must(cuEventCreate(&ring[i], 2), "event");
+    must(cuMemAlloc_v2(&buffer, 2ull * COPY), "memory");
+    must(cuStreamBeginCapture_v2(streams[0], 0), "capture");
+    for (int i = 0; i < 20; i++) launch_spin(50, streams[0]);
+    must(cuStreamEndCapture(streams[0], &drawn), "capture");
+    must(cuGraphInstantiateWithFlags(&graph, drawn, 0), "graph");
+    must(cuCtxSynchronize(), "synchronize");
+}
+
+/* ---- workloads: each does a unit of work --------------------------------------------------------------------- */
+
+static void unit(const char *workload, long number) {
+    if (!strcmp(workload, "spin")) launch_spin(2000, streams[0]);
+    else if (!strcmp(workload, "short")) launch_spin(300, streams[0]);
+    else if (!strcmp(workload, "long")) launch_spin(20000, streams[0]);
+    else if (!strcmp(workload, "gap")) launch_spin(2000, streams[0]);
+    else if (!strcmp(workload, "graph")) must(cuGraphLaunch(graph, streams[0]), "graph");
+    if (!strcmp(workload, "queued") || !strcmp(workload, "streams") || !strcmp(workload, "copy")) {
+        int deep = !strcmp(workload, "copy") ? 8 : RING;
+        CUstream stream = streams[!strcmp(workload, "streams") && number % 2];
+        if (number >= deep) must(cuEventSynchronize(ring[number % deep]), "event");
+        if (!strcmp(workload, "copy")) must(cuMemcpyDtoDAsync_v2(buffer + COPY, buffer, COPY, stream), "copy");
+        else launch_spin(2000, stream);
+        must(cuEventRecord(ring[number % deep], stream), "event");
+        return;
+    }
+    if (!strcmp(workload, "tiny")) {
+        for (int i = 0; i < 50; i++) launch_empty(streams[0]);
+        if (number % 20 == 19) must(cuStreamSynchronize(streams[0]), "synchronize");
+        return;
+    }
+    must(cuStreamSynchronize(streams[0]), "synchronize");
+    if (!strcmp(workload, "gap")) usleep(500);
+}
+
+static void run(const char *workload, double warmup, double seconds, double start) {
+    while (now() < start) usleep(200);
+    double begin = start + warmup, end = begin + seconds, longest = 0, last = 0;
+    long number = 0, done = 0;
+    for (double t = now(); t < end;) {
+        unit(workload, number++);
+        t = now();
+        if (t >= begin && t < end) {
+            done++;
+            if (last && t - last > longest) longest = t - last;
+        }
+        last = t >= begin ? t : 0;
+    }
+    must(cuCtxSynchronize(), "synchronize");
+    printf("{\"work\": %ld, \"rate\": %.4f, \"longest_ms\": %.2f}\n", done, (double)done / seconds, longest * 1e3);
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double samples[4000000];
+
+static void requests(double seconds, double start) {
+    int count = 0;
+    for (double due = start; due < start + seconds; due += 0.02) {
+        while (now() < due) usleep(50);
+        double before = now();
+        launch_spin(1000, streams[0]);
+        must(cuStreamSynchronize(streams[0]), "synchronize");
+        samples[count++] = now() - before;
+    }
+    qsort(samples, (size_t)count, sizeof *samples, compare);
+    printf("{\"requests\": %d, \"p50_ms\": %.2f, \"p90_ms\": %.2f, \"p99_ms\": %.2f, \"max_ms\": %.2f}\n", count,
+           samples[count / 2] * 1e3, samples[count * 9 / 10] * 1e3, samples[count * 99 / 100] * 1e3,
+           samples[count - 1] * 1e3);
+}
+
+/* What a launch costs its caller: the mean without the few that were held up (throttled, or queue full). */
+static void cost(double seconds, double start) {
+    while (now() < start) usleep(200);
+    long count = 0;
+    for (double t = now(); t < start + seconds && count < 4000000;) {
+        launch_empty(streams[0]);
+        double after = now();
+        samples[count++] = after - t;
+        t = after;
+        if (count % 500 == 0) must(cuStreamSynchronize(streams[0]), "synchronize"), t = now();
+    }
+    qsort(samples, (size_t)count, sizeof *samples, compare);
+    double sum = 0;
+    long kept = count * 98 / 100;
+    for (long i = 0; i < kept; i++) sum += samples[i];
+    printf("{\"launches\": %ld, \"mean_ns\": %.1f, \"median_ns\": %.1f, \"p10_ns\": %.1f}\n", count,
+           sum / (double)kept * 1e9, samples[count / 2] * 1e9, samples[count / 10] * 1e9);
+}
+
+static void meet_other(const char *file, int side) {
+    int fd = open(file, O_RDWR | O_CREAT, 0666);
+    if (fd < 0 || ftruncate(fd, 8192)) must(998, "file");
+    char *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CUdeviceptr device;
+    must(cuMemHostRegister_v2(memory, 8192, 2), "register");
+    must(cuMemHostGetDevicePointer_v2(&device, memory, 0), "address");
+    CUdeviceptr mine = device + (CUdeviceptr)side * 4096, other = device + (CUdeviceptr)(1 - side) * 4096;
+    void *parameters[] = {&mine, &other};
+    double before = now();
+    must(cuLaunchKernel(meet, 1, 1, 1, 1, 1, 1, 0, streams[0], parameters, NULL), "meet");
+    must(cuStreamSynchronize(streams[0]), "meet");
+    printf("{\"met_after_ms\": %.1f}\n", (now() - before) * 1e3);
+}
+
+int main(void) {
+    char line[512], word[32], what[256];
+    double a = 0, b = 0, c = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    set_up();
+    printf("{\"ready\": %d}\n", (int)getpid());
+    while (fgets(line, sizeof line, stdin)) {
+        int fields = sscanf(line, "%31s %255s %lf %lf %lf", word, what, &a, &b, &c);
+        if (fields >= 5 && !strcmp(what, "request")) requests(b, c);
+        else if (fields >= 5 && !strcmp(what, "cost")) cost(b, c);
+        else if (fields >= 5) run(what, a, b, c);
+        else if (fields >= 3 && !strcmp(word, "meet")) meet_other(what, (int)a);
+    }
+    return 0;
+}
