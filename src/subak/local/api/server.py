@@ -138,7 +138,14 @@ class Server:
     async def _create(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.CREATE)
         object = _read(request, target.kind, wanted.validation, view.warnings)
-        return _written(view, target, self.registry.create(target, object, wanted), True)
+        try:
+            stored = self.registry.create(target, object, wanted)
+        except ApiError as error:
+            if error.reason == "AlreadyExists" or " quota: " in error.message:
+                # The object itself was all right, so there may be something to say about it.
+                view.warnings.extend(rules.warnings(target.kind, object))
+            raise
+        return _written(view, target, stored, True)
 
     async def _update(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.UPDATE)
