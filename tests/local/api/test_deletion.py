@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from subak.local.api.registry import seconds
+from subak.local.api.server import Server
+from subak.local.api.store import Store
 from tests.local.api.talk import CONFIG_MAPS, NODES, PODS, Talk, binding, config_map, pod
 
 
@@ -91,3 +94,88 @@ async def test_a_collection_is_deleted_by_selector(talk: Talk) -> None:
 async def test_namespaces_that_must_stay(talk: Talk) -> None:
     answer = await talk.send("DELETE", "/api/v1/namespaces/default")
     assert answer.body["message"] == 'namespaces "default" is forbidden: this namespace may not be deleted'
+
+
+class Timed(Talk):
+    """A server whose clock is ours."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+        super().__init__(Server(Store(), clock=lambda: self.now))
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(None, 30), (5, 5), (-7, 1), (1, 1)])
+async def test_a_pod_goes_when_its_grace_is_over(asked: int | None, granted: int) -> None:
+    talk = Timed()
+    await bound(talk)
+    answer = await talk.send("DELETE", f"{PODS}/p", None if asked is None else {"gracePeriodSeconds": asked})
+    marked = answer.body["metadata"]
+    assert seconds(marked["deletionTimestamp"]) == talk.now + granted
+    assert (marked["deletionGracePeriodSeconds"], marked["generation"]) == (granted, 2)
+
+
+@pytest.mark.parametrize(
+    ("passed", "asked", "ends", "granted"),
+    [(2, 10, 10, 10), (20, 10, 20, 1), (10, 10, 10, 10), (20, 60, 60, 60)],
+)
+async def test_less_grace_counts_from_the_beginning(passed: int, asked: int, ends: int, granted: int) -> None:
+    talk = Timed()
+    await bound(talk)
+    began = talk.now
+    await talk.send("DELETE", f"{PODS}/p", gracePeriodSeconds=60)
+    talk.now += passed
+    marked = (await talk.send("DELETE", f"{PODS}/p", gracePeriodSeconds=asked)).body["metadata"]
+    assert seconds(marked["deletionTimestamp"]) == began + ends
+    assert (marked["deletionGracePeriodSeconds"], marked["generation"]) == (granted, 2)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_pod_that_has_ended_needs_no_grace(talk: Talk, phase: str) -> None:
+    await bound(talk)
+    await talk.patch(f"{PODS}/p/status", "merge", {"status": {"phase": phase}})
+    await talk.send("DELETE", f"{PODS}/p")
+    assert (await talk.send("GET", f"{PODS}/p")).code == 404
+
+
+async def test_a_held_pod_keeps_its_grace(talk: Talk) -> None:
+    held = pod()
+    held["metadata"]["finalizers"] = ["example.com/wait"]
+    await talk.create(PODS, held)
+    await talk.create(f"{PODS}/p/binding", binding("p"))
+    assert (await talk.send("DELETE", f"{PODS}/p")).body["metadata"]["deletionGracePeriodSeconds"] == 30
+    await talk.send("DELETE", f"{PODS}/p", gracePeriodSeconds=0)
+    assert (await talk.get(f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 0
+    await talk.patch(f"{PODS}/p", "merge", {"metadata": {"finalizers": None}})
+    assert (await talk.send("GET", f"{PODS}/p")).code == 404
+
+
+@pytest.mark.parametrize(("orphan", "code"), [("false", 202), ("true", 200)])
+async def test_who_asks_the_old_way_is_told_that_it_takes_time(talk: Talk, orphan: str, code: int) -> None:
+    sent = config_map("a")
+    sent["metadata"]["finalizers"] = ["example.com/wait"]
+    await talk.create(CONFIG_MAPS, sent)
+    answer = await talk.send("DELETE", f"{CONFIG_MAPS}/a", orphanDependents=orphan)
+    assert answer.code == code
+    assert ("orphan" in answer.body["metadata"]["finalizers"]) is (orphan == "true")
+
+
+async def test_marking_counts_as_a_change_of_what_is_wanted(talk: Talk) -> None:
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "q"}}
+    queue["metadata"]["finalizers"] = ["example.com/wait"]  # type: ignore[index]
+    await talk.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
+    for _ in range(2):
+        answer = await talk.send("DELETE", "/apis/scheduling.volcano.sh/v1beta1/queues/q")
+        assert answer.body["metadata"]["generation"] == 2
+
+
+async def test_a_namespace_is_marked_once_and_only_if_it_is_the_one(talk: Talk) -> None:
+    made = await talk.create("/api/v1/namespaces", {"metadata": {"name": "n"}})
+    for condition, value in (("uid", "other"), ("resourceVersion", "1")):
+        answer = await talk.send("DELETE", "/api/v1/namespaces/n", {"preconditions": {condition: value}})
+        assert answer.code == 409
+        assert "Precondition failed" in answer.body["message"]
+    uid = {"preconditions": {"uid": made["metadata"]["uid"]}}
+    answer = await talk.send("DELETE", "/api/v1/namespaces/n", uid)
+    assert (answer.code, answer.body["status"]["phase"]) == (200, "Terminating")
+    again = await talk.send("DELETE", "/api/v1/namespaces/n")
+    assert again.body["metadata"]["deletionTimestamp"] == answer.body["metadata"]["deletionTimestamp"]

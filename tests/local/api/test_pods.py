@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from subak.local.api.pods import with_condition
 from tests.local.api.talk import NODES, PODS, Talk, binding, pod
 
 
@@ -62,3 +63,37 @@ async def test_an_evicted_pod_says_so_and_goes(talk: Talk) -> None:
     going = await talk.get(f"{PODS}/p")
     assert going["metadata"]["deletionGracePeriodSeconds"] == 30
     assert "DisruptionTarget" in [each["type"] for each in going["status"]["conditions"]]
+
+
+async def test_an_eviction_of_another_version_is_refused(talk: Talk) -> None:
+    await talk.create(f"{PODS}/p/binding", binding("p"))
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+    for condition in ({"uid": "other"}, {"resourceVersion": "1"}):
+        body = {**eviction, "deleteOptions": {"preconditions": condition}}
+        assert (await talk.send("POST", f"{PODS}/p/eviction", body)).code == 409
+    current = (await talk.get(f"{PODS}/p"))["metadata"]["resourceVersion"]
+    body = {**eviction, "deleteOptions": {"preconditions": {"resourceVersion": current}}}
+    assert (await talk.send("POST", f"{PODS}/p/eviction", body)).code == 201
+
+
+def test_a_condition_takes_the_place_of_its_forerunner() -> None:
+    def condition(type: str, status: str) -> dict[str, object]:
+        return {"type": type, "status": status, "lastTransitionTime": "then"}
+
+    before = [condition("a", "True"), condition("b", "False"), condition("c", "True")]
+    changed = with_condition(before, {"type": "b", "status": "True"}, "now")
+    assert [(each["type"], each["lastTransitionTime"]) for each in changed] == [
+        ("a", "then"),
+        ("b", "now"),
+        ("c", "then"),
+    ]
+    same = with_condition(before, {"type": "b", "status": "False", "reason": "x"}, "now")
+    assert (same[1]["reason"], same[1]["lastTransitionTime"]) == ("x", "then")
+
+
+async def test_what_is_odd_about_a_binding_is_told(talk: Talk) -> None:
+    odd = {**binding("p", nonsense="x"), "apiVersion": "v1", "kind": "Binding"}
+    odd["target"]["other"] = 1
+    answer = await talk.send("POST", f"{PODS}/p/binding", odd)
+    assert answer.code == 201
+    assert answer.headers["warning"].count("unknown field") == 2
