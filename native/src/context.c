@@ -37,8 +37,8 @@ int context_count(int device) { return atomic_load_explicit(&counts[device], mem
 /* Where NVML does not list this process (old drivers, sandboxes), the growth of the whole card must do. */
 static void take_over_from_card(int device, uint64_t card_before) {
     uint64_t bytes, now = truth_card(device);
-    if (truth_own(device, &bytes) == TRUTH_LISTED || !card_before || now < card_before) return;
-    uint64_t grown = now - card_before;
+    if (truth_own(device, &bytes) == TRUTH_LISTED || card_before == UINT64_MAX || now == UINT64_MAX) return;
+    uint64_t grown = now > card_before ? now - card_before : 0;
     if (grown <= LIKELY_CONTEXT_MOST) ledger_set_overhead(device, ledger_overhead(device) + grown, 0);
 }
 
@@ -57,7 +57,7 @@ static void came(CUcontext context, CUdevice ordinal, uint64_t card_before) {
 
 static uint64_t card_now(CUdevice ordinal) {
     int device = ledger_on() ? device_of_ordinal(ordinal) : -1;
-    return device < 0 || context_count(device) ? 0 : truth_card(device);
+    return device < 0 ? UINT64_MAX : truth_card(device);
 }
 
 #define CREATE(name, parameters, values) \
@@ -75,13 +75,13 @@ CREATE(cuCtxCreate_v4, (CUcontext *context, void *parameters, unsigned int flags
        (context, parameters, flags, device))
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    uint64_t before = card_now(device);
+    bool held = device >= 0 && device < DEVICES && atomic_load(&primaries[device].retained) > 0;
+    uint64_t before = held ? UINT64_MAX : card_now(device);
     CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device);
     if (result != CUDA_SUCCESS || device < 0 || device >= DEVICES) return result;
     atomic_store(&primaries[device].context, *context);
-    if (atomic_fetch_add(&primaries[device].retained, 1) <= 0) atomic_store(&primaries[device].retained, 1);
-    struct record known;
-    if (!table_get(&contexts, (uint64_t)(uintptr_t)*context, &known)) came(*context, device, before);
+    atomic_fetch_add(&primaries[device].retained, 1);
+    if (!held) came(*context, device, before);
     return result;
 }
 
@@ -125,6 +125,14 @@ static CUresult released(CUresult result, CUdevice device, CUcontext context) {
     return result;
 }
 
+/* Whether this release is the last one that we know of. */
+static bool released_once(CUdevice device) {
+    int left = atomic_load(&primaries[device].retained);
+    while (left > 0 && !atomic_compare_exchange_weak(&primaries[device].retained, &left, left - 1)) {
+    }
+    return left <= 1;
+}
+
 /* The last release of a primary context destroys it, and so does a reset at any time. */
 #define PRIMARY_GOES(name, is_last) \
     CUresult name(CUdevice device) { \
@@ -132,8 +140,8 @@ static CUresult released(CUresult result, CUdevice device, CUcontext context) {
         if (context && (is_last)) limiter_context_destroying(context); \
         return released(REAL(name)(device), device, context); \
     }
-PRIMARY_GOES(cuDevicePrimaryCtxRelease, atomic_fetch_sub(&primaries[device].retained, 1) <= 1)
-PRIMARY_GOES(cuDevicePrimaryCtxRelease_v2, atomic_fetch_sub(&primaries[device].retained, 1) <= 1)
+PRIMARY_GOES(cuDevicePrimaryCtxRelease, released_once(device))
+PRIMARY_GOES(cuDevicePrimaryCtxRelease_v2, released_once(device))
 PRIMARY_GOES(cuDevicePrimaryCtxReset, true)
 PRIMARY_GOES(cuDevicePrimaryCtxReset_v2, true)
 
@@ -151,7 +159,7 @@ static int card_of(CUcontext context, bool is_current) {
     if (!table_get(&contexts, (uint64_t)(uintptr_t)context, &record)) {
         CUdevice ordinal;
         if (!is_current || REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return -1;
-        came(context, ordinal, 0);
+        came(context, ordinal, UINT64_MAX);
         record.device = (int16_t)device_of_ordinal(ordinal);
     }
     last.context = context;

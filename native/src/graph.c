@@ -149,11 +149,10 @@ CUresult graph_before_launch(CUgraphExec exec) {
         return CUDA_SUCCESS;
     pool_watch_graphs(record.device);
     uint64_t bytes = lacking(&record);
+    bool granted = ledger_reserve(record.device, CHARGE_SEEN, bytes);
     /* An instance that frees its nodes at the next launch seems to lack what it holds. Its memory is there. */
-    if (record.flags & LAUNCHED_BEFORE && !ledger_reserve(record.device, CHARGE_SEEN, bytes)) return CUDA_SUCCESS;
-    if (!(record.flags & LAUNCHED_BEFORE) && !ledger_reserve(record.device, CHARGE_SEEN, bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    launching.reserved = true;
+    if (!granted && !(record.flags & LAUNCHED_BEFORE)) return CUDA_ERROR_OUT_OF_MEMORY;
+    launching.reserved = granted;
     launching.device = record.device;
     launching.bytes = bytes;
     record.flags |= LAUNCHED_BEFORE;

@@ -59,7 +59,7 @@ enum truth truth_own(int device, uint64_t *bytes) {
 uint64_t truth_card(int device) {
     nvmlDevice_t card = device_nvml(device);
     nvmlMemory_t memory;
-    return card && REAL(nvmlDeviceGetMemoryInfo)(card, &memory) == NVML_SUCCESS ? memory.used : 0;
+    return card && REAL(nvmlDeviceGetMemoryInfo)(card, &memory) == NVML_SUCCESS ? memory.used : UINT64_MAX;
 }
 
 static bool reconcile_once(int device, int own_requests, uint64_t held) {

@@ -17,7 +17,7 @@ uint64_t truth_age(int device);
 enum truth { TRUTH_LISTED, TRUTH_NOT_LISTED, TRUTH_UNKNOWN };
 enum truth truth_own(int device, uint64_t *bytes);
 
-/* For drivers and sandboxes whose NVML does not list us: bytes in use on the whole card. 0 if NVML does not work. */
+/* For drivers and sandboxes whose NVML does not list us: bytes in use on the whole card. UINT64_MAX if unknown. */
 uint64_t truth_card(int device);
 
 void truth_forked(void);

@@ -15,6 +15,7 @@
 #include "hooks.h"
 #include "ledger.h"
 #include "person.h"
+#include "pool.h"
 #include "region.h"
 #include "truth.h"
 
@@ -38,7 +39,10 @@ static void bury_the_dead(void) {
 
 struct view view_of(int device, uint64_t physical_total, uint64_t physical_free) {
     bury_the_dead();
-    if (ledger_on() && context_count(device) && truth_age(device) > FRESH_NS) truth_reconcile(device);
+    if (ledger_on() && context_count(device)) {
+        pool_refresh(device); /* pools give memory back without telling */
+        if (truth_age(device) > FRESH_NS) truth_reconcile(device);
+    }
     uint64_t limit = region_memory_limit(device), used = ledger_usage(device);
     uint64_t left = used < limit ? limit - used : 0;
     return (struct view){limit < physical_total ? limit : physical_total, left < physical_free ? left : physical_free};

@@ -29,6 +29,7 @@ static struct object *pool_of(int device) {
 
 static void shrink(struct object *pool, uint64_t keep) {
     if (keep < pool->used) keep = pool->used;
+    if (keep >= pool->bytes) return;
     keep = (keep + step() - 1) / step() * step();
     if (keep >= pool->bytes) return;
     if (!pool->host) machine_give(pool->device, pool->bytes - keep, true);

@@ -1,0 +1,194 @@
+/* See harness.h. */
+#define _GNU_SOURCE
+#include "harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SECONDS = 120, PARTS = 32 };
+
+static struct test *tests;
+static struct {
+    const char *name;
+    void (*run)(const char *argument);
+} parts[PARTS];
+static int part_count;
+static char program[PATH_MAX];
+
+void harness_add(struct test *test) {
+    struct test **end = &tests;
+    while (*end) end = &(*end)->next;
+    *end = test;
+}
+
+void harness_add_part(const char *name, void (*run)(const char *)) {
+    parts[part_count].name = name;
+    parts[part_count++].run = run;
+}
+
+void harness_fail(const char *file, int line, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "%s:%d: ", file, line);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\n");
+    va_end(arguments);
+    _exit(1);
+}
+
+void harness_nap(unsigned microseconds) { nanosleep(&(struct timespec){microseconds / 1000000, microseconds % 1000000 * 1000l}, NULL); }
+
+long size_of_run(const char *name, long usual) {
+    const char *text = getenv(name);
+    return text ? atol(text) : usual;
+}
+
+/* ---- inside a test -------------------------------------------------------------------------------------- */
+
+CUcontext begin(int ordinal) {
+    CUcontext context;
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context, ordinal));
+    OK(cuCtxSetCurrent(context));
+    return context;
+}
+
+uint64_t told_mib(void) {
+    size_t free, total;
+    OK(cuMemGetInfo_v2(&free, &total));
+    return (total - free) / MIB;
+}
+
+uint64_t true_mib(int device) { return machine_used(device) / MIB; }
+
+struct region *look_into_region(void) {
+    static struct region *here;
+    int fd = open(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"), O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0);
+    void *map = mmap(here, sizeof *here, PROT_READ | PROT_WRITE, MAP_SHARED | (here ? MAP_FIXED : 0), fd, 0);
+    CHECK(map != MAP_FAILED);
+    close(fd);
+    return here = map;
+}
+
+uint64_t booked(int device) {
+    struct region *here = look_into_region();
+    uint64_t sum = 0;
+    for (int slot = 0; slot < SLOTS; slot++)
+        sum += here->uses[device][slot].charged + here->uses[device][slot].overhead +
+               here->uses[device][slot].managed;
+    return sum;
+}
+
+pid_t another(const char *inside, const char *argument) {
+    pid_t pid = fork();
+    if (!pid) {
+        execl(program, program, "--part", inside, argument ? argument : "", NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+int result_of(pid_t pid) {
+    int status;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+int run_program(const char *command, char *output, size_t room) {
+    FILE *pipe = popen(command, "r");
+    size_t length = pipe ? fread(output, 1, room - 1, pipe) : 0;
+    output[length] = 0;
+    int status = pipe ? pclose(pipe) : -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/* ---- around the tests ----------------------------------------------------------------------------------- */
+
+static void set(const char *format, ...) {
+    char text[PATH_MAX + 64];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    char *value = strchr(text, '=');
+    *value++ = 0;
+    setenv(text, value, 1);
+}
+
+static void prepare(const struct test *test, const char *directory) {
+    char build[PATH_MAX];
+    snprintf(build, sizeof build, "%s", program);
+    *strrchr(build, '/') = 0; /* build/tests */
+    *strrchr(build, '/') = 0; /* build */
+    const char *first = getenv("HARNESS_PRELOAD"); /* a sanitizer's run-time library */
+    set("LD_PRELOAD=%s%s%s/libsubak.so", first ? first : "", first ? ":" : "", build);
+    set("LD_LIBRARY_PATH=%s/mock", build);
+    set("MOCK_MACHINE=%s/machine", directory);
+    set("CUDA_DEVICE_MEMORY_SHARED_CACHE=%s/region", directory);
+    set("SUBAK_TURNS=%s", directory);
+    set("HARNESS_DIRECTORY=%s", directory);
+    for (const char *const *each = test->environment; *each; each++) set("%s", *each);
+}
+
+static int run_one(const struct test *test) {
+    char directory[] = "/tmp/subak-test.XXXXXX", command[128];
+    if (!mkdtemp(directory)) return 1;
+    pid_t pid = fork();
+    if (!pid) {
+        setpgid(0, 0);
+        prepare(test, directory);
+        execl(program, program, "--inside", test->name, NULL);
+        _exit(127);
+    }
+    int status = 0, waited = 0;
+    for (waited = 0; waited < SECONDS * 100 && !waitpid(pid, &status, WNOHANG); waited++) harness_nap(10000);
+    bool hung = waited == SECONDS * 100;
+    kill(-pid, SIGKILL); /* and whatever it left behind */
+    if (hung) waitpid(pid, &status, 0);
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    if (system(command)) fprintf(stderr, "%s stays\n", directory);
+    bool fine = !hung && WIFEXITED(status) && !WEXITSTATUS(status);
+    if (fine) printf("ok    %s\n", test->name);
+    else if (hung) printf("FAIL  %s: still running after %d s\n", test->name, SECONDS);
+    else if (WIFSIGNALED(status)) printf("FAIL  %s: signal %d\n", test->name, WTERMSIG(status));
+    else printf("FAIL  %s: exit %d\n", test->name, WEXITSTATUS(status));
+    fflush(stdout);
+    return !fine;
+}
+
+static bool chosen(const struct test *test, int count, char **names) {
+    for (int i = 1; i < count; i++)
+        if (!strcmp(names[i], test->name)) return true;
+    return count < 2;
+}
+
+int main(int count, char **arguments) {
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = 0;
+    if (count == 3 && !strcmp(arguments[1], "--inside"))
+        for (struct test *test = tests; test; test = test->next)
+            if (!strcmp(test->name, arguments[2])) {
+                test->run();
+                exit(0);
+            }
+    if (count == 4 && !strcmp(arguments[1], "--part"))
+        for (int i = 0; i < part_count; i++)
+            if (!strcmp(parts[i].name, arguments[2])) {
+                parts[i].run(arguments[3]);
+                exit(0);
+            }
+    int failures = 0;
+    for (struct test *test = tests; test; test = test->next)
+        if (chosen(test, count, arguments)) failures += run_one(test);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,101 @@
+/*
+ * The test harness.
+ *
+ * A test is a function with the environment it wants. Each runs in a process of its own, started anew with libsubak
+ * preloaded, the mock driver on the library path, and a machine and a region file that nobody else uses. So a crash, a
+ * hang or a leftover of one test is that test's alone. A program without arguments runs all its tests; with names,
+ * those; `--inside NAME` is how it calls itself.
+ *
+ *     TEST(a_request_above_the_limit_fails, "CUDA_DEVICE_MEMORY_LIMIT=1g") { ... CHECK(...); }
+ */
+#ifndef HARNESS_H
+#define HARNESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+
+#include "driver.h" /* the mock's: prototypes of everything tests call */
+#include "region.h"
+
+struct test {
+    const char *name;
+    void (*run)(void);
+    const char *const *environment;
+    struct test *next;
+};
+
+void harness_add(struct test *test);
+
+#define TEST(title, ...) \
+    static void title(void); \
+    __attribute__((constructor)) static void add_##title(void) { \
+        static const char *const environment[] = {__VA_ARGS__ __VA_OPT__(,) NULL}; \
+        static struct test test = {.name = #title, .run = title, .environment = environment}; \
+        harness_add(&test); \
+    } \
+    static void title(void)
+
+__attribute__((noreturn, format(printf, 3, 4))) void harness_fail(const char *file, int line, const char *format, ...);
+
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) harness_fail(__FILE__, __LINE__, "%s", #condition); \
+    } while (0)
+
+#define CHECK_EQUAL(left, right) \
+    do { \
+        long long left_ = (long long)(left), right_ = (long long)(right); \
+        if (left_ != right_) \
+            harness_fail(__FILE__, __LINE__, "%s is %lld, and %s is %lld", #left, left_, #right, right_); \
+    } while (0)
+
+#define OK(call) CHECK_EQUAL(call, CUDA_SUCCESS)
+
+/* ---- the usual first lines of a test -------------------------------------------------------------------- */
+
+/* cuInit and the primary context of a card, made current. */
+CUcontext begin(int ordinal);
+
+/* What the container uses in MiB: as CUDA tells it, and as the machine knows it (context included). */
+uint64_t told_mib(void);
+uint64_t true_mib(int device);
+
+/* The region file of this test, mapped by the test itself. */
+struct region *look_into_region(void);
+
+/* Sum of what all living slots have booked on a card, in bytes. */
+uint64_t booked(int device);
+
+/* Waits until the condition holds; fails the test after `seconds`. */
+#define EVENTUALLY(seconds, condition) \
+    do { \
+        uint64_t until_ = machine_now() + (uint64_t)((seconds) * 1e9); \
+        while (!(condition)) { \
+            if (machine_now() > until_) harness_fail(__FILE__, __LINE__, "never: %s", #condition); \
+            harness_nap(1000); \
+        } \
+    } while (0)
+
+void harness_nap(unsigned microseconds);
+
+/* Another process of the same container: this program again, at the function `inside`, with one argument. */
+pid_t another(const char *inside, const char *argument);
+#define PART(title) \
+    static void title(const char *argument); \
+    __attribute__((constructor)) static void add_part_##title(void) { harness_add_part(#title, title); } \
+    static void title(const char *argument)
+void harness_add_part(const char *name, void (*run)(const char *argument));
+
+/* Exit code of a process (128 + n if signal n ended it). */
+int result_of(pid_t pid);
+
+/* Runs a program of the system under the preloaded library; gives its exit code and what it printed. */
+int run_program(const char *command, char *output, size_t room);
+
+/* A number from the environment, for sizes that a longer run may raise. */
+long size_of_run(const char *name, long usual);
+
+#endif

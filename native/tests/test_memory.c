@@ -1,0 +1,447 @@
+/*
+ * Every way to get memory stops at the limit, gives back what it took, and leaves the process usable.
+ *
+ * The machine's context takes 100 MiB, pages are 2 MiB, pools grow by 32 MiB, as on the real card in kind if not in
+ * size. Numbers in names are rows of the test matrix in the design notes.
+ */
+#include "harness.h"
+
+#include <string.h>
+
+#define LIMIT_1G "CUDA_DEVICE_MEMORY_LIMIT=1g"
+#define CONTEXT 100
+
+TEST(linear_memory_stops_below_the_limit_less_the_context, LIMIT_1G) {
+    CUdeviceptr pointers[64];
+    int count = 0;
+    begin(0);
+    while (cuMemAlloc_v2(&pointers[count], 64 * MIB) == CUDA_SUCCESS) CHECK(++count < 64);
+    CHECK_EQUAL(count, (1024 - CONTEXT) / 64);
+    OK(cuMemFree_v2(pointers[--count]));
+    OK(cuMemAlloc_v2(&pointers[count++], 64 * MIB));
+    CHECK_EQUAL(cuMemAlloc_v2(&pointers[count], 64 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(true_mib(0) <= 1024);
+    CHECK_EQUAL(told_mib(), true_mib(0));
+}
+
+TEST(impossible_requests_fail_at_once_and_change_nothing, LIMIT_1G) {
+    CUdeviceptr pointer = 0;
+    begin(0);
+    uint64_t before = told_mib();
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 2048 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(cuMemAllocManaged(&pointer, SIZE_MAX, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemAllocAsync(&pointer, SIZE_MAX, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(told_mib(), before);
+}
+
+TEST(narrow_rows_count_with_their_pitch, LIMIT_1G) {
+    CUdeviceptr pointer;
+    size_t pitch;
+    begin(0);
+    OK(cuMemAllocPitch_v2(&pointer, &pitch, 1, 1 << 20, 4));
+    CHECK_EQUAL(pitch, 512);
+    CHECK_EQUAL(told_mib(), CONTEXT + 512);
+    CHECK_EQUAL(cuMemAllocPitch_v2(&pointer, &pitch, 1, 1 << 20, 4), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemFree_v2(pointer));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(managed_memory_counts_though_nvml_does_not_see_it, LIMIT_1G) {
+    CUdeviceptr first, second;
+    begin(0);
+    OK(cuMemAllocManaged(&first, 512 * MIB, 1));
+    OK(cuMemAllocManaged(&second, 400 * MIB, 1));
+    CHECK_EQUAL(cuMemAllocManaged(&second, 64 * MIB, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemAlloc_v2(&second, 64 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(told_mib(), CONTEXT + 912);
+    OK(cuMemFree_v2(first));
+    OK(cuMemAlloc_v2(&first, 500 * MIB));
+    CHECK_EQUAL(told_mib(), true_mib(0));
+}
+
+TEST(stream_ordered_memory_returns_to_the_baseline, LIMIT_1G) {
+    CUdeviceptr live[16] = {0};
+    unsigned seed = 1;
+    begin(0);
+    for (int i = 0; i < 10000; i++) {
+        int at = rand_r(&seed) % 16;
+        if (live[at]) OK(cuMemFreeAsync(live[at], NULL));
+        live[at] = 0;
+        CUresult result = cuMemAllocAsync(&live[at], (size_t)(rand_r(&seed) % 60000000 + 1), NULL);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) live[at] = 0;
+        else OK(result);
+        if (i % 1000 == 0) CHECK(true_mib(0) <= 1024);
+    }
+    for (int at = 0; at < 16; at++)
+        if (live[at]) OK(cuMemFreeAsync(live[at], NULL));
+    OK(cuCtxSynchronize());
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(stream_ordered_memory_stops_at_the_limit, LIMIT_1G) {
+    CUdeviceptr pointer;
+    int count = 0;
+    begin(0);
+    while (cuMemAllocAsync(&pointer, 30 * MIB, NULL) == CUDA_SUCCESS) CHECK(++count < 64);
+    CHECK(true_mib(0) <= 1024);
+    CHECK(true_mib(0) > 1024 - 64);
+}
+
+static CUmemoryPool make_pool(int place) {
+    CUmemoryPool pool;
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {place, 0}};
+    OK(cuMemPoolCreate(&pool, &properties));
+    return pool;
+}
+
+TEST(a_pool_of_its_own_is_limited_and_really_frees, LIMIT_1G) {
+    CUdeviceptr pointers[64];
+    int count = 0;
+    begin(0);
+    CUmemoryPool pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE);
+    while (cuMemAllocFromPoolAsync(&pointers[count], 64 * MIB, pool, NULL) == CUDA_SUCCESS) CHECK(++count < 64);
+    CHECK_EQUAL(count, (1024 - CONTEXT) / 64);
+    while (count) OK(cuMemFreeAsync(pointers[--count], NULL));
+    OK(cuCtxSynchronize());
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    OK(cuMemPoolDestroy(pool));
+    OK(cuMemAlloc_v2(pointers, 900 * MIB));
+}
+
+TEST(a_pool_of_host_memory_is_not_the_cards, LIMIT_1G) {
+    CUdeviceptr pointer;
+    begin(0);
+    CUmemoryPool pool = make_pool(CU_MEM_LOCATION_TYPE_HOST);
+    OK(cuMemAllocFromPoolAsync(&pointer, 4096 * MIB, pool, NULL));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(pointers_may_be_freed_the_other_way, LIMIT_1G) {
+    CUdeviceptr ordered, plain;
+    begin(0);
+    OK(cuMemAllocAsync(&ordered, 256 * MIB, NULL));
+    OK(cuMemAlloc_v2(&plain, 256 * MIB));
+    OK(cuMemFree_v2(ordered));
+    OK(cuMemFreeAsync(plain, NULL));
+    OK(cuCtxSynchronize());
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* 9: the program has freed everything, but its pool keeps it. Before a refusal the pool is trimmed. */
+TEST(a_full_pool_is_trimmed_before_a_refusal, LIMIT_1G) {
+    CUdeviceptr pointer;
+    CUmemoryPool pool;
+    uint64_t everything = UINT64_MAX;
+    begin(0);
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything));
+    OK(cuMemAllocAsync(&pointer, 800 * MIB, NULL));
+    OK(cuMemFreeAsync(pointer, NULL));
+    OK(cuCtxSynchronize());
+    CHECK_EQUAL(told_mib(), CONTEXT + 800);
+    OK(cuMemAlloc_v2(&pointer, 800 * MIB));
+    CHECK_EQUAL(told_mib(), CONTEXT + 800);
+}
+
+/* ---- physical memory ------------------------------------------------------------------------------------ */
+
+static CUmemAllocationProp on_card = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+
+TEST(physical_memory_that_is_mapped_and_released_still_counts, LIMIT_1G) {
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address;
+    int count = 0;
+    begin(0);
+    while (cuMemCreate(&handle, 64 * MIB, &on_card, 0) == CUDA_SUCCESS) {
+        OK(cuMemAddressReserve(&address, 64 * MIB, 0, 0, 0));
+        OK(cuMemMap(address, 64 * MIB, 0, handle, 0));
+        OK(cuMemRelease(handle));
+        CHECK(++count < 64);
+    }
+    CHECK_EQUAL(count, (1024 - CONTEXT) / 64);
+    OK(cuMemUnmap(address, 64 * MIB));
+    OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
+}
+
+TEST(physical_memory_goes_with_its_last_reference, LIMIT_1G) {
+    CUmemGenericAllocationHandle handle, again, fresh;
+    CUdeviceptr address;
+    begin(0);
+    OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0)); /* never mapped */
+    OK(cuMemRelease(handle));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+
+    OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
+    OK(cuMemAddressReserve(&address, 128 * MIB, 0, 0, 0));
+    OK(cuMemMap(address, 64 * MIB, 0, handle, 0));
+    OK(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(address + 12345)));
+    OK(cuMemRelease(handle));
+    OK(cuMemUnmap(address, 64 * MIB));
+    CHECK_EQUAL(told_mib(), CONTEXT + 64);
+    OK(cuMemRelease(again));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+
+    OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0)); /* released, mapped, and its number used again */
+    OK(cuMemMap(address, 64 * MIB, 0, handle, 0));
+    OK(cuMemRelease(handle));
+    OK(cuMemCreate(&fresh, 32 * MIB, &on_card, 0));
+    CHECK_EQUAL(fresh, handle);
+    OK(cuMemMap(address + 64 * MIB, 32 * MIB, 0, fresh, 0));
+    OK(cuMemRelease(fresh));
+    CHECK_EQUAL(told_mib(), CONTEXT + 96);
+    OK(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)address));
+    OK(cuMemUnmap(address, 96 * MIB)); /* both in one call */
+    CHECK_EQUAL(told_mib(), CONTEXT + 64);
+    OK(cuMemRelease(again));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    CHECK_EQUAL(true_mib(0), CONTEXT);
+}
+
+/* 12: also from a thread without a context, which is the state before begin() here. */
+TEST(physical_memory_on_the_host_passes, LIMIT_1G) {
+    CUmemAllocationProp on_host = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address;
+    OK(cuInit(0));
+    OK(cuMemCreate(&handle, 4096 * MIB, &on_host, 0));
+    OK(cuMemAddressReserve(&address, 4096 * MIB, 0, 0, 0));
+    OK(cuMemMap(address, 4096 * MIB, 0, handle, 0));
+    OK(cuMemUnmap(address, 4096 * MIB));
+    OK(cuMemRelease(handle));
+    OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
+    OK(cuMemRelease(handle));
+    begin(0);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* ---- arrays, graphs, host memory ------------------------------------------------------------------------ */
+
+TEST(arrays_count_and_stop_at_the_limit, LIMIT_1G) {
+    CUarray flat, cube, layers, blocks;
+    CUmipmappedArray mipmap;
+    begin(0);
+    OK(cuArrayCreate_v2(&flat, &(CUDA_ARRAY_DESCRIPTOR){4096, 4096, 0x20, 1}));
+    CHECK_EQUAL(told_mib(), CONTEXT + 64);
+    OK(cuArray3DCreate_v2(&cube, &(CUDA_ARRAY3D_DESCRIPTOR){512, 512, 512, 0x01, 1, 0}));
+    CHECK_EQUAL(told_mib(), CONTEXT + 64 + 128);
+    OK(cuArray3DCreate_v2(&layers, &(CUDA_ARRAY3D_DESCRIPTOR){1024, 1024, 10, 0x10, 1, CUDA_ARRAY3D_LAYERED}));
+    OK(cuArray3DCreate_v2(&blocks, &(CUDA_ARRAY3D_DESCRIPTOR){4096, 4096, 0, 0x91, 1, 0}));
+    OK(cuMipmappedArrayCreate(&mipmap, &(CUDA_ARRAY3D_DESCRIPTOR){4096, 4096, 0, 0x20, 1, 0}, 13));
+    CHECK(told_mib() - true_mib(0) + 1 <= 2);
+    CUarray more;
+    CHECK_EQUAL(cuArray3DCreate_v2(&more, &(CUDA_ARRAY3D_DESCRIPTOR){1024, 1024, 1024, 0x01, 1, 0}),
+                CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuArrayDestroy(flat));
+    OK(cuArrayDestroy(cube));
+    OK(cuArrayDestroy(layers));
+    OK(cuArrayDestroy(blocks));
+    OK(cuMipmappedArrayDestroy(mipmap));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(a_mapped_tile_of_a_sparse_array_keeps_its_memory, LIMIT_1G) {
+    CUarray array;
+    CUmemGenericAllocationHandle handle;
+    begin(0);
+    OK(cuArray3DCreate_v2(&array, &(CUDA_ARRAY3D_DESCRIPTOR){4096, 4096, 0, 0x20, 1, CUDA_ARRAY3D_SPARSE}));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
+    CUarrayMapInfo map = {.resource.array = array, .memOperationType = CU_MEM_OPERATION_TYPE_MAP,
+                          .memHandle.memHandle = handle};
+    OK(cuMemMapArrayAsync(&map, 1, NULL));
+    OK(cuMemRelease(handle));
+    CHECK_EQUAL(told_mib(), CONTEXT + 64);
+    map.memOperationType = CU_MEM_OPERATION_TYPE_UNMAP;
+    OK(cuMemMapArrayAsync(&map, 1, NULL));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    OK(cuArrayDestroy(array));
+}
+
+static CUgraphExec graph_with(size_t bytes) {
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters = {.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}, .bytesize = bytes};
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+}
+
+TEST(graphs_that_allocate_are_limited_when_they_are_launched, LIMIT_1G) {
+    begin(0);
+    CUgraphExec small = graph_with(512 * MIB), large = graph_with(512 * MIB);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    OK(cuGraphUpload(small, NULL));
+    CHECK_EQUAL(told_mib(), CONTEXT + 512);
+    for (int i = 0; i < 100; i++) OK(cuGraphLaunch(small, NULL));
+    CHECK_EQUAL(told_mib(), CONTEXT + 512);
+    CHECK_EQUAL(cuGraphLaunch(large, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuGraphExecDestroy(small));
+    OK(cuGraphLaunch(large, NULL)); /* what the first one left in the graphs' pool is enough */
+    OK(cuGraphExecDestroy(large));
+    OK(cuDeviceGraphMemTrim(0));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(a_captured_allocation_takes_memory_at_launch, LIMIT_1G) {
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuStreamCreate(&stream, 0));
+    OK(cuStreamBeginCapture_v2(stream, 0));
+    OK(cuMemAllocAsync(&pointer, 2048 * MIB, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    CHECK_EQUAL(cuGraphLaunch(exec, stream), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemAlloc_v2(&pointer, 64 * MIB));
+}
+
+TEST(host_memory_is_free, LIMIT_1G) {
+    void *pointer;
+    begin(0);
+    OK(cuMemHostAlloc(&pointer, 4096 * MIB, 0));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* ---- contexts and what hides in them -------------------------------------------------------------------- */
+
+TEST(a_context_that_goes_takes_its_memory_out_of_the_books, LIMIT_1G) {
+    CUdeviceptr pointer;
+    CUcontext context;
+    CUarray array;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 400 * MIB));
+    OK(cuMemAllocManaged(&pointer, 200 * MIB, 1));
+    OK(cuMemAllocAsync(&pointer, 100 * MIB, NULL));
+    OK(cuDevicePrimaryCtxReset_v2(0));
+    CHECK_EQUAL(booked(0), 0);
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 900 * MIB));
+    OK(cuMemFree_v2(pointer));
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    CHECK_EQUAL(told_mib(), 2 * CONTEXT);
+    OK(cuMemAlloc_v2(&pointer, 300 * MIB));
+    OK(cuArrayCreate_v2(&array, &(CUDA_ARRAY_DESCRIPTOR){4096, 4096, 0x20, 1}));
+    OK(cuArrayDestroy(array));
+    OK(cuCtxDestroy_v2(context));
+    begin(0);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(memory_that_no_call_mentions_counts, LIMIT_1G) {
+    CUmodule modules[10];
+    CUdeviceptr pointer;
+    begin(0);
+    for (int i = 0; i < 10; i++) OK(cuModuleLoadData(&modules[i], ""));
+    CHECK_EQUAL(told_mib(), CONTEXT + 40);
+    OK(cuCtxSetLimit(1, 500 * MIB));
+    CHECK_EQUAL(told_mib(), CONTEXT + 540);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 500 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    for (int i = 0; i < 10; i++) OK(cuModuleUnload(modules[i]));
+    CHECK_EQUAL(told_mib(), CONTEXT + 500);
+}
+
+/* A driver or a sandbox whose NVML does not list us: the card's growth stands in. */
+TEST(a_context_counts_even_where_nvml_does_not_list_us, LIMIT_1G) {
+    CUdeviceptr pointer;
+    atomic_store(&machine()->orders[MOCK_NVML_SILENT], 1);
+    begin(0);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 930 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemAlloc_v2(&pointer, 900 * MIB));
+}
+
+TEST(without_nvml_the_ledger_still_holds, LIMIT_1G) {
+    CUdeviceptr pointer;
+    atomic_store(&machine()->orders[MOCK_NVML_FAILS], 1);
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 1000 * MIB));
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* ---- odd callers ---------------------------------------------------------------------------------------- */
+
+TEST(the_first_binary_interface_is_limited_too, LIMIT_1G) {
+    CUdeviceptr_v1 pointer;
+    unsigned int free, total;
+    begin(0);
+    OK(cuMemAlloc(&pointer, 512 * MIB));
+    OK(cuMemGetInfo(&free, &total));
+    CHECK_EQUAL(total, 1024 * MIB);
+    CHECK_EQUAL(free, (1024 - CONTEXT - 512) * MIB);
+    CUdeviceptr_v1 more;
+    CHECK_EQUAL(cuMemAlloc(&more, 512 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemFree(pointer));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(a_pointer_that_is_no_allocation_gets_the_drivers_answer, LIMIT_1G) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 64 * MIB));
+    CHECK_EQUAL(cuMemFree_v2(0x1234), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(cuMemFree_v2(pointer + 512), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemFree_v2(0));
+    CHECK_EQUAL(told_mib(), CONTEXT + 64);
+    OK(cuMemFree_v2(pointer));
+    CHECK_EQUAL(cuMemFree_v2(pointer), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(cuMemFreeAsync(pointer, NULL), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(cuMemRelease(77), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(cuArrayDestroy((CUarray)77), CUDA_ERROR_INVALID_HANDLE);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(a_failing_driver_leaves_no_charge, LIMIT_1G) {
+    CUdeviceptr pointer;
+    CUmemGenericAllocationHandle handle;
+    CUarray array;
+    begin(0);
+    atomic_store(&machine()->orders[MOCK_ALLOC_FAILS], 4);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 64 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemAllocAsync(&pointer, 64 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemCreate(&handle, 64 * MIB, &on_card, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuArrayCreate_v2(&array, &(CUDA_ARRAY_DESCRIPTOR){4096, 4096, 0x20, 1}), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(the_card_may_be_full_before_the_limit_is, "CUDA_DEVICE_MEMORY_LIMIT=4g", "MOCK_MEMORY_MIB=2048") {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 1900 * MIB));
+    uint64_t before = booked(0);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 200 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(booked(0), before);
+}
+
+/* 24: the number in the variable is the card's among the container's cards, whatever CUDA calls it. */
+TEST(each_card_has_its_own_limit_whatever_cuda_calls_it, "MOCK_DEVICES=3", "CUDA_VISIBLE_DEVICES=2,0",
+     "CUDA_DEVICE_MEMORY_LIMIT_0=1g", "CUDA_DEVICE_MEMORY_LIMIT_1=2g", "CUDA_DEVICE_MEMORY_LIMIT_2=3g") {
+    size_t bytes;
+    OK(cuInit(0));
+    OK(cuDeviceTotalMem_v2(&bytes, 0));
+    CHECK_EQUAL(bytes, 3072 * MIB);
+    OK(cuDeviceTotalMem_v2(&bytes, 1));
+    CHECK_EQUAL(bytes, 1024 * MIB);
+    CUdeviceptr pointer;
+    begin(1);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 1000 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 1000 * MIB));
+    CHECK_EQUAL(booked(0), CONTEXT * MIB);
+    CHECK_EQUAL(booked(2), (CONTEXT + 1000) * MIB);
+}
+
+TEST(cards_are_found_by_uuid, "MOCK_DEVICES=2", "CUDA_VISIBLE_DEVICES=GPU-abababab-abab-abab-abab-ababababab01",
+     "CUDA_DEVICE_MEMORY_LIMIT_0=1g", "CUDA_DEVICE_MEMORY_LIMIT_1=2g") {
+    size_t bytes;
+    OK(cuInit(0));
+    OK(cuDeviceTotalMem_v2(&bytes, 0));
+    CHECK_EQUAL(bytes, 2048 * MIB);
+}
