@@ -77,7 +77,7 @@ def change(
             return _read(target, patched, object, options, odd, warnings)
         except _Unreadable as error:
             if media == STRATEGIC:
-                shown, why = golang.plain(patch), _restored(str(error), schema.of(kind))
+                shown, why = golang.plain(patch), _restored(str(error), schema.of(kind), patch)
             else:
                 ordered = _as_go(schema.name(kind), patched, object)
                 shown, why = encode(ordered).decode(), str(error)
@@ -153,14 +153,16 @@ def _read(
     return {**object, "spec": spec} if spared else object
 
 
-def _restored(why: str, root: Field) -> str:
+def _restored(why: str, root: Field, patch: Any) -> str:
     """A strategic merge patch does not go through JSON: its values are told by their kinds in Go."""
     found = _MISMATCH.match(why)
     if found is None:
         return why
     if _reads_itself(why, root):
         return _FIELD.sub("into Go value of type", why)
-    given, wanted = "float64" if found[2] else _GO_KINDS.get(found[1], found[1]), found[3]
+    given, wanted = _GO_KINDS.get(found[1], found[1]), found[3]
+    if given == "int64" and (found[2] or _has_fraction(patch)):
+        given = "float64"
     if wanted.startswith("[]"):
         return f"cannot restore slice from {given}"
     if wanted.startswith("map["):
@@ -172,6 +174,13 @@ def _restored(why: str, root: Field) -> str:
     if (given, plain) == ("int64", "string") or (given == "float64" and plain.startswith("int")):
         return f"cannot convert {given} to {wanted}"
     return f"unrecognized type: {plain}"
+
+
+def _has_fraction(value: Any) -> bool:
+    """Whether a number in it is not a whole one, which Go's message does not tell."""
+    if isinstance(value, dict | list):
+        return any(map(_has_fraction, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float)
 
 
 def _reads_itself(why: str, root: Field) -> bool:
