@@ -97,3 +97,10 @@ async def test_what_is_odd_about_a_binding_is_told(talk: Talk) -> None:
     answer = await talk.send("POST", f"{PODS}/p/binding", odd)
     assert answer.code == 201
     assert answer.headers["warning"].count("unknown field") == 2
+
+
+async def test_a_binding_is_about_the_pod_of_the_path(talk: Talk) -> None:
+    for wrong in (binding("p", namespace="kube-system"), binding("other")):
+        assert (await talk.send("POST", f"{PODS}/p/binding", wrong)).code == 400
+    await talk.create("/api/v1/namespaces/default/bindings", binding("p", namespace="default"))
+    assert (await talk.get(f"{PODS}/p"))["spec"]["nodeName"] == "n1"
