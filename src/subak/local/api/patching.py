@@ -79,7 +79,7 @@ def change(
             if media == STRATEGIC:
                 shown, why = golang.plain(patch), _restored(str(error), schema.of(kind), patch)
             else:
-                ordered = _as_go(schema.name(kind), patched, object)
+                ordered = _as_go(schema.name(kind), patched, object, media == MERGE)
                 shown, why = encode(ordered).decode(), str(error)
                 if media == MERGE:
                     why = _complaint(kind, ordered) or why
@@ -194,17 +194,21 @@ def _reads_itself(why: str, root: Field) -> bool:
     return here.type in ("int-or-string", "quantity") or here.format in ("date-time", "micro-time")
 
 
-def _as_go(name: str, value: Any, before: Any) -> Any:
-    """An object with its keys in the order of Go: those of structs as declared, those of what was patched sorted."""
+def _as_go(name: str, value: Any, before: Any, merged: bool) -> Any:
+    """An object with its keys in the order of Go: those of structs as declared, those of what was patched sorted.
+
+    What is new in it is `merged`, and sorted too, or stands as it was given.
+    """
     if isinstance(value, list):
-        return [_as_go(name, each, each if value == before else None) for each in value]
-    if not isinstance(value, dict):
+        earlier = before if isinstance(before, list) else []
+        return [_as_go(name, each, each if each in earlier else None, merged) for each in value]
+    if not isinstance(value, dict) or (before is None and not merged):
         return value
     types = protobuf.fields(name)
     order = list(types) if value == before else []
     keys = sorted(value, key=lambda key: (order.index(key) if key in order else len(order), key))
-    earlier = before if isinstance(before, dict) else {}
-    return {key: _as_go(types.get(key, ""), value[key], earlier.get(key)) for key in keys}
+    inner = before if isinstance(before, dict) else {}
+    return {key: _as_go(types.get(key, ""), value[key], inner.get(key), merged) for key in keys}
 
 
 def applied(body: bytes, options: WriteOptions, warnings: list[str]) -> Json:
