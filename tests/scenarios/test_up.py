@@ -10,13 +10,14 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.live import PATIENCE, ROOT, Live, commands, live
+from tests.nobody import as_nobody, possible
 
 EXAMPLES = ROOT / "examples"
 UNIQUE = "86399"
@@ -167,17 +168,29 @@ def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
         assert (done.returncode, "in use by another process" in done.stderr) == (2, True)
 
 
-def test_the_demo_shows_every_document() -> None:
+DEMO = [sys.executable, "-m", "subak.cli", "demo"]
+
+
+def demo(command: Sequence[str]) -> str:
+    """What the demo prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "subak.cli", "demo"],
-        capture_output=True,
-        check=False,
-        text=True,
-        env=commands({}),
-        timeout=PATIENCE,
+        command, capture_output=True, check=False, text=True, cwd=ROOT, env=commands({}), timeout=PATIENCE
     )
     assert (done.returncode, done.stderr) == (0, "")
-    out = done.stdout
+    return done.stdout
+
+
+def own_files() -> dict[str, tuple[int, int]]:
+    """Files of the machine that the documents' commands would change if they could."""
+    places = [Path.home(), Path("/usr/local"), *Path("/usr/local").iterdir()]
+    found = [path for place in places if place.is_dir() for path in place.iterdir() if path.exists()]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found if path.name != ".cache"}
+
+
+def test_the_demo_shows_every_document() -> None:
+    before = own_files()
+    out = demo(DEMO)
+    assert own_files() == before
     for line in (
         "volcano/gpu-pod2 is Running on gtx1080ti",
         "    volcano.sh/gpu-index: 0",
@@ -194,3 +207,9 @@ def test_the_demo_shows_every_document() -> None:
     ):
         assert line in out
     assert len(re.findall(r"^=== ", out, re.MULTILINE)) == 8
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as an ordinary user already")
+@pytest.mark.skipif(not possible(), reason="util-linux's setpriv and unshare are not installed")
+def test_the_demo_needs_no_root() -> None:
+    assert "iluvatar/poddemo is Running on mr-v100" in demo(as_nobody(*DEMO))
