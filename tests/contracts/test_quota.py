@@ -73,6 +73,14 @@ def test_shares_of_cards_are_counted(space: Space) -> None:
     )
 
 
+def test_a_table_shows_what_is_used(space: Space) -> None:
+    quota(space, pods=3, requests_cpu=2, limits_memory="1Gi")
+    pod(space, "a", {"limits": {"cpu": "500m", "memory": "64Mi"}}).must(201)
+    table = space.table("resourcequotas/q").must(200)
+    assert [each["name"] for each in table["columnDefinitions"]] == ["Name", "Request", "Limit", "Age"]
+    assert table["rows"][0]["cells"][:3] == ["q", "pods: 1/3, requests.cpu: 500m/2", "limits.memory: 64Mi/1Gi"]
+
+
 def test_several_quotas_must_all_have_room(space: Space) -> None:
     quota(space, "first", pods=5)
     quota(space, "second", pods=0)
