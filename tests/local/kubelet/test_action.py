@@ -50,7 +50,10 @@ async def test_a_page_is_good_if_its_status_is(status: str, expected: Result) ->
 async def test_a_port_is_good_if_somebody_listens() -> None:
     async with server(b"hello") as port:
         assert (await carry_out({"tcpSocket": {"port": port}})).good
-    assert not (await carry_out({"tcpSocket": {"port": port}})).good
+    why = f"dial tcp 127.0.0.1:{port}: connection refused"
+    assert await carry_out({"tcpSocket": {"port": port}}) == Result(False, why)
+    page = f'Get "http://127.0.0.1:{port}/": connection refused'
+    assert await carry_out({"httpGet": {"port": port}}) == Result(False, page)
 
 
 async def test_who_does_not_answer_in_time_has_failed() -> None:
