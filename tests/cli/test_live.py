@@ -146,6 +146,10 @@ def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> Non
     assert (answer.code, answer.err) == (2, "error: node nowhere is not there; there are: here, other\n")
 
 
+def test_it_is_a_plugin_of_kubectl(cluster: Live) -> None:
+    assert cluster.run("kubectl", "subak", "nodes").stdout == subak("nodes").out
+
+
 def test_why_tells_what_a_pod_shares_or_waits_for(cluster: Live, tmp_path: Path) -> None:
     apply(tmp_path, pod("a", 20_000), pod("b", 5_000))
     wait(cluster, "a")
