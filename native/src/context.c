@@ -37,7 +37,7 @@ int context_count(int device) { return atomic_load_explicit(&counts[device], mem
 /* Where NVML does not list this process (old drivers, sandboxes), the growth of the whole card must do. */
 static void take_over_from_card(int device, uint64_t card_before) {
     uint64_t bytes, now = truth_card(device);
-    if (truth_own(device, &bytes) == TRUTH_LISTED || card_before == UINT64_MAX || now == UINT64_MAX) return;
+    if (truth_own(device, &bytes) != TRUTH_NOT_LISTED || card_before == UINT64_MAX || now == UINT64_MAX) return;
     uint64_t grown = now > card_before ? now - card_before : 0;
     if (grown <= LIKELY_CONTEXT_MOST) ledger_set_overhead(device, ledger_overhead(device) + grown, 0);
 }

@@ -28,7 +28,8 @@
 #define REST_NS 10000000l /* between two early wakings: nobody can keep us busy by asking */
 enum { BEATS_TO_REAP = 10 };
 
-enum state { NONE, RUNNING, STOPPING, STOPPED };
+/* Asleep it touches nothing: whoever ends the process then need not wait for it. */
+enum state { NONE, AWAKE, ASLEEP, STOPPING, STOPPED };
 static _Atomic uint32_t state;
 static struct lock lock;
 
@@ -39,10 +40,8 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
 /* The low half of `asked`. Shared between processes, hence no private futex. */
 static _Atomic uint32_t *asked_word(void) { return (_Atomic uint32_t *)&region()->asked; }
 
-static void look_after(void) {
-    if (region_repair()) ledger_publish();
+static void look_after(uint64_t asked) {
     int slot = region_slot();
-    uint64_t asked = atomic_load(&region()->asked);
     for (int device = 0; device < DEVICES; device++)
         if (context_count(device)) truth_reconcile(device);
     if (slot < 0) return;
@@ -50,18 +49,27 @@ static void look_after(void) {
     atomic_store(&region()->slots[slot].answered, asked);
 }
 
+static bool turn(uint32_t from, uint32_t to) { return atomic_compare_exchange_strong(&state, &from, to); }
+
+/* Until the next beat, or until somebody asks. False if the process ends. */
+static bool rest(uint64_t asked) {
+    if (!turn(AWAKE, ASLEEP)) return false;
+    if (!futex(asked_word(), FUTEX_WAIT, (uint32_t)asked, &(struct timespec){.tv_nsec = BEAT_NS})) nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+    return turn(ASLEEP, AWAKE);
+}
+
 static void *run(void *nothing) {
     /* Another thread's capture must not be disturbed by what we ask the driver. */
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    for (unsigned beat = 1; atomic_load(&state) == RUNNING; beat++) {
-        uint32_t asked = atomic_load(asked_word());
-        look_after();
-        if (beat % BEATS_TO_REAP == 0) region_reap();
-        futex(asked_word(), FUTEX_WAIT, asked, &(struct timespec){.tv_nsec = BEAT_NS});
-        if (atomic_load(&state) == RUNNING && atomic_load(asked_word()) != asked)
-            nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
-    }
+    uint64_t asked;
+    unsigned beat = 0;
+    do {
+        keeper_check(true); /* before anything in the region is touched */
+        asked = atomic_load(&region()->asked);
+        look_after(asked);
+        if (++beat % BEATS_TO_REAP == 0) region_reap();
+    } while (rest(asked));
     atomic_store(&state, STOPPED);
     futex(&state, FUTEX_WAKE_PRIVATE, 1, NULL);
     return nothing;
@@ -69,10 +77,9 @@ static void *run(void *nothing) {
 
 /* At exit. The thread may be inside a driver call: wait for it, but not for ever. */
 static void stop(void) {
-    uint32_t running = RUNNING;
     region_leaving();
-    if (!atomic_compare_exchange_strong(&state, &running, STOPPING)) return;
-    keeper_wake_all();
+    while (!turn(AWAKE, STOPPING))
+        if (atomic_load(&state) != AWAKE && (atomic_load(&state) != ASLEEP || turn(ASLEEP, STOPPING))) return;
     uint64_t began = person_nanoseconds();
     while (atomic_load(&state) == STOPPING && person_nanoseconds() - began < 200000000ull)
         futex(&state, FUTEX_WAIT_PRIVATE, STOPPING, &(struct timespec){.tv_nsec = 5000000});
@@ -100,7 +107,7 @@ void keeper_start(void) {
     lock_take(&lock);
     if (atomic_load(&state) == NONE) {
         if (!atomic_exchange(&registered, true)) atexit(stop);
-        atomic_store(&state, RUNNING);
+        atomic_store(&state, AWAKE);
         if (!start_thread()) {
             atomic_store(&state, STOPPED);
             log_line(LOG_WARNING, "no thread could be started: figures are refreshed by requests alone");
@@ -109,13 +116,14 @@ void keeper_start(void) {
     lock_release(&lock);
 }
 
-void keeper_check(void) {
+void keeper_check(bool at_once) {
     static _Atomic int64_t last;
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    int64_t tick = now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    if (atomic_load_explicit(&last, memory_order_relaxed) == tick) return;
-    atomic_store_explicit(&last, tick, memory_order_relaxed);
+    if (!at_once) {
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+        int64_t tick = now.tv_sec * 1000 + now.tv_nsec / 1000000;
+        if (atomic_exchange_explicit(&last, tick, memory_order_relaxed) == tick) return;
+    }
     if (region_repair()) ledger_publish();
 }
 

@@ -2,11 +2,13 @@
 #ifndef SUBAK_KEEPER_H
 #define SUBAK_KEEPER_H
 
+#include <stdbool.h>
+
 /* Starts the thread if it does not run. Called when a context comes. */
 void keeper_start(void);
 
-/* Cheap, in every request: whether the region is still sound, at most every few milliseconds. */
-void keeper_check(void);
+/* Whether the region is still sound: right now (a microsecond), or if it was not looked at for some milliseconds. */
+void keeper_check(bool at_once);
 
 /* Wakes the keepers of all processes of the container: somebody needs memory. */
 void keeper_wake_all(void);

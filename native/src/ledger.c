@@ -105,7 +105,7 @@ void ledger_publish(void) {
 /* ---- sums ----------------------------------------------------------------------------------------------- */
 
 struct sum {
-    uint64_t usage, pending, pooled_by_others;
+    uint64_t usage, pending, pooled_by_others; /* pending: of other processes */
 };
 
 static uint64_t read(const _Atomic uint64_t *word) {
@@ -113,36 +113,40 @@ static uint64_t read(const _Atomic uint64_t *word) {
     return value > UINT64_MAX / 8192 ? UINT64_MAX / 8192 : value; /* a scribbled word must not wrap the sum */
 }
 
-/* Imports count once: for the importer only as far as no other process still holds that much exported memory. */
-static uint64_t orphans(const struct region *here, int device, int slots, uint64_t exported) {
-    uint64_t orphaned = 0;
+static uint64_t beyond(uint64_t imported, uint64_t exported) { return imported > exported ? imported - exported : 0; }
+
+/* Imports count once: for the importer only as far as no other process still holds that much exported memory.
+ * `exported` is what all others hold. */
+static uint64_t orphans(const struct region *here, int device, int slots, int me, uint64_t exported) {
+    uint64_t mine_exported = atomic_load(&mine[device].exported);
+    uint64_t orphaned = beyond(atomic_load(&mine[device].imported), exported);
     for (int slot = 0; slot < slots; slot++) {
         const struct region_use *use = &here->uses[device][slot];
-        uint64_t imported = read(&use->imported), others = exported - read(&use->exported);
-        if (imported > others && region_owned(&here->slots[slot])) orphaned += imported - others;
+        if (slot == me || !region_owned(&here->slots[slot])) continue;
+        orphaned += beyond(read(&use->imported), exported + mine_exported - read(&use->exported));
     }
     return orphaned;
 }
 
 static struct sum sum_of(int device) {
     struct region *here = region();
-    int slots = atomic_load_explicit(&here->hami.process_count, memory_order_seq_cst), me = region_slot();
+    int slots = atomic_load_explicit(&here->hami.process_count, memory_order_seq_cst), me = region_claimed();
     if (slots < 0 || slots > SLOTS) slots = SLOTS;
     struct sum sum = {0};
     uint64_t exported = 0, imported = 0;
     for (int slot = 0; slot < slots; slot++) {
-        if (!region_owned(&here->slots[slot])) continue;
+        if (slot == me || !region_owned(&here->slots[slot])) continue;
         const struct region_use *use = &here->uses[device][slot];
         sum.usage += read(&use->charged) + read(&use->overhead) + read(&use->managed);
         sum.pending += read(&use->pending);
+        sum.pooled_by_others += read(&use->pooled);
         exported += read(&use->exported);
         imported += read(&use->imported);
-        if (slot != me) sum.pooled_by_others += read(&use->pooled);
     }
-    if (imported) sum.usage += orphans(here, device, slots, exported);
-    if (me < 0)
-        sum.usage += atomic_load(&mine[device].charged) + atomic_load(&mine[device].overhead) +
-                     atomic_load(&mine[device].managed);
+    /* Our own figures from ourselves: the region may just have been replaced, or have no slot left for us. */
+    sum.usage += atomic_load(&mine[device].charged) + atomic_load(&mine[device].overhead) +
+                 atomic_load(&mine[device].managed);
+    if (imported || atomic_load(&mine[device].imported)) sum.usage += orphans(here, device, slots, me, exported);
     return sum;
 }
 
@@ -170,8 +174,7 @@ static bool attempt(int device, enum charge kind, uint64_t bytes, uint64_t limit
         fits = sum.usage <= limit;
     }
     if (!fits) {
-        uint64_t others = sum.pending > bytes ? sum.pending - bytes : 0;
-        *contested = sum.usage - (others < sum.usage ? others : sum.usage) <= limit;
+        *contested = sum.usage - (sum.pending < sum.usage ? sum.pending : sum.usage) <= limit;
         charge(device, kind, -(int64_t)bytes);
         atomic_fetch_sub(&mine[device].busy, 1);
     }
@@ -226,9 +229,9 @@ static bool insist(int device, enum charge kind, uint64_t bytes, uint64_t limit)
 }
 
 bool ledger_reserve(int device, enum charge kind, uint64_t bytes) {
-    uint64_t limit = ledger_limit(device);
     bool contested;
-    keeper_check();
+    keeper_check(true);
+    uint64_t limit = ledger_limit(device);
     if (limit)
         return bytes <= limit && (attempt(device, kind, bytes, limit, &contested) ||
                                   insist(device, kind, bytes, limit));
@@ -245,7 +248,10 @@ void ledger_confirm(int device, enum charge kind, uint64_t reserved, uint64_t re
 
 void ledger_cancel(int device, enum charge kind, uint64_t reserved) { ledger_confirm(device, kind, reserved, 0); }
 
-void ledger_begin_free(int device) { atomic_fetch_add(&mine[device].busy, 1); }
+void ledger_begin_free(int device) {
+    keeper_check(false);
+    atomic_fetch_add(&mine[device].busy, 1);
+}
 
 void ledger_freed(int device, enum charge kind, uint64_t bytes) { ledger_confirm(device, kind, bytes, 0); }
 

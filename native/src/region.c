@@ -307,6 +307,8 @@ static int claim(struct region *region) {
     return -1;
 }
 
+int region_claimed(void) { return atomic_load_explicit(&my_slot, memory_order_acquire); }
+
 int region_slot(void) {
     int number = atomic_load_explicit(&my_slot, memory_order_acquire);
     if (__builtin_expect(number >= 0, 1)) return number;

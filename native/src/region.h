@@ -123,6 +123,8 @@ unsigned region_core_limit(int device);
 /* This process' slot, claimed on first use; -1 if all are taken by living processes. */
 int region_slot(void);
 
+int region_claimed(void); /* the same without claiming one */
+
 /* Frees the slots of processes that are gone. Gives how many. */
 int region_reap(void);
 

@@ -20,7 +20,7 @@
 #include "person.h"
 #include "pool.h"
 
-enum { LISTED_AT_ONCE = 64, ATTEMPTS = 3 };
+enum { LISTED_AT_ONCE = 64, LISTED_AT_MOST = 1 << 16, ATTEMPTS = 3 };
 
 static struct lock locks[DEVICES];
 static _Atomic uint64_t answered_at[DEVICES];
@@ -36,20 +36,24 @@ static bool find_me(const nvmlProcessInfo_t *processes, unsigned int count, uint
     return found;
 }
 
+static nvmlReturn_t ask(nvmlDevice_t card, unsigned int *count, nvmlProcessInfo_t *processes) {
+    return PRESENT(nvmlDeviceGetComputeRunningProcesses_v3)
+               ? REAL(nvmlDeviceGetComputeRunningProcesses_v3)(card, count, processes)
+               : REAL(nvmlDeviceGetComputeRunningProcesses_v2)(card, count, processes);
+}
+
 enum truth truth_own(int device, uint64_t *bytes) {
     nvmlDevice_t card = device_nvml(device);
     nvmlProcessInfo_t few[LISTED_AT_ONCE], *many = NULL;
-    unsigned int count = LISTED_AT_ONCE;
+    unsigned int count = LISTED_AT_ONCE, room;
     if (!card) return TRUTH_UNKNOWN;
-    bool third = PRESENT(nvmlDeviceGetComputeRunningProcesses_v3);
-    nvmlReturn_t result = third ? REAL(nvmlDeviceGetComputeRunningProcesses_v3)(card, &count, few)
-                                : REAL(nvmlDeviceGetComputeRunningProcesses_v2)(card, &count, few);
-    if (result == NVML_ERROR_INSUFFICIENT_SIZE) {
-        count += LISTED_AT_ONCE;
-        many = calloc(count, sizeof *many);
+    nvmlReturn_t result = ask(card, &count, few);
+    for (room = 4 * LISTED_AT_ONCE; result == NVML_ERROR_INSUFFICIENT_SIZE && room < LISTED_AT_MOST; room *= 4) {
+        free(many);
+        many = calloc(room, sizeof *many);
         if (!many) return TRUTH_UNKNOWN;
-        result = third ? REAL(nvmlDeviceGetComputeRunningProcesses_v3)(card, &count, many)
-                       : REAL(nvmlDeviceGetComputeRunningProcesses_v2)(card, &count, many);
+        count = room;
+        result = ask(card, &count, many);
     }
     bool found = result == NVML_SUCCESS && find_me(many ? many : few, count, bytes);
     free(many);

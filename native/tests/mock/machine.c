@@ -57,6 +57,14 @@ bool machine_alive(struct mock_process *process) {
     return start && (uint32_t)start == (uint32_t)(identity >> 32);
 }
 
+bool machine_alive_lately(struct mock_process *process) {
+    uint64_t now = machine_now();
+    if (atomic_load(&process->identity) && now - atomic_load(&process->seen_alive) < 20000000) return true;
+    bool alive = machine_alive(process);
+    if (alive) atomic_store(&process->seen_alive, now);
+    return alive;
+}
+
 static void clear_use(struct mock_process *process) {
     for (int d = 0; d < MOCK_DEVICES_MAX; d++) {
         struct mock_use *use = &process->use[d];
@@ -158,28 +166,39 @@ bool machine_order_due(enum mock_order order) {
 
 /* ---- memory --------------------------------------------------------------------------------------------- */
 
-uint64_t machine_used(int device) {
+/* Asking /proc about everybody is slow, so only who has to know asks it. */
+static uint64_t used_by(int device, bool living_only) {
     uint64_t used = 0;
     for (int i = 0; i < MOCK_PROCESSES; i++) {
         struct mock_process *process = &machine()->process[i];
         uint64_t own = atomic_load(&process->use[device].seen) + atomic_load(&process->use[device].managed);
-        if (own && machine_alive(process)) used += own;
+        if (own && (!living_only || machine_alive(process))) used += own;
     }
     return used;
 }
+
+uint64_t machine_used(int device) { return used_by(device, true); }
 
 bool machine_take(int device, uint64_t bytes, bool counted) {
     if (machine_order_due(MOCK_ALLOC_FAILS)) return false;
     struct mock_use *mine = machine_mine(device);
     atomic_fetch_add(counted ? &mine->seen : &mine->managed, bytes);
-    if (bytes <= machine()->device[device].memory && machine_used(device) <= machine()->device[device].memory)
+    uint64_t memory = machine()->device[device].memory;
+    if (bytes <= memory && (used_by(device, false) <= memory || machine_used(device) <= memory)) {
+        struct mock_device *card = &machine()->device[device];
+        uint64_t now = atomic_fetch_add(&card->taken, bytes) + bytes, most = atomic_load(&card->most);
+        while (now > most && !atomic_compare_exchange_weak(&card->most, &most, now)) {
+        }
         return true;
+    }
+    atomic_fetch_add(&machine()->device[device].taken, bytes); /* machine_give takes it off again */
     machine_give(device, bytes, counted);
     return false;
 }
 
 void machine_give(int device, uint64_t bytes, bool counted) {
     struct mock_use *mine = machine_mine(device);
+    atomic_fetch_sub(&machine()->device[device].taken, bytes);
     atomic_fetch_sub(counted ? &mine->seen : &mine->managed, bytes);
 }
 

@@ -38,11 +38,13 @@ struct mock_use {
 
 struct mock_process {
     _Atomic uint64_t identity; /* pid and start time; 0 free */
+    _Atomic uint64_t seen_alive; /* when somebody last looked */
     struct mock_use use[MOCK_DEVICES_MAX];
 };
 
 struct mock_device {
     uint64_t memory, context_bytes, slice_ns, switch_ns;
+    _Atomic uint64_t taken, most; /* by everybody together, and the highest it ever was; knows no deaths */
     _Atomic uint32_t lock;  /* pid of whoever simulates time right now */
     uint64_t simulated_to;  /* ns; everything below happened before this moment */
     uint32_t running;       /* process slot + 1 whose slice it is */
@@ -60,6 +62,7 @@ struct mock_machine {
 struct mock_machine *machine(void);
 struct mock_use *machine_mine(int device);
 bool machine_alive(struct mock_process *process);
+bool machine_alive_lately(struct mock_process *process); /* within 20 ms: for lists that are asked for all the time */
 
 /* Physical bytes in use on a card by everybody. */
 uint64_t machine_used(int device);

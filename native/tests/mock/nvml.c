@@ -83,7 +83,7 @@ static unsigned each_process(int device, unsigned room, void *list, void (*put)(
     if (atomic_load(&machine()->orders[MOCK_NVML_SILENT])) return 0;
     for (int i = 0; i < MOCK_PROCESSES; i++) {
         struct mock_process *process = &machine()->process[i];
-        if (!atomic_load(&process->use[device].contexts) || !machine_alive(process)) continue;
+        if (!atomic_load(&process->use[device].contexts) || !machine_alive_lately(process)) continue;
         unsigned pid = (unsigned)atomic_load(&process->identity);
         if (count < room && list) put(list, count, pid, atomic_load(&process->use[device].seen));
         count++;

@@ -1,0 +1,376 @@
+/*
+ * Many processes in one container: their sum is held exactly, whoever dies, stops, forks or comes again.
+ */
+#define _GNU_SOURCE
+#include "harness.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CONTEXT 100
+
+/* Takes `argument` MiB and holds them until it is killed. Exit 2 if it does not get them. */
+PART(hold) {
+    CUdeviceptr pointer;
+    begin(0);
+    if (cuMemAlloc_v2(&pointer, (size_t)atoi(argument) * MIB) != CUDA_SUCCESS) _exit(2);
+    pause();
+}
+
+static void end(pid_t pid) {
+    kill(pid, SIGKILL);
+    result_of(pid);
+}
+
+/* 35 */
+static void share_exactly(int count) {
+    pid_t pids[32];
+    char each[32];
+    uint64_t whole = (uint64_t)count * (CONTEXT + 64);
+    snprintf(each, sizeof each, "%llum", (unsigned long long)whole);
+    setenv("CUDA_DEVICE_MEMORY_LIMIT", each, 1);
+    for (int i = 0; i < count; i++) pids[i] = another("hold", "64");
+    EVENTUALLY(30, true_mib(0) == whole);
+    CHECK_EQUAL(booked(0), whole * MIB);
+    for (int i = 0; i < count; i++) CHECK_EQUAL(waitpid(pids[i], NULL, WNOHANG), 0);
+    pid_t more = another("hold", "1");
+    CHECK_EQUAL(result_of(more), 2);
+    for (int i = 0; i < count; i++) end(pids[i]);
+}
+
+TEST(two_processes_share_one_limit) { share_exactly(2); }
+TEST(eight_processes_share_one_limit) { share_exactly(8); }
+TEST(thirty_two_processes_share_one_limit, "MOCK_MEMORY_MIB=16384") { share_exactly(32); }
+
+/* Races for the last bytes: allocates and frees 100 MiB as fast as it can; never more than fits may be granted. */
+PART(race) {
+    CUdeviceptr pointer;
+    int granted = 0, rounds = atoi(argument);
+    begin(0);
+    _Atomic uint64_t *ready = &look_into_region()->compute[DEVICES - 1].words[30];
+    atomic_fetch_add(ready, 1);
+    EVENTUALLY(30, *ready == 8);
+    for (int i = 0; i < rounds; i++) {
+        if (cuMemAlloc_v2(&pointer, 100 * MIB) != CUDA_SUCCESS) continue;
+        granted++;
+        OK(cuMemFree_v2(pointer));
+    }
+    if (!granted) _exit(4);
+    atomic_fetch_add(&look_into_region()->compute[DEVICES - 1].words[31], 1); /* done */
+    pause();
+}
+
+TEST(racing_requests_never_overcommit, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    pid_t pids[8]; /* 8 contexts leave room for 2 of the 8 blocks */
+    for (int i = 0; i < 8; i++) pids[i] = another("race", "500");
+    EVENTUALLY(10, !access(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"), F_OK));
+    EVENTUALLY(60, look_into_region()->compute[DEVICES - 1].words[31] == 8);
+    CHECK(machine()->device[0].most <= 1024 * MIB);
+    CHECK(machine()->device[0].most > (8 * CONTEXT + 100) * MIB); /* they did meet */
+    for (int i = 0; i < 8; i++) end(pids[i]);
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 900 * MIB)); /* nothing is left behind */
+}
+
+/* Threads of one process, at the same time as another process. */
+static void *churn(void *argument) {
+    CUdeviceptr pointer;
+    OK(cuCtxSetCurrent(argument));
+    for (int i = 0; i < 2000; i++) {
+        CUresult result = i % 3 ? cuMemAlloc_v2(&pointer, (size_t)(i % 40 + 1) * MIB)
+                                : cuMemAllocAsync(&pointer, (size_t)(i % 40 + 1) * MIB, NULL);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) continue;
+        OK(result);
+        if (i % 100 == 0) CHECK(machine_used(0) <= 1024 * MIB);
+        OK(i % 5 ? cuMemFree_v2(pointer) : cuMemFreeAsync(pointer, NULL));
+    }
+    return NULL;
+}
+
+TEST(threads_leave_exact_books, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    pthread_t threads[8];
+    CUcontext context = begin(0);
+    pid_t other = another("hold", "300");
+    for (int i = 0; i < 8; i++) CHECK(!pthread_create(&threads[i], NULL, churn, context));
+    for (int i = 0; i < 8; i++) pthread_join(threads[i], NULL);
+    end(other);
+    OK(cuCtxSynchronize());
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    CHECK_EQUAL(booked(0), CONTEXT * MIB);
+}
+
+/* 36 */
+TEST(memory_of_a_killed_process_is_free_at_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    begin(0);
+    pid_t holder = another("hold", "700");
+    EVENTUALLY(10, true_mib(0) == 2 * CONTEXT + 700);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    kill(holder, SIGKILL); /* and it stays a zombie: we do not wait for it */
+    uint64_t began = machine_now();
+    EVENTUALLY(1, cuMemAlloc_v2(&pointer, 700 * MIB) == CUDA_SUCCESS);
+    CHECK(machine_now() - began < 500000000ull);
+    result_of(holder);
+}
+
+/* 39 */
+TEST(a_stopped_process_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    begin(0);
+    pid_t holder = another("hold", "300");
+    EVENTUALLY(10, booked(0) == (2 * CONTEXT + 300) * MIB);
+    kill(holder, SIGSTOP);
+    uint64_t began = machine_now();
+    for (int i = 0; i < 100; i++) {
+        OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+        OK(cuMemFree_v2(pointer));
+    }
+    CHECK(machine_now() - began < 1000000000ull);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* it still holds its own */
+    kill(holder, SIGCONT);
+    end(holder);
+}
+
+/* ---- 40: forks ------------------------------------------------------------------------------------------ */
+
+TEST(a_fork_before_cuda_gives_two_processes, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    pid_t child = fork();
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+    if (!child) {
+        OK(cuMemFree_v2(pointer));
+        exit(0);
+    }
+    CHECK_EQUAL(result_of(child), 0);
+    EVENTUALLY(2, told_mib() == CONTEXT + 100);
+}
+
+TEST(a_child_that_does_no_cuda_changes_nothing, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (!child) {
+            cuMemFree_v2(pointer); /* the driver refuses a forked child */
+            if (i % 2) exit(0); /* with exit handlers */
+            _exit(0);
+        }
+        CHECK_EQUAL(result_of(child), 0);
+    }
+    CHECK_EQUAL(told_mib(), CONTEXT + 100);
+    CHECK_EQUAL(look_into_region()->hami.processes[0].status, 1);
+    OK(cuMemFree_v2(pointer));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(a_grandchild_and_a_spawned_program_count_for_themselves, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    char self[256] = "";
+    extern char **environ;
+    pid_t spawned, child;
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+    if (!(child = fork())) {
+        pid_t grandchild = another("hold", "200");
+        harness_nap(300000);
+        end(grandchild);
+        _exit(0);
+    }
+    CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    char *arguments[] = {self, "--part", "hold", "50", NULL};
+    CHECK(!posix_spawn(&spawned, self, NULL, NULL, arguments, environ));
+    EVENTUALLY(10, booked(0) >= (2 * CONTEXT + 150) * MIB);
+    CHECK_EQUAL(result_of(child), 0);
+    end(spawned);
+    EVENTUALLY(5, told_mib() == CONTEXT + 100);
+}
+
+static void *take_and_give(void *argument) {
+    CUdeviceptr pointer;
+    OK(cuCtxSetCurrent(argument));
+    for (int i = 0; i < 3000; i++)
+        if (cuMemAlloc_v2(&pointer, 2 * MIB) == CUDA_SUCCESS) OK(cuMemFree_v2(pointer));
+    return NULL;
+}
+
+/* A fork while other threads hold every lock we have: the child must not find any of them taken. */
+TEST(a_fork_in_the_middle_of_requests_does_not_hang_the_child, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    pthread_t threads[4];
+    CUcontext context = begin(0);
+    for (int i = 0; i < 4; i++) CHECK(!pthread_create(&threads[i], NULL, take_and_give, context));
+    for (int i = 0; i < 100; i++) {
+        pid_t child = fork();
+        if (!child) {
+            size_t free, total;
+            CUdeviceptr pointer;
+            alarm(20);
+            cuInit(0);
+            cuMemAlloc_v2(&pointer, MIB);
+            cuMemGetInfo_v2(&free, &total);
+            _exit(0);
+        }
+        CHECK_EQUAL(result_of(child), 0);
+    }
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* A pid that is used again is another process: its slot is reaped although the number is alive. */
+TEST(a_pid_that_is_used_again_is_not_mistaken, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    begin(0);
+    struct region *here = look_into_region();
+    uint64_t someone_else = (uint64_t)12345 << 32 | (uint32_t)getppid(); /* our parent's pid, another start */
+    atomic_store(&here->slots[5].owner, someone_else);
+    atomic_store(&here->slots[5].namespace, atomic_load(&here->slots[0].namespace));
+    atomic_store(&here->uses[0][5].charged, 800 * MIB);
+    atomic_store(&here->hami.process_count, 6);
+    OK(cuMemAlloc_v2(&pointer, 500 * MIB));
+    CHECK_EQUAL(atomic_load(&here->slots[5].owner), 0);
+}
+
+/* ---- 41: numbers ---------------------------------------------------------------------------------------- */
+
+PART(come_and_go) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, MIB));
+    if (argument[0] == 'k') kill(getpid(), SIGKILL);
+}
+
+TEST(processes_that_come_and_go_use_the_same_few_slots, "CUDA_DEVICE_MEMORY_LIMIT=4g") {
+    long count = size_of_run("TEST_PROCESSES", 100);
+    for (long i = 0; i < count; i++) {
+        pid_t pid = another("come_and_go", i % 2 ? "k" : "");
+        CHECK_EQUAL(result_of(pid), i % 2 ? 128 + SIGKILL : 0);
+    }
+    begin(0);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    CHECK(look_into_region()->hami.process_count < 20);
+}
+
+TEST(a_table_full_of_the_dead_has_room, "CUDA_DEVICE_MEMORY_LIMIT=4g") {
+    CHECK_EQUAL(result_of(another("come_and_go", "")), 0);
+    struct region *here = look_into_region();
+    for (int slot = 0; slot < SLOTS; slot++) {
+        atomic_store(&here->slots[slot].owner, (uint64_t)77 << 32 | (uint32_t)(4000000 + slot)); /* no such pids */
+        atomic_store(&here->uses[0][slot].charged, 100 * MIB);
+    }
+    atomic_store(&here->hami.process_count, SLOTS);
+    begin(0);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* More living processes than slots: the last ones are limited by themselves and by what they see of the others. */
+TEST(a_table_full_of_the_living_still_limits, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    CHECK_EQUAL(result_of(another("come_and_go", "")), 0);
+    struct region *here = look_into_region();
+    uint64_t parent = (uint32_t)getppid(); /* alive, start time unknown */
+    for (int slot = 0; slot < SLOTS; slot++) atomic_store(&here->slots[slot].owner, parent);
+    memset(here->uses, 0, sizeof here->uses);
+    atomic_store(&here->hami.process_count, SLOTS);
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 700 * MIB));
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 300 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(told_mib(), CONTEXT + 700);
+}
+
+TEST(three_hundred_processes_at_once, "CUDA_DEVICE_MEMORY_LIMIT=64g", "MOCK_MEMORY_MIB=65536") {
+    pid_t pids[300];
+    for (int i = 0; i < 300; i++) pids[i] = another("hold", "2");
+    EVENTUALLY(60, true_mib(0) == 300 * (CONTEXT + 2));
+    CHECK_EQUAL(booked(0), 300 * (CONTEXT + 2) * MIB);
+    for (int i = 0; i < 300; i++) kill(pids[i], SIGKILL);
+    for (int i = 0; i < 300; i++) result_of(pids[i]);
+    begin(0);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* Somebody else's pool holds memory that it does not use: it notices on request, not after half a second. */
+static _Atomic uint64_t *stage(void) { return &look_into_region()->compute[DEVICES - 1].words[29]; }
+
+PART(pool_holder) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAllocAsync(&pointer, 700 * MIB, NULL));
+    OK(cuMemFreeAsync(pointer, NULL));
+    *stage() = 1;
+    EVENTUALLY(10, *stage() == 2);
+    OK(cuCtxSynchronize()); /* the pool gives it back, and nobody tells the ledger */
+    *stage() = 3;
+    pause();
+}
+
+TEST(a_process_in_need_asks_the_others_to_look_at_their_pools, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    begin(0);
+    pid_t other = another("pool_holder", NULL);
+    EVENTUALLY(10, *stage() == 1);
+    CHECK(booked(0) >= (2 * CONTEXT + 700) * MIB);
+    *stage() = 2;
+    EVENTUALLY(10, *stage() == 3);
+    OK(cuMemAlloc_v2(&pointer, 700 * MIB));
+    end(other);
+}
+
+/* ---- 14, 19: memory shared between processes ------------------------------------------------------------ */
+
+PART(importer) {
+    CUipcMemHandle handle;
+    CUdeviceptr pointer, address;
+    CUmemGenericAllocationHandle imported;
+    int fd = atoi(argument);
+    char byte;
+    begin(0);
+    CHECK(read(fd, &handle, sizeof handle) == sizeof handle);
+    OK(cuIpcOpenMemHandle_v2(&pointer, handle, 1));
+    OK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)(fd + 1), 1));
+    OK(cuMemAddressReserve(&address, 200 * MIB, 0, 0, 0));
+    OK(cuMemMap(address, 200 * MIB, 0, imported, 0));
+    CHECK(write(fd, "x", 1) == 1);
+    CHECK(read(fd, &byte, 1) == 1);
+    OK(cuIpcCloseMemHandle(pointer));
+    OK(cuMemUnmap(address, 200 * MIB));
+    OK(cuMemRelease(imported));
+    CHECK(write(fd, "x", 1) == 1);
+    pause();
+}
+
+TEST(shared_memory_counts_once_and_for_whoever_still_holds_it, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    int ends[2], memory;
+    CUipcMemHandle handle;
+    CUdeviceptr pointer;
+    CUmemGenericAllocationHandle physical;
+    CUmemAllocationProp properties = {.type = 1, .requestedHandleTypes = 1, .location = {1, 0}};
+    char text[16], byte;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 200 * MIB));
+    OK(cuIpcGetMemHandle(&handle, pointer));
+    OK(cuMemCreate(&physical, 200 * MIB, &properties, 0));
+    OK(cuMemExportToShareableHandle(&memory, physical, 1, 0));
+    CHECK(!socketpair(1, 1, 0, ends));
+    CHECK_EQUAL(dup2(ends[1], 50), 50);
+    CHECK_EQUAL(dup2(memory, 51), 51);
+    snprintf(text, sizeof text, "50");
+    pid_t other = another("importer", text);
+    CHECK(write(ends[0], &handle, sizeof handle) == sizeof handle);
+    CHECK(read(ends[0], &byte, 1) == 1);
+    CHECK_EQUAL(told_mib(), 2 * CONTEXT + 400);
+    OK(cuMemRelease(physical)); /* the importer keeps it alive, so it is the importer's now */
+    CHECK_EQUAL(told_mib(), 2 * CONTEXT + 400);
+    CHECK(write(ends[0], "x", 1) == 1);
+    CHECK(read(ends[0], &byte, 1) == 1);
+    CHECK_EQUAL(told_mib(), 2 * CONTEXT + 200);
+    end(other);
+    EVENTUALLY(1, told_mib() == CONTEXT + 200);
+}

@@ -1,0 +1,259 @@
+/*
+ * The region file: made by whoever comes first, mended by whoever finds it broken, and never believed.
+ */
+#define _GNU_SOURCE
+#include "harness.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CONTEXT 100
+#define LIMIT_1G "CUDA_DEVICE_MEMORY_LIMIT=1g"
+
+static const char *path(void) { return getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"); }
+
+/* The limit of a GiB holds in this process, whatever became of the file. */
+static void expect_enforcement(void) {
+    CUdeviceptr pointer, more;
+    OK(cuMemAlloc_v2(&pointer, 700 * MIB));
+    CHECK_EQUAL(cuMemAlloc_v2(&more, 300 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemFree_v2(pointer));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(monitors_find_hamis_layout, LIMIT_1G, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_TASK_PRIORITY=0") {
+    CUdeviceptr pointer;
+    unsigned char raw[4];
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 200 * MIB));
+    int fd = open(path(), O_RDONLY);
+    uint64_t word;
+    int32_t number;
+    CHECK(pread(fd, &number, 4, 0) == 4 && number == 19920718);
+    CHECK(pread(fd, &number, 4, 4) == 4 && number == 1);
+    CHECK(pread(fd, &word, 8, 56) == 8 && word == 1);
+    char uuid[97] = "";
+    CHECK(pread(fd, uuid, 96, 64) == 96 && !strncmp(uuid, "GPU-abababab", 12));
+    CHECK(pread(fd, &word, 8, 1600) == 8 && word == 1024 * MIB);
+    CHECK(pread(fd, &word, 8, 1728) == 8 && word == 30);
+    CHECK(pread(fd, &number, 4, 1856) == 4 && number == getpid());
+    CHECK(pread(fd, &word, 8, 1856 + 8 + 32) == 8 && word == (CONTEXT + 200) * MIB); /* used[0].total */
+    CHECK(pread(fd, &number, 4, 1856 + 1928) == 4 && number == 1);
+    CHECK(pread(fd, &number, 4, 2008896) == 4 && number == 1);
+    CHECK(pread(fd, &number, 4, 2008900) == 4 && number == 1);
+    CHECK(pread(fd, &number, 4, 2008908) == 4 && number == 0);
+    struct stat status;
+    CHECK(!fstat(fd, &status) && status.st_size > 2008953);
+    CHECK_EQUAL(status.st_mode & 0777, 0666);
+    CHECK(pread(fd, raw, 4, 2011136) == 4);
+}
+
+/* ---- 43: what can be wrong with the file ---------------------------------------------------------------- */
+
+TEST(a_missing_directory_limits_each_process_by_itself, LIMIT_1G, "CUDA_DEVICE_MEMORY_SHARED_CACHE=/nowhere/at/all") {
+    begin(0);
+    expect_enforcement();
+}
+
+TEST(a_directory_in_its_place, LIMIT_1G) {
+    CHECK(!mkdir(path(), 0755));
+    begin(0);
+    expect_enforcement();
+}
+
+TEST(a_fifo_in_its_place, LIMIT_1G) {
+    CHECK(!mkfifo(path(), 0666));
+    begin(0);
+    expect_enforcement();
+}
+
+TEST(a_link_in_its_place_is_not_followed, LIMIT_1G) {
+    char victim[300], content[8] = "";
+    snprintf(victim, sizeof victim, "%s/victim", getenv("HARNESS_DIRECTORY"));
+    int fd = open(victim, O_RDWR | O_CREAT, 0644);
+    CHECK(write(fd, "precious", 8) == 8);
+    CHECK(!symlink(victim, path()));
+    begin(0);
+    expect_enforcement();
+    CHECK(pread(fd, content, 8, 0) == 8 && !memcmp(content, "precious", 8));
+}
+
+static void write_file(const void *content, size_t bytes) {
+    int fd = open(path(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    CHECK(fd >= 0 && write(fd, content, bytes) == (ssize_t)bytes);
+    close(fd);
+}
+
+TEST(an_empty_file_is_replaced, LIMIT_1G) {
+    write_file("", 0);
+    begin(0);
+    expect_enforcement();
+    CHECK_EQUAL(look_into_region()->magic, REGION_MAGIC);
+}
+
+TEST(random_bytes_are_replaced, LIMIT_1G) {
+    unsigned seed = 7;
+    static unsigned char noise[4 << 20];
+    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (unsigned char)rand_r(&seed);
+    write_file(noise, sizeof noise);
+    begin(0);
+    expect_enforcement();
+    CHECK_EQUAL(look_into_region()->magic, REGION_MAGIC);
+}
+
+TEST(a_region_of_hami_core_is_replaced, LIMIT_1G) {
+    static struct hami_region old;
+    old.magic = HAMI_MAGIC, old.major = 1, old.minor = 2;
+    write_file(&old, sizeof old);
+    begin(0);
+    expect_enforcement();
+    CHECK_EQUAL(look_into_region()->magic, REGION_MAGIC);
+}
+
+TEST(another_version_is_replaced, LIMIT_1G) {
+    static struct region old;
+    old.hami.magic = HAMI_MAGIC, old.hami.major = 1, old.version = 99;
+    old.magic = REGION_MAGIC;
+    old.bytes = sizeof old;
+    write_file(&old, sizeof old);
+    begin(0);
+    expect_enforcement();
+    CHECK_EQUAL(look_into_region()->version, REGION_VERSION);
+}
+
+/* The magic is right and everything else is noise: a hostile or broken neighbour. Nothing may crash or hang. */
+TEST(scribbles_all_over_the_region_do_no_harm, LIMIT_1G) {
+    CUdeviceptr pointer;
+    unsigned seed = 3;
+    begin(0);
+    for (int round = 0; round < 60; round++) {
+        struct region *here = look_into_region();
+        unsigned char *bytes = (unsigned char *)here;
+        for (int i = 0; i < 20000; i++) bytes[64 + (size_t)rand_r(&seed) % (sizeof *here - 64)] = (unsigned char)rand_r(&seed);
+        if (cuMemAlloc_v2(&pointer, 64 * MIB) == CUDA_SUCCESS) OK(cuMemFree_v2(pointer));
+        told_mib();
+        harness_nap(5000);
+    }
+    CHECK_EQUAL(unlink(path()), 0); /* a good file again */
+    EVENTUALLY(3, access(path(), F_OK) == 0 && booked(0) == CONTEXT * MIB);
+    expect_enforcement();
+}
+
+TEST(a_file_that_is_deleted_comes_back_with_everybody_in_it, LIMIT_1G) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 300 * MIB));
+    CHECK(!unlink(path()));
+    EVENTUALLY(3, access(path(), F_OK) == 0);
+    EVENTUALLY(3, booked(0) == (CONTEXT + 300) * MIB);
+    CHECK_EQUAL(told_mib(), CONTEXT + 300);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TEST(a_file_that_is_cut_while_it_is_used_is_mended, LIMIT_1G) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 300 * MIB));
+    CHECK(!truncate(path(), 100));
+    harness_nap(20000); /* longer than the interval of the check */
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    EVENTUALLY(3, booked(0) == (CONTEXT + 300) * MIB);
+}
+
+PART(hold_100) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+    pause();
+}
+
+/* All processes move to the new file and are counted there again. */
+TEST(several_processes_survive_a_deletion_together, "CUDA_DEVICE_MEMORY_LIMIT=2g") {
+    pid_t pids[4];
+    for (int i = 0; i < 4; i++) pids[i] = another("hold_100", NULL);
+    EVENTUALLY(10, access(path(), F_OK) == 0 && booked(0) == 4 * (CONTEXT + 100) * MIB);
+    for (int round = 0; round < 3; round++) {
+        CHECK(!unlink(path()));
+        EVENTUALLY(5, access(path(), F_OK) == 0 && booked(0) == 4 * (CONTEXT + 100) * MIB);
+    }
+    for (int i = 0; i < 4; i++) kill(pids[i], SIGKILL), result_of(pids[i]);
+}
+
+/* Twenty processes find nothing there at the same moment, and one file results; also over a damaged one. */
+static void race_for_creation(void) {
+    pid_t pids[20];
+    for (int i = 0; i < 20; i++) pids[i] = another("hold_100", NULL);
+    EVENTUALLY(20, true_mib(0) == 20 * (CONTEXT + 100));
+    EVENTUALLY(3, booked(0) == 20 * (CONTEXT + 100) * MIB);
+    for (int i = 0; i < 20; i++) kill(pids[i], SIGKILL), result_of(pids[i]);
+    char output[256];
+    CHECK_EQUAL(run_program("ls $HARNESS_DIRECTORY | grep -c '^region'", output, sizeof output), 0);
+    CHECK_EQUAL(atoi(output), 1); /* no half-made file is left */
+}
+
+TEST(a_race_for_creation_makes_one_region, "CUDA_DEVICE_MEMORY_LIMIT=8g") { race_for_creation(); }
+
+TEST(a_race_over_a_damaged_file_makes_one_region, "CUDA_DEVICE_MEMORY_LIMIT=8g") {
+    write_file("damaged", 7);
+    race_for_creation();
+}
+
+TEST(other_users_can_share_the_region, LIMIT_1G) {
+    if (getuid()) return; /* only root can become another user */
+    mode_t mask = umask(077);
+    begin(0);
+    CHECK_EQUAL(umask(mask), 077); /* ours did not touch it */
+    chmod(getenv("HARNESS_DIRECTORY"), 0777);
+    chmod(getenv("MOCK_MACHINE"), 0666);
+    pid_t child = fork();
+    if (!child) {
+        if (setgid(65534) || setuid(65534)) _exit(9);
+        pid_t holder = another("hold_100", NULL);
+        EVENTUALLY(10, booked(0) == (2 * CONTEXT + 100) * MIB);
+        kill(holder, SIGKILL);
+        _exit(0);
+    }
+    CHECK_EQUAL(result_of(child), 0);
+}
+
+TEST(a_region_that_may_not_be_written_limits_each_process_by_itself, LIMIT_1G) {
+    if (getuid()) return; /* only root can take a right away and still have made the file */
+    write_file("x", 1);
+    CHECK(!chmod(path(), 0400));
+    machine();
+    chmod(getenv("MOCK_MACHINE"), 0666);
+    chmod(getenv("HARNESS_DIRECTORY"), 0755);
+    pid_t child = fork();
+    if (!child) {
+        if (setgid(65534) || setuid(65534)) _exit(9);
+        begin(0);
+        expect_enforcement();
+        _exit(0);
+    }
+    CHECK_EQUAL(result_of(child), 0);
+}
+
+/* 42: processes leave in any order, and the others' figures stay where they are. */
+TEST(slots_never_move, "CUDA_DEVICE_MEMORY_LIMIT=2g") {
+    CUdeviceptr pointer;
+    pid_t a = another("hold_100", NULL);
+    EVENTUALLY(10, access(path(), F_OK) == 0 && booked(0) == (CONTEXT + 100) * MIB);
+    begin(0); /* slot 1 */
+    pid_t c = another("hold_100", NULL);
+    EVENTUALLY(10, booked(0) == (3 * CONTEXT + 200) * MIB);
+    kill(a, SIGKILL), result_of(a);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 4096 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 1800 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* reaps the first */
+    struct region *here = look_into_region();
+    CHECK_EQUAL(here->slots[0].owner, 0);
+    CHECK_EQUAL(here->hami.processes[2].pid, c);
+    CHECK_EQUAL(here->uses[0][2].charged, 100 * MIB);
+    pid_t d = another("hold_100", NULL);
+    EVENTUALLY(10, look_into_region()->uses[0][0].charged == 100 * MIB); /* takes the free slot */
+    CHECK_EQUAL(here->uses[0][2].charged, 100 * MIB);
+    kill(c, SIGKILL), kill(d, SIGKILL), result_of(c), result_of(d);
+}
