@@ -69,6 +69,7 @@ class Monitor:
             for key, _ in self._selector.select():
                 if self._selector.get_map().get(key.fd) is key:  # else somebody before it in the row has ended it
                     key.data()
+        self._hear_out()
         for descriptor, stream in list(self._streams.items()):
             while self._read(descriptor):
                 pass
@@ -125,8 +126,15 @@ class Monitor:
                 self._forget(watcher)
                 watcher.close()
 
-    def _listen(self) -> None:
-        """Process 1 has something to say."""
+    def _hear_out(self) -> None:
+        """Take in what process 1 said last: it may have ended before anybody listened."""
+        self._birth.voice.setblocking(False)
+        with suppress(BlockingIOError):
+            while self._listen():
+                pass
+
+    def _listen(self) -> bool:
+        """Process 1 has something to say; whether there may be more."""
         words = hear(self._birth.voice)
         if words[0] == STARTED:
             answer(self._control, STARTED, self._birth.process)
@@ -136,6 +144,8 @@ class Monitor:
             self._code = words[1]
         else:
             self._forget(self._birth.voice)
+            return False
+        return True
 
     def _obey(self) -> None:
         message, descriptors = receive(self._control)
