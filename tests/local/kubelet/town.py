@@ -191,8 +191,12 @@ async def add_node(client: Client, name: str) -> None:
 async def running(place: Town) -> AsyncIterator[None]:
     """Let the kubelet do its work."""
     task = asyncio.create_task(place.kubelet.run())
+    synced = asyncio.create_task(place.kubelet.synced.wait())
     try:
-        await place.kubelet.synced.wait()
+        await asyncio.wait([task, synced], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            synced.cancel()
+            await task
         yield
         assert place.wire.refused == [], "everything that a kubelet says is acceptable"
     finally:
