@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """How long, in seconds, to wait for what must happen."""
 
 JSON = "application/json"
@@ -141,14 +141,14 @@ class Watch:
         return [json.loads(line) for line in self._answer.readlines()]
 
 
-def eventually(check: Callable[[], Any]) -> Any:
+def eventually(check: Callable[[], Any], patience: float = PATIENCE) -> Any:
     """What `check` gives once it is true."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while True:
         found = check()
         if found:
             return found
-        assert time.monotonic() < deadline, f"after {PATIENCE} s it is still {found!r}"
+        assert time.monotonic() < deadline, f"after {patience} s it is still {found!r}"
         time.sleep(0.02)
 
 

@@ -39,7 +39,10 @@ def space(client: Client) -> Iterator[Space]:
         yield made
 
 
-@pytest.fixture
-def forget(server: str) -> Callable[[Space], None]:
+@pytest.fixture(scope="session")
+def forget(server: str, client: Client, request: pytest.FixtureRequest) -> Callable[[Space], None]:
     """Makes the server forget the past of config maps, as it does in time."""
-    return servers.forgetting(server)
+    if server == "embedded":
+        return servers.outlive
+    servers.compact(client, request.getfixturevalue("cluster"))
+    return lambda space: None

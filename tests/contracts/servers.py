@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ import yaml
 
 from tests.contracts.client import Client, eventually
 from tests.contracts.embedded import HISTORY, Embedded
-from tests.contracts.space import Space
-from tests.e2e.cluster import ADDRESS, ETCD
+from tests.contracts.space import KINDS, Space
+from tests.e2e.cluster import ADDRESS, ETCD, Cluster
 from tests.e2e.identities import TOKEN
 
 CRDS = Path(__file__).parents[2] / "src/subak/local/api/crds"
@@ -48,21 +48,24 @@ def _define(client: Client, definition: dict[str, Any]) -> None:
     eventually(lambda: client.send("GET", served).code == 200)
 
 
-def forgetting(server: str) -> Callable[[Space], None]:
-    """Makes a server forget the past of config maps, as it does in time."""
-    return _compact if server == "real" else _outlive
-
-
-def _compact(space: Space) -> None:
-    """Etcd has a door for JSON; the API server has none for this."""
+def compact(client: Client, cluster: Cluster) -> None:
+    """Make a real server forget the past: etcd has a door for that, and a restart empties the server's own memory."""
+    space = Space(client, "default")
     revision = space.get("configmaps").must(200)["metadata"]["resourceVersion"]
     body = json.dumps({"revision": revision}).encode()
     with urllib.request.urlopen(f"{ETCD}/v3/kv/compaction", data=body, timeout=10) as answer:
         assert answer.status == 200
+    cluster.restart("kube-apiserver")
+    cluster.restart("kube-controller-manager")  # or else it comes back at its leisure
+    account = "serviceaccounts/default"
+    uid = space.get(account).must(200)["metadata"]["uid"]
+    space.delete(account)
+    eventually(lambda: space.get(account).code == 200 and space.get(account).json["metadata"]["uid"] != uid, 60)
+    eventually(lambda: all(space.get(plural).code == 200 for plural in KINDS), 60)
 
 
-def _outlive(space: Space) -> None:
-    """More changes than the embedded server remembers."""
+def outlive(space: Space) -> None:
+    """Make the embedded server forget the past of config maps: more happens than it remembers."""
     space.post("configmaps", {"metadata": {"name": "outlive"}}).must(201)
     for index in range(HISTORY + 1):
         space.merge("configmaps/outlive", {"data": {"x": str(index)}}).must(200)
