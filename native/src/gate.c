@@ -9,33 +9,18 @@
  * After the launch, marks in the queue keep the process from running ahead: what is in flight has to be finished
  * before the token can be handed on.
  *
- * A tenant that is bound by its own CPU time loses work whenever its thread has slept, since it comes back with cold
- * caches on a core that has clocked down. It spins instead, from shortly before the gate is due. It would have used
- * that time on the core anyway: without a limit it launches all the time.
+ * A tenant that is bound by its own CPU time loses work when its thread has slept, since it comes back late and with
+ * cold caches on a core that has clocked down. Where the moment is known at which the ledger opens the gate, it spins
+ * for the last millisecond before.
  */
-#define _GNU_SOURCE
 #include "gate.h"
 
-#include <limits.h>
-#include <linux/futex.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "clock.h"
+#include "futex.h"
 
 #define LOOK_AGAIN (5 * MS)
-#define SPIN_BEFORE (2 * MS)  /* spin from so long before the gate is due */
-#define SPIN_AT_MOST (25 * MS) /* or, where that is not known, so long */
+#define SPIN_BEFORE (1 * MS)
 #define FAR_TOO_LONG (4 * MS)
-
-void gate_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
-
-void gate_sleep(_Atomic uint32_t *word, uint32_t value, int64_t timeout) {
-    struct timespec t = {.tv_sec = timeout / SECOND, .tv_nsec = timeout % SECOND};
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, timeout ? &t : NULL, NULL, 0);
-}
 
 void gate_init(struct gate *gate, int device, unsigned percent) {
     gate->device = device;
@@ -47,38 +32,30 @@ void gate_init(struct gate *gate, int device, unsigned percent) {
 /* A gate that is not engaged stops nobody. */
 static bool is_open(struct gate *gate) { return atomic_load(&gate->open) || !atomic_load(&gate->engaged); }
 
-static void pause_briefly(void) {
-    for (int i = 0; i < 64; i++) __builtin_ia32_pause();
-}
-
-/* Spins for a while if that pays; false: go and sleep, for at most `*nap`. */
-static bool spin(struct gate *gate, int64_t *until, int64_t *nap) {
-    if (!atomic_load_explicit(&gate->quick, memory_order_relaxed)) return false;
-    int64_t now = clock_now(), due = atomic_load_explicit(&gate->opens_at, memory_order_relaxed);
-    if (due && due - now > SPIN_BEFORE) {
-        *nap = due - now - SPIN_BEFORE < LOOK_AGAIN ? due - now - SPIN_BEFORE : LOOK_AGAIN;
-        return false;
-    }
-    if (!*until) *until = now + SPIN_AT_MOST;
-    if (now > *until || atomic_exchange(&gate->spinning, 1)) return false; /* one thread is enough */
-    for (int i = 0; i < 20 && !is_open(gate); i++) pause_briefly();
+/* Spins a little if the gate is due soon; else gives how long to sleep. */
+static bool spin(struct gate *gate, int64_t *nap) {
+    int64_t due = atomic_load_explicit(&gate->opens_at, memory_order_relaxed);
+    if (!due || !atomic_load_explicit(&gate->quick, memory_order_relaxed)) return false;
+    int64_t left = due - clock_now();
+    if (left > SPIN_BEFORE && left - SPIN_BEFORE < LOOK_AGAIN) *nap = left - SPIN_BEFORE;
+    if (left > SPIN_BEFORE || left < -SPIN_BEFORE || atomic_exchange(&gate->spinning, 1)) return false;
+    for (int i = 0; i < 40 && !is_open(gate); i++) clock_pause();
     atomic_store(&gate->spinning, 0);
     return true;
 }
 
 static void wait_for_gate(struct gate *gate) {
-    int64_t spin_until = 0;
     while (!is_open(gate)) {
         if (lock_try(&gate->mutex)) {
             bool opened = is_open(gate) || turn_open_at_once(gate);
             lock_release(&gate->mutex);
             if (opened) return;
         }
-        if (!atomic_exchange(&gate->want, 1)) gate_wake(&gate->want);
+        if (!atomic_exchange(&gate->want, 1)) futex_wake(&gate->want, FUTEX_HERE);
         int64_t nap = LOOK_AGAIN;
-        if (spin(gate, &spin_until, &nap)) continue;
+        if (spin(gate, &nap)) continue;
         atomic_fetch_add(&gate->waiting, 1);
-        gate_sleep(&gate->open, 0, nap);
+        futex_wait(&gate->open, 0, nap, FUTEX_HERE);
         atomic_fetch_sub(&gate->waiting, 1);
     }
 }
@@ -102,7 +79,7 @@ static void wait_for_mark(struct gate *gate, const struct mark *mark) {
     atomic_fetch_add_explicit(&gate->stalls, 1, memory_order_relaxed);
     int64_t began = clock_now();
     for (int tries = 0; !streams_passed(&gate->streams, mark); tries++) {
-        if (tries < 20) pause_briefly();
+        if (tries < 20) clock_pause();
         else clock_sleep(20 * US);
         if (atomic_load_explicit(&gate->leaving, memory_order_relaxed)) break;
     }
@@ -123,8 +100,8 @@ void gate_leave(struct gate *gate, CUcontext context, CUstream stream, bool laun
 void gate_abandon(struct gate *gate) {
     atomic_store(&gate->leaving, true);
     atomic_store(&gate->engaged, false);
-    gate_wake(&gate->open);
-    gate_wake(&gate->want);
+    futex_wake(&gate->open, FUTEX_HERE);
+    futex_wake(&gate->want, FUTEX_HERE);
     for (int tries = 0; tries < 100; tries++) {
         if (lock_try(&gate->mutex)) {
             token_release(&gate->token, clock_now());

@@ -26,9 +26,9 @@ struct gate {
     _Atomic uint32_t stalls;   /* how often a mark had to be waited for in this turn: the GPU is the slower side */
     _Atomic uint32_t heavy;    /* a mark took far too long: the spacing is for lighter kernels */
     _Atomic uint32_t want;     /* futex of the helper: somebody waits */
-    _Atomic uint32_t spinning;
+    _Atomic uint32_t spinning; /* a thread spins for the gate; one is enough */
     _Atomic int64_t opens_at;  /* when the ledger allows opening; 0: not known */
-    _Atomic bool quick;        /* spin for the gate: this tenant is bound by its own CPU time */
+    _Atomic bool quick;        /* this tenant is bound by its own CPU time */
 
     /* Set from outside. */
     _Atomic bool engaged;     /* launches have to pass the gate at all */
@@ -42,11 +42,12 @@ struct gate {
     struct token token;
     account *account;
     account own_account; /* where the container has none to share */
-    int64_t opened, charged, active, closed, armed;
+    int64_t opened, charged, active, idle, closed, armed;
     uint64_t counted, watched;      /* launches already in the average, and at the last poll */
-    int64_t average_time;           /* charged time and */
-    uint64_t average_launches;      /* launches, fading */
-    bool switched, exhausted, contended, undrained;
+    double average_time, average_launches; /* charged time and the launches in it, fading */
+    bool switched, exhausted, contended;
+    bool undrained, endless;        /* work outlasted the last turn; or did so in the turn before this one */
+    bool asking, light;             /* the wait for the next turn has begun, and after a pause */
     _Atomic uint64_t busy_time;     /* all time charged so far, for reports */
 
     struct streams streams;
@@ -68,8 +69,5 @@ bool turn_open_at_once(struct gate *gate);
 
 /* The helper's work: one step, which sleeps as long as it may. */
 void turn_step(struct gate *gate);
-
-void gate_wake(_Atomic uint32_t *word);
-void gate_sleep(_Atomic uint32_t *word, uint32_t value, int64_t timeout); /* timeout 0: for ever */
 
 #endif

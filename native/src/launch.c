@@ -72,7 +72,7 @@ CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream)
         CUresult allowed = graph_before_launch(exec); \
         if (allowed != CUDA_SUCCESS) return allowed; \
         CUresult result = GATED(flavour(stream), 0, REAL(name)(exec, stream)); \
-        graph_after_launch(exec); \
+        graph_after_launch(); \
         return result; \
     }
 LAUNCH_GRAPH(cuGraphLaunch, LEGACY)

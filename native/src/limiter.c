@@ -8,7 +8,7 @@
  *
  * The limit of a GPU is the region's, which starts as the configuration's and which the host's monitor may change.
  * GPU_CORE_UTILIZATION_POLICY decides: FORCE limits always, DISABLE never, otherwise the monitor's switch in the region.
- * Once a second the helper tells the monitor that there were launches (recent_kernel) and how busy the GPU was with
+ * Five times a second the helper tells the monitor that there were launches (recent_kernel) and how busy the GPU was with
  * us; a negative recent_kernel is the monitor's way to let others go first. Under MPS with a share of its own
  * (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE) the hardware holds the share, and nothing is gated.
  */
@@ -28,6 +28,7 @@
 #include "clock.h"
 #include "config.h"
 #include "device.h"
+#include "futex.h"
 #include "gate.h"
 #include "hooks.h"
 #include "log.h"
@@ -35,7 +36,7 @@
 #include "resolve.h"
 
 #define COPY_LARGE (1024 * 1024) /* smaller copies take less than a launch */
-#define TICK (1 * SECOND)
+#define TICK (200 * MS)
 #define ARMED_FOR (1 * SECOND)
 #define MPS_ENABLED 133 /* a device attribute */
 
@@ -118,7 +119,7 @@ static void report(struct card *card, int64_t now) {
 static bool armed(struct card *card, int64_t now) {
     uint32_t count = token_armed(&card->gate.token);
     if (count != card->armed) {
-        card->armed_changed = card->armed ? now : 0; /* the first look only tells where the count stands */
+        card->armed_changed = card->armed ? now : 0; /* a first look only tells where the count stands */
         card->armed = count;
     }
     return card->armed_changed && now - card->armed_changed < ARMED_FOR;
@@ -133,11 +134,12 @@ static void decide(struct card *card, int64_t now) {
         card->ticked = now;
         if (card->counts) atomic_fetch_or(&limiter_mode, MODE_NOTE);
     }
-    bool never = config()->disabled || config()->core_policy == CORES_DISABLE;
-    bool engaged = !never && (atomic_load(&gate->percent) || armed(card, now) || atomic_load(&gate->blocked));
+    bool never = config()->disabled || config()->core_policy == CORES_DISABLE, limited = atomic_load(&gate->percent);
+    if (limited) card->armed = 0; /* we count it up ourselves */
+    bool engaged = !never && (limited || armed(card, now) || atomic_load(&gate->blocked));
     if (atomic_exchange(&gate->engaged, engaged) == engaged) return;
     set_mode();
-    if (!engaged) gate_wake(&gate->open); /* who waits may go */
+    if (!engaged) futex_wake(&gate->open, FUTEX_HERE); /* who waits may go */
 }
 
 /* ---- the helper thread ---------------------------------------------------------------------------------- */

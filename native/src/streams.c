@@ -22,6 +22,15 @@
 #include "clock.h"
 #include "hooks.h"
 
+/* Held for well under a microsecond, so that sleeping would cost a launch more than waiting. */
+static void take(struct streams *streams) {
+    for (int i = 0; i < 100; i++) {
+        if (lock_try(&streams->lock)) return;
+        __builtin_ia32_pause();
+    }
+    lock_take(&streams->lock);
+}
+
 int streams_relax(void) {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     return REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS ? mode : CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -128,7 +137,7 @@ static unsigned active_streams(const struct streams *streams) {
 
 struct mark streams_launched(struct streams *streams, CUcontext context, CUstream stream, unsigned spacing) {
     struct mark mark = {.wait = false};
-    lock_take(&streams->lock);
+    take(streams);
     struct used_stream *used = entry_of(streams, context, stream);
     if (used) {
         used->used = ++streams->uses;
@@ -148,7 +157,7 @@ struct mark streams_launched(struct streams *streams, CUcontext context, CUstrea
 
 bool streams_passed(struct streams *streams, const struct mark *mark) {
     struct used_stream *used = &streams->used[mark->entry];
-    lock_take(&streams->lock);
+    take(streams);
     bool gone = !used->context || used->stream != mark->stream || used->marked < mark->number;
     bool done = gone || passed(used->marks[mark->number % 2]);
     lock_release(&streams->lock);
@@ -173,7 +182,7 @@ static bool finish(struct used_stream *used) {
 
 bool streams_busy(struct streams *streams) {
     bool busy = false;
-    lock_take(&streams->lock);
+    take(streams);
     for (int i = 0; i < streams->high && !busy; i++) {
         struct used_stream *used = &streams->used[i];
         if (used->context && used->finished < used->launches) busy = !finish(used);
@@ -184,7 +193,7 @@ bool streams_busy(struct streams *streams) {
 
 unsigned streams_in_flight(struct streams *streams, unsigned spacing) {
     uint64_t launches = 0;
-    lock_take(&streams->lock);
+    take(streams);
     for (int i = 0; i < streams->high; i++) {
         const struct used_stream *used = &streams->used[i];
         uint64_t unfinished = used->launches - used->finished, ahead = used->since + (used->marked ? spacing : 0);
@@ -195,7 +204,7 @@ unsigned streams_in_flight(struct streams *streams, unsigned spacing) {
 }
 
 void streams_forget(struct streams *streams, CUcontext context, CUstream stream) {
-    lock_take(&streams->lock);
+    take(streams);
     for (int i = 0; i < streams->high; i++) {
         struct used_stream *used = &streams->used[i];
         if (!used->context || (context && used->context != context) || (stream && used->stream != stream)) continue;

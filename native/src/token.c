@@ -14,8 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -27,6 +25,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "futex.h"
 #include "log.h"
 
 #define WAIT_SLICE (2 * MS)
@@ -34,8 +33,8 @@
 #define LOCK_AT_MOST (2 * MS)
 #define LOCK_STUCK_FOR (100 * MS)
 #define LOOK_AGAIN (1 * SECOND)
-#define SLOT(token, field) (offsetof(struct turns, slots) + (size_t)(token)->slot * sizeof(struct turns_slot) + \
-                            offsetof(struct turns_slot, field))
+#define SLOT(slot, field) (offsetof(struct turns, slots) + (size_t)(slot) * sizeof(struct turns_slot) + \
+                           offsetof(struct turns_slot, field))
 
 /* ---- the file ------------------------------------------------------------------------------------------- */
 
@@ -140,7 +139,7 @@ static void write_turns(struct token *token, const struct turns *before) {
         const char *now = (const char *)&token->turns.slots[i], *then = (const char *)&before->slots[i];
         if (i < before->used && !memcmp(now + skip, then + skip, sizeof(struct turns_slot) - skip)) continue;
         write_part(token, now + skip, sizeof(struct turns_slot) - skip,
-                   offsetof(struct turns, slots) + i * sizeof(struct turns_slot) + skip);
+                   SLOT(i, id));
     }
     /* `armed` is counted without the lock. */
     write_part(token, &token->turns, offsetof(struct turns, armed), 0);
@@ -150,7 +149,7 @@ static void write_turns(struct token *token, const struct turns *before) {
 static void show_life(struct token *token) {
     if (token->slot < 0) return;
     token->beat++;
-    write_part(token, &token->beat, sizeof token->beat, SLOT(token, beat));
+    write_part(token, &token->beat, sizeof token->beat, SLOT(token->slot, beat));
 }
 
 /* Others may have taken our slot for a dead one's, and then it is somebody else's heartbeat. */
@@ -186,9 +185,7 @@ static bool change_turns(struct token *token, int64_t now, bool (*change)(struct
     }
     if (locked) flock(token->file, LOCK_UN);
     if (woken >= 0 && woken != token->slot && token->futexes)
-        syscall(SYS_futex, (char *)token->futexes + offsetof(struct turns, slots) +
-                               (size_t)woken * sizeof(struct turns_slot) + offsetof(struct turns_slot, word),
-                FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        futex_wake((char *)token->futexes + SLOT(woken, word), FUTEX_SHARED);
     return done;
 }
 
@@ -245,11 +242,8 @@ static bool take_over(struct token *token, int64_t now) {
 
 /* Sleeps until the token comes to our slot, for 2 ms at most. */
 static void wait_slice(struct token *token) {
-    struct timespec slice = {.tv_nsec = WAIT_SLICE};
-    if (token->slot < 0 || !token->futexes ||
-        (syscall(SYS_futex, (char *)token->futexes + SLOT(token, word), FUTEX_WAIT,
-                 token->turns.slots[token->slot].word, &slice, NULL, 0) &&
-         errno == EFAULT))
+    const char *word = token->slot >= 0 && token->futexes ? (char *)token->futexes + SLOT(token->slot, word) : NULL;
+    if (!word || !futex_wait(word, token->turns.slots[token->slot].word, WAIT_SLICE, FUTEX_SHARED))
         clock_sleep(WAIT_SLICE); /* the file was cut short under us */
 }
 
@@ -298,14 +292,19 @@ void token_release(struct token *token, int64_t now) {
     token->slot = -1;
 }
 
+bool token_was_ours(struct token *token) {
+    uint64_t last = 0;
+    return token->file >= 0 &&
+           pread(token->file, &last, sizeof last, offsetof(struct turns, last)) == sizeof last && last == token->id;
+}
+
 /* ---- whether a limited tenant is at work ---------------------------------------------------------------- */
 
 void token_arm(struct token *token) {
     if (token->file < 0) return;
     uint32_t armed = token_armed(token) + 1;
     write_part(token, &armed, sizeof armed, offsetof(struct turns, armed));
-    if (token->futexes)
-        syscall(SYS_futex, (char *)token->futexes + offsetof(struct turns, armed), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    if (token->futexes) futex_wake((char *)token->futexes + offsetof(struct turns, armed), FUTEX_SHARED);
 }
 
 uint32_t token_armed(struct token *token) {
@@ -315,10 +314,7 @@ uint32_t token_armed(struct token *token) {
 }
 
 void token_wait_armed(struct token *token, uint32_t seen, int64_t timeout) {
-    struct timespec t = {.tv_sec = timeout / SECOND, .tv_nsec = timeout % SECOND};
     keep_file(token, clock_now());
-    if (!token->futexes || (syscall(SYS_futex, (char *)token->futexes + offsetof(struct turns, armed), FUTEX_WAIT, seen,
-                                    &t, NULL, 0) &&
-                            errno == EFAULT))
-        clock_sleep(timeout);
+    const char *word = token->futexes ? (char *)token->futexes + offsetof(struct turns, armed) : NULL;
+    if (!word || !futex_wait(word, seen, timeout, FUTEX_SHARED)) clock_sleep(timeout);
 }

@@ -47,6 +47,9 @@ struct token_view token_poll(struct token *token, int64_t now);
 /* Hands the token to who has waited longest, or leaves it free. Also ends waiting. */
 void token_release(struct token *token, int64_t now);
 
+/* Whether no other process has held the token since we did. */
+bool token_was_ours(struct token *token);
+
 /* A limited tenant with work says so, for those without a limit; and they wait to hear it. */
 void token_arm(struct token *token);
 uint32_t token_armed(struct token *token);

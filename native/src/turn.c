@@ -3,8 +3,8 @@
  *
  * Only the holder of the token launches, so the time it holds is its own GPU time: the host's clock is the meter.
  * Charged is the time from the first launch of the turn until the GPU has run dry. When another process ran before,
- * the first 100 us are the hardware's change of contexts and nobody's work. Time in which the tenant had nothing on
- * the GPU is not charged, unless others had to wait for it.
+ * the first 100 us are the hardware's change of contexts and nobody's work. Gaps between kernels count as the tenant's,
+ * as they do in the time it takes without a limit; the idle moment at the end of a turn does not, unless others wait.
  *
  * A turn ends when the tenant has been idle for a moment, when its ledger is empty, or when others wait and the
  * quantum is over; a light waiter, who asks after a pause and so for little, is let in after 2 ms. To close is to shut
@@ -13,10 +13,10 @@
  * finish. Then the token goes on with work still running, which time slicing lets happen, and the rest is charged as
  * half while the others have their turns.
  */
-#define _GNU_SOURCE
 #include "gate.h"
 
 #include "clock.h"
+#include "futex.h"
 
 #define QUANTUM (20 * MS)
 #define QUANTUM_LIGHT (2 * MS)
@@ -31,9 +31,11 @@
 #define DRAIN_AGAIN (50 * MS) /* after a drain that did not end: it may be a kernel that never does */
 #define CHARGE_AT_MOST (50 * MS) /* of one poll: a process that was stopped has no debt for it */
 #define CHARGE_LOST (30 * MS)
+#define STAND_BACK (1 * MS)
+#define LOOK_UP (50 * MS)
 #define AHEAD (1 * MS) /* launches between two marks take so long */
 #define SPACING_MOST 64
-#define AVERAGE_OVER (200 * MS)
+#define AVERAGE_OVER (50 * MS)
 #define ARM_EVERY (100 * MS)
 #define UNLIMITED_LOOKS (200 * MS) /* whether limited tenants are still at work */
 #define HOST_BOUND_DRAIN (200 * US)
@@ -42,7 +44,7 @@
 static unsigned limit_of(struct gate *gate) { return atomic_load_explicit(&gate->percent, memory_order_relaxed); }
 
 static int64_t per_launch(const struct gate *gate) {
-    return gate->average_launches ? gate->average_time / (int64_t)gate->average_launches : 0;
+    return gate->average_launches > 0 ? (int64_t)(gate->average_time / gate->average_launches) : 0;
 }
 
 /* ---- charging ------------------------------------------------------------------------------------------- */
@@ -51,14 +53,14 @@ static void set_spacing(struct gate *gate) {
     if (atomic_exchange_explicit(&gate->heavy, 0, memory_order_relaxed)) {
         unsigned spacing = atomic_load_explicit(&gate->spacing, memory_order_relaxed);
         gate->average_launches = spacing > 4 ? spacing / 4 : 1;
-        gate->average_time = AHEAD;
+        gate->average_time = (double)AHEAD;
     }
     if (gate->average_time > AVERAGE_OVER) {
         gate->average_time /= 2;
         gate->average_launches /= 2;
     }
+    if (gate->average_launches <= 0) return;
     int64_t each = per_launch(gate), spacing = each ? AHEAD / each : SPACING_MOST;
-    if (!gate->average_launches) return;
     spacing = spacing < 1 ? 1 : spacing > SPACING_MOST ? SPACING_MOST : spacing;
     atomic_store_explicit(&gate->spacing, (uint32_t)spacing, memory_order_relaxed);
 }
@@ -76,10 +78,17 @@ static void charge(struct gate *gate, int64_t now, bool busy, int64_t at_most) {
     uint64_t launches = atomic_load_explicit(&gate->launches, memory_order_relaxed);
     if (limit_of(gate)) credit_charge(gate->account, limit_of(gate), now, time);
     atomic_fetch_add_explicit(&gate->busy_time, (uint64_t)time, memory_order_relaxed);
-    gate->average_time += time;
-    gate->average_launches += launches - gate->counted;
+    gate->average_time += (double)time;
+    gate->average_launches += (double)(launches - gate->counted);
     gate->counted = launches;
     set_spacing(gate);
+}
+
+/* The GPU ran dry between the last poll that saw it busy and the first that did not: in the middle, on average. */
+static void charge_last_work(struct gate *gate, int64_t now) {
+    if (gate->charged && gate->idle > gate->charged)
+        charge(gate, gate->charged + (gate->idle - gate->charged) / 2, true, CHARGE_AT_MOST);
+    charge(gate, now, false, 0);
 }
 
 static void keep_armed(struct gate *gate, int64_t now) {
@@ -102,15 +111,15 @@ static void open_gate(struct gate *gate, bool switched) {
     int64_t now = clock_now();
     gate->opened = gate->active = now;
     gate->switched = switched;
-    gate->charged = 0;
-    gate->exhausted = gate->contended = gate->undrained = false;
+    gate->charged = gate->idle = 0;
+    gate->exhausted = gate->contended = gate->undrained = gate->asking = false;
     gate->watched = gate->counted = atomic_load_explicit(&gate->launches, memory_order_relaxed);
     atomic_store(&gate->first, 0);
     atomic_store(&gate->stalls, 0);
     atomic_store(&gate->opens_at, 0);
     keep_armed(gate, now);
     atomic_store(&gate->open, 1);
-    if (atomic_load(&gate->waiting)) gate_wake(&gate->open);
+    if (atomic_load(&gate->waiting)) futex_wake(&gate->open, FUTEX_HERE);
 }
 
 /* Work after a pause does not bring along more than a burst. */
@@ -127,7 +136,7 @@ bool turn_open_at_once(struct gate *gate) {
     after_pause(gate, now);
     if (allowed_in(gate, now) > 0 || !token_try(&gate->token, now, &switched)) return false;
     open_gate(gate, switched);
-    if (!atomic_exchange(&gate->want, 1)) gate_wake(&gate->want);
+    if (!atomic_exchange(&gate->want, 1)) futex_wake(&gate->want, FUTEX_HERE);
     return true;
 }
 
@@ -141,17 +150,23 @@ static void charge_undrained(struct gate *gate, int64_t now) {
     gate->charged = now;
 }
 
+/* Processes of one container share its ledger. Who had the last turn lets the others go first. */
+static int64_t stand_back(struct gate *gate) { return token_was_ours(&gate->token) ? STAND_BACK : 0; }
+
+/* False if it took long: the helper has to look at the limit and at the monitor's wishes now and then. */
 static bool wait_until_allowed(struct gate *gate) {
-    for (int64_t now = clock_now();; now = clock_now()) {
-        if (!wanted(gate)) return false;
+    int64_t began = clock_now();
+    for (int64_t now = began; wanted(gate) && now - began < LOOK_UP; now = clock_now()) {
         charge_undrained(gate, now);
         bool blocked = atomic_load(&gate->blocked);
-        int64_t wait = blocked ? 20 * MS : allowed_in(gate, now);
+        int64_t wait = blocked ? LOOK_UP : allowed_in(gate, now);
+        if (!blocked && gate->exhausted) wait += stand_back(gate);
         if (wait <= 0) return true;
         keep_armed(gate, now);
         atomic_store(&gate->opens_at, blocked ? 0 : now + wait);
-        clock_sleep(wait < 20 * MS ? wait : 20 * MS);
+        clock_sleep(wait < LOOK_UP ? wait : LOOK_UP);
     }
+    return false;
 }
 
 static bool wait_for_token(struct gate *gate, bool light, bool *switched) {
@@ -169,11 +184,15 @@ static bool wait_for_token(struct gate *gate, bool light, bool *switched) {
 }
 
 static void begin(struct gate *gate) {
-    bool switched = false, light = after_pause(gate, clock_now()) && allowed_in(gate, clock_now()) <= 0;
-    if (wait_until_allowed(gate) && wait_for_token(gate, light, &switched) && wanted(gate))
-        open_gate(gate, switched);
-    else
-        token_release(&gate->token, clock_now());
+    bool switched = false;
+    if (!gate->asking) {
+        gate->asking = true;
+        gate->light = after_pause(gate, clock_now()) && allowed_in(gate, clock_now()) <= 0;
+    }
+    bool fine = wait_until_allowed(gate) && wait_for_token(gate, gate->light, &switched) && wanted(gate);
+    /* While we waited, another process of the container may have used the credit up. */
+    if (fine && allowed_in(gate, clock_now()) <= 0) open_gate(gate, switched);
+    else token_release(&gate->token, clock_now());
 }
 
 /* ---- closing -------------------------------------------------------------------------------------------- */
@@ -181,7 +200,7 @@ static void begin(struct gate *gate) {
 /* Waits until no launch is under way and the GPU has nothing left to do. False: it did not come to that. */
 static bool drain(struct gate *gate) {
     int64_t began = clock_now(), looked = began, now = began;
-    int64_t bound = gate->undrained ? DRAIN_AGAIN : DRAIN_AT_MOST;
+    int64_t bound = gate->endless ? DRAIN_AGAIN : DRAIN_AT_MOST;
     while (atomic_load(&gate->inside) || streams_busy(&gate->streams)) {
         if (atomic_load(&gate->leaving)) return true;
         clock_sleep(POLL_DRAIN);
@@ -199,14 +218,14 @@ static bool drain(struct gate *gate) {
 /* Bound by its CPU time: many launches, and the GPU never behind. */
 static bool host_bound(struct gate *gate, int64_t closed_for) {
     return !atomic_load(&gate->stalls) && closed_for < HOST_BOUND_DRAIN && per_launch(gate) < HOST_BOUND_LAUNCH &&
-           gate->average_launches > 100;
+           gate->average_launches > 50;
 }
 
 static void close_gate(struct gate *gate, int64_t now) {
     gate->closed = now;
     atomic_store(&gate->want, 0);
     atomic_store(&gate->open, 0);
-    gate->undrained = !drain(gate);
+    gate->undrained = gate->endless = !drain(gate);
     atomic_store(&gate->quick, host_bound(gate, clock_now() - now));
     token_release(&gate->token, clock_now());
 }
@@ -231,14 +250,16 @@ static void watch(struct gate *gate) {
     bool busy = launches != gate->watched || atomic_load(&gate->inside) || streams_busy(&gate->streams);
     gate->watched = launches;
     gate->contended = view.waiter;
-    charge(gate, now, busy || view.waiter, CHARGE_AT_MOST);
     keep_armed(gate, now);
-    if (busy) gate->active = now;
+    if (busy || view.waiter) charge(gate, now, true, CHARGE_AT_MOST);
+    if (busy) gate->active = now, gate->idle = 0;
+    else if (!gate->idle) gate->idle = now;
     unsigned spacing = atomic_load_explicit(&gate->spacing, memory_order_relaxed), percent = limit_of(gate);
     int64_t flight = (int64_t)streams_in_flight(&gate->streams, spacing) * per_launch(gate);
     bool idle = now - gate->active >= (view.waiter ? LINGER_WAITED_FOR : LINGER);
     bool over = view.waiter && now - gate->opened + flight > (view.light ? QUANTUM_LIGHT : QUANTUM);
     if (percent && credit_left(gate->account, percent, now) <= flight) gate->exhausted = true;
+    if (idle) charge_last_work(gate, now);
     if (idle || over || gate->exhausted) close_gate(gate, now);
 }
 
@@ -262,6 +283,6 @@ void turn_step(struct gate *gate) {
         if (!atomic_load(&gate->open)) begin(gate);
         lock_release(&gate->mutex);
     } else {
-        gate_sleep(&gate->want, 0, limit_of(gate) ? 0 : UNLIMITED_LOOKS);
+        futex_wait(&gate->want, 0, limit_of(gate) ? 0 : UNLIMITED_LOOKS, FUTEX_HERE);
     }
 }

@@ -215,7 +215,7 @@ int main(void) {
     printf("{\"ready\": %d}\n", (int)getpid());
     while (fgets(line, sizeof line, stdin)) {
         int fields = sscanf(line, "%31s %255s %lf %lf %lf", word, what, &a, &b, &c);
-        if (fields >= 5 && !strcmp(what, "request")) requests(b, c);
+        if (fields >= 5 && !strcmp(what, "request")) requests(b, c + a);
         else if (fields >= 5 && !strcmp(what, "cost")) cost(b, c);
         else if (fields >= 5) run(what, a, b, c);
         else if (fields >= 3 && !strcmp(word, "meet")) meet_other(what, (int)a);

@@ -1,0 +1,477 @@
+/*
+ * Turns in simulated time: gate.c, turn.c, token.c, turns.c and credit.c as they are, with a clock, futexes and a GPU
+ * that exist only here.
+ *
+ * Each tenant is two coroutines, the program that launches and its helper. Sleeping hands over to whoever is due next,
+ * so a minute of turns takes seconds, every run is the same to the nanosecond, and shares can be held to tenths of a
+ * point on any machine. The GPU runs one tenant's work at a time, in order of arrival, and takes SWITCH to change
+ * contexts; waking a thread takes WAKE.
+ */
+#define _GNU_SOURCE
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "futex.h"
+#include "gate.h"
+
+#define WAKE (30 * US)
+#define SWITCH (150 * US)
+enum { TENANTS = 24, STACK = 128 * 1024 };
+
+/* ---- coroutines and time ------------------------------------------------------------------------------------ */
+
+struct routine {
+    void *at; /* its stack pointer while it does not run */
+    char *stack;
+    int64_t due; /* INT64_MAX: never by itself */
+    const void *word; /* the futex it waits on */
+    void (*body)(int);
+    int number;
+};
+
+static struct routine routines[2 * TENANTS];
+static struct routine *running;
+static int routine_count;
+static int64_t now_ns;
+static void *scheduler;
+
+/* Saves what a call must keep, changes stacks, and goes on there. swapcontext would make two system calls. */
+void change_stacks(void **from, void **to);
+__asm__(".text\n.globl change_stacks\nchange_stacks:\n"
+        "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+        "mov %rsp, (%rdi)\nmov (%rsi), %rsp\n"
+        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+
+int64_t clock_now(void) {
+    now_ns += 40; /* looking at the clock takes time, so that loops that only look end */
+    return now_ns;
+}
+
+static void hand_over(int64_t due) {
+    struct routine *me = running;
+    me->due = due;
+    change_stacks(&me->at, &scheduler);
+}
+
+void clock_sleep(int64_t nanoseconds) {
+    if (nanoseconds > 0) hand_over(now_ns + nanoseconds + 5 * US);
+}
+
+void clock_pause(void) { hand_over(now_ns + US); }
+
+static uint32_t value_at(const void *word, enum futex_scope scope);
+
+bool futex_wait(const void *word, uint32_t value, int64_t timeout, enum futex_scope scope) {
+    if (value_at(word, scope) != value) return true;
+    running->word = word;
+    hand_over(timeout ? now_ns + timeout : INT64_MAX);
+    running->word = NULL;
+    return true;
+}
+
+/* The futexes of a token are addresses in each tenant's own map of the file; they stand for the same page offset. */
+static uintptr_t same_word(const void *word, enum futex_scope scope) {
+    return scope == FUTEX_SHARED ? (uintptr_t)word % 4096 : (uintptr_t)word;
+}
+
+void futex_wake(const void *word, enum futex_scope scope) {
+    for (int i = 0; i < routine_count; i++)
+        if (routines[i].word && same_word(routines[i].word, scope) == same_word(word, scope) &&
+            routines[i].due > now_ns + WAKE)
+            routines[i].due = now_ns + WAKE;
+}
+
+static void run_until(int64_t end) {
+    for (;;) {
+        struct routine *next = NULL;
+        for (int i = 0; i < routine_count; i++)
+            if (!next || routines[i].due < next->due) next = &routines[i];
+        if (!next || next->due > end) break;
+        if (next->due > now_ns) now_ns = next->due;
+        running = next;
+        change_stacks(&scheduler, &next->at);
+    }
+    if (now_ns < end) now_ns = end;
+}
+
+/* ---- the shared file, in memory so that a second of polls costs nothing (see the Makefile) ------------------- */
+
+static char file[sizeof(struct turns)];
+
+ssize_t simulated_pread(int fd, void *to, size_t bytes, off_t at) {
+    (void)fd;
+    memcpy(to, file + at, bytes);
+    return (ssize_t)bytes;
+}
+
+ssize_t simulated_pwrite(int fd, const void *from, size_t bytes, off_t at) {
+    (void)fd;
+    memcpy(file + at, from, bytes);
+    return (ssize_t)bytes;
+}
+
+static uint32_t value_at(const void *word, enum futex_scope scope) {
+    uint32_t value;
+    if (scope == FUTEX_HERE) return *(const volatile uint32_t *)word;
+    memcpy(&value, file + (uintptr_t)word % 4096, sizeof value); /* slots in use lie in the first page */
+    return value;
+}
+
+int simulated_flock(int fd, int operation) {
+    (void)fd, (void)operation;
+    return 0;
+}
+
+/* ---- the GPU ------------------------------------------------------------------------------------------------ */
+
+static int64_t gpu_free; /* when the work that it has is done */
+static int gpu_tenant = -1;
+
+/* What streams.c tells about the real one, for one stream a tenant. */
+struct simulated {
+    int64_t last, marks[2];
+    unsigned since, marked;
+} queues[TENANTS];
+
+static int tenant_of(const struct streams *streams);
+
+struct mark streams_launched(struct streams *streams, CUcontext context, CUstream stream, unsigned spacing) {
+    (void)context;
+    struct simulated *queue = &queues[tenant_of(streams)];
+    struct mark mark = {.wait = false};
+    int64_t length = (int64_t)(uintptr_t)stream, start = gpu_free > now_ns ? gpu_free : now_ns;
+    if (gpu_tenant != tenant_of(streams)) start += SWITCH;
+    gpu_tenant = tenant_of(streams);
+    gpu_free = queue->last = start + length;
+    if (++queue->since >= spacing) {
+        mark = (struct mark){.entry = 0, .number = queue->marked, .wait = queue->marked > 0};
+        queue->marks[++queue->marked % 2] = gpu_free;
+        queue->since = 0;
+    }
+    return mark;
+}
+
+bool streams_passed(struct streams *streams, const struct mark *mark) {
+    now_ns += 100;
+    return queues[tenant_of(streams)].marks[mark->number % 2] <= now_ns;
+}
+
+bool streams_busy(struct streams *streams) {
+    now_ns += 200;
+    return queues[tenant_of(streams)].last > now_ns;
+}
+
+unsigned streams_in_flight(struct streams *streams, unsigned spacing) {
+    struct simulated *queue = &queues[tenant_of(streams)];
+    return queue->last > now_ns ? queue->since + (queue->marked ? spacing : 0) : 0;
+}
+
+/* ---- tenants ------------------------------------------------------------------------------------------------ */
+
+struct tenant {
+    struct gate gate;
+    account *account, own;
+    int64_t kernel, host, pause, queue; /* ns of a kernel, of CPU work before it, of a pause after it; in flight */
+    int64_t done, began, longest, last;
+    double full_rate;
+    int64_t latencies[4096];
+    int requests;
+    bool stopped; /* nothing of it runs */
+} *tenants;
+static int tenant_count;
+static double scale = 0.4; /* of all durations; TEST_SIZE=big: 3 */
+static char folder[] = "/tmp/subak-simulation-XXXXXX";
+
+static int tenant_of(const struct streams *streams) {
+    for (int i = 0; i < tenant_count; i++)
+        if (&tenants[i].gate.streams == streams) return i;
+    abort();
+}
+
+static void sleep_if_stopped(struct tenant *tenant) {
+    while (tenant->stopped) clock_sleep(MS);
+}
+
+static void program(int number) {
+    struct tenant *tenant = &tenants[number];
+    struct simulated *queue = &queues[number];
+    for (;;) {
+        if (tenant->host) hand_over(now_ns + tenant->host);
+        int64_t asked = now_ns;
+        sleep_if_stopped(tenant);
+        bool gated = tenant->gate.engaged;
+        if (gated) gate_enter(&tenant->gate);
+        hand_over(now_ns + 3 * US); /* the launch */
+        if (gated) gate_leave(&tenant->gate, NULL, (CUstream)(uintptr_t)tenant->kernel, true);
+        else streams_launched(&tenant->gate.streams, NULL, (CUstream)(uintptr_t)tenant->kernel, 1000);
+        while (queue->last - now_ns > tenant->queue * tenant->kernel)
+            clock_sleep(queue->last - now_ns - tenant->queue * tenant->kernel);
+        tenant->done++;
+        if (tenant->last && now_ns - tenant->last > tenant->longest) tenant->longest = now_ns - tenant->last;
+        tenant->last = now_ns;
+        if (tenant->pause) {
+            if (tenant->requests < 4096) tenant->latencies[tenant->requests++] = now_ns - asked;
+            clock_sleep(tenant->pause - (now_ns - asked));
+        }
+    }
+}
+
+static void helper(int number) {
+    struct tenant *tenant = &tenants[number];
+    for (;;) {
+        sleep_if_stopped(tenant);
+        turn_step(&tenant->gate);
+    }
+}
+
+static void start(void) {
+    running->body(running->number);
+    abort(); /* routines never end */
+}
+
+static void add_routine(void (*body)(int), int number) {
+    struct routine *routine = &routines[routine_count++];
+    *routine = (struct routine){.stack = aligned_alloc(16, STACK), .due = now_ns + number * 10 * US};
+    routine->body = body;
+    routine->number = number;
+    void **top = (void **)(routine->stack + STACK) - 3; /* a function begins with the stack off by 8 */
+    *--top = (void *)start; /* where the first change returns to, past six saved registers */
+    routine->at = top - 6;
+}
+
+static double full_rate(int64_t kernel, int64_t queue, int64_t host);
+
+static struct tenant *add(unsigned percent, int64_t kernel, int64_t queue, int64_t host) {
+    struct tenant *tenant = &tenants[tenant_count];
+    *tenant = (struct tenant){.kernel = kernel, .queue = queue, .host = host};
+    tenant->full_rate = full_rate(kernel, queue, host);
+    gate_init(&tenant->gate, 0, percent);
+    token_init(&tenant->gate.token, folder, "gpu");
+    tenant->gate.engaged = true;
+    add_routine(program, tenant_count);
+    add_routine(helper, tenant_count);
+    tenant_count++;
+    return tenant;
+}
+
+static void reset(void) {
+    for (int i = 0; i < tenant_count; i++) token_close(&tenants[i].gate.token);
+    for (int i = 0; i < routine_count; i++) free(routines[i].stack);
+    memset(queues, 0, sizeof queues);
+    memset(routines, 0, sizeof routines);
+    tenant_count = routine_count = 0;
+    gpu_tenant = -1;
+    gpu_free = 0;
+    now_ns += SECOND;
+    memset(file, 0, sizeof file);
+}
+
+/* Lets a second pass, then counts for `seconds`. */
+static void measure(double seconds) {
+    run_until(now_ns + SECOND);
+    for (int i = 0; i < tenant_count; i++) tenants[i].done = tenants[i].longest = tenants[i].requests = 0;
+    int64_t began = now_ns;
+    run_until(now_ns + (int64_t)(seconds * scale * 1e9));
+    for (int i = 0; i < tenant_count; i++) tenants[i].began = now_ns - began;
+}
+
+static double rate(const struct tenant *tenant) { return (double)tenant->done / (double)tenant->began; }
+
+/* Work done, relative to the same work alone and without any gate. */
+static double share(const struct tenant *tenant) { return rate(tenant) / tenant->full_rate * 100; }
+
+/* Known without a simulation: work takes turns between CPU and GPU, or the slower of them decides. */
+static double full_rate(int64_t kernel, int64_t queue, int64_t host) {
+    int64_t launching = host + 3 * US;
+    int64_t each = queue ? (kernel > launching ? kernel : launching) : kernel + launching + 5 * US;
+    return 1.0 / (double)each;
+}
+
+static int failures;
+
+static void expect(const char *what, double got, double wanted, double within) {
+    bool good = fabs(got - wanted) <= within;
+    if (!good || getenv("VERBOSE")) printf("%s %-58s %7.2f, wanted %.1f +- %.1f\n", good ? "ok  " : "FAIL", what, got, wanted, within);
+    failures += !good;
+}
+
+/* ---- what is promised --------------------------------------------------------------------------------------- */
+
+static const struct kind {
+    const char *name;
+    int64_t kernel, queue, host;
+} kinds[] = {
+    {"2 ms one at a time", 2 * MS, 0, 0},     {"2 ms queued", 2 * MS, 50, 0},      {"0.3 ms one at a time", 300 * US, 0, 0},
+    {"1 ms queued", 1 * MS, 50, 0},           {"20 ms one at a time", 20 * MS, 0, 0}, {"2 us, bound by the CPU", 2 * US, 1000, 4 * US},
+    {"50 us, bound by the CPU", 50 * US, 4, 60 * US},
+};
+
+static struct tenant *add_kind(const struct kind *kind, unsigned percent) {
+    return add(percent, kind->kernel, kind->queue, kind->host);
+}
+
+static void alone(void) {
+    static const unsigned limits[] = {5, 10, 25, 50, 75, 90};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+            char what[96];
+            reset();
+            struct tenant *tenant = add_kind(&kinds[k], limits[i]);
+            measure(10);
+            snprintf(what, sizeof what, "%s, alone at %u", kinds[k].name, limits[i]);
+            expect(what, share(tenant), limits[i], 1.0);
+        }
+}
+
+static void contended(void) {
+    static const unsigned sets[][5] = {{30, 60}, {50, 50}, {25, 25, 25, 25}, {10, 90}, {30, 100}, {20, 20, 20}, {80, 80}};
+    static const double wanted[][5] = {{30, 60}, {50, 50}, {25, 25, 25, 25}, {10, 90}, {30, 70}, {20, 20, 20}, {50, 50}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) {
+            char what[96];
+            double total = 0, sum = 0;
+            reset();
+            for (int i = 0; sets[s][i]; i++) add_kind(&kinds[k], sets[s][i] == 100 ? 0 : sets[s][i]);
+            measure(10);
+            for (int i = 0; sets[s][i]; i++) {
+                snprintf(what, sizeof what, "%s, tenant %d of %u+%u...", kinds[k].name, i, sets[s][0], sets[s][1]);
+                expect(what, share(&tenants[i]), wanted[s][i], 2.0);
+                total += share(&tenants[i]);
+                sum += wanted[s][i];
+            }
+            snprintf(what, sizeof what, "%s, total of %u+%u...", kinds[k].name, sets[s][0], sets[s][1]);
+            expect(what, total, sum, 3.0);
+        }
+}
+
+static void unequal(void) {
+    for (size_t a = 0; a < sizeof kinds / sizeof *kinds; a++)
+        for (size_t b = 0; b < a; b++) {
+            char what[96];
+            reset();
+            add_kind(&kinds[a], 50);
+            add_kind(&kinds[b], 50);
+            measure(10);
+            for (int i = 0; i < 2; i++) {
+                snprintf(what, sizeof what, "%s beside %s", kinds[i ? b : a].name, kinds[i ? a : b].name);
+                expect(what, share(&tenants[i]), 50, 3.0);
+            }
+        }
+}
+
+static void many(void) {
+    double least = 100, most = 0;
+    reset();
+    for (int i = 0; i < 20; i++) add(5, 1 * MS, 50, 0);
+    measure(20);
+    for (int i = 0; i < 20; i++) {
+        least = fmin(least, share(&tenants[i]));
+        most = fmax(most, share(&tenants[i]));
+    }
+    expect("the least of 20 tenants at 5", least, 5, 0.6);
+    expect("the most of 20 tenants at 5", most, 5, 0.6);
+    reset();
+    for (int i = 0; i < 8; i++) add(0, 2 * MS, 50, 0);
+    add(20, 2 * MS, 50, 0);
+    measure(10);
+    expect("20 beside eight without limit", share(&tenants[8]), 11, 3.0);
+}
+
+static void processes_of_a_container(void) {
+    static account shared;
+    reset();
+    atomic_store(&shared, now_ns);
+    for (int i = 0; i < 2; i++) add(50, 2 * MS, 0, 0)->gate.account = &shared;
+    measure(10);
+    expect("two processes of a container at 50, together", share(&tenants[0]) + share(&tenants[1]), 50, 1.0);
+    expect("the first of them", share(&tenants[0]), 25, 3.0);
+    add(50, 2 * MS, 0, 0);
+    measure(10);
+    expect("the same beside another container at 50", share(&tenants[0]) + share(&tenants[1]), 50, 2.0);
+    expect("that other container", share(&tenants[2]), 50, 2.0);
+}
+
+static int by_value(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void a_light_request(void) {
+    reset();
+    add(50, 1600 * US, 50, 0);
+    struct tenant *light = add(50, 1 * MS, 0, 0);
+    light->pause = 20 * MS;
+    measure(20);
+    qsort(light->latencies, (size_t)light->requests, sizeof(int64_t), by_value);
+    double p99 = (double)light->latencies[light->requests * 99 / 100] / 1e6;
+    expect("p99 in ms of 1 ms every 20 ms beside gemm at 50", p99, 3, 2);
+    expect("gemm meanwhile", share(&tenants[0]), 50, 2.0);
+}
+
+static void long_kernels_are_paid_back(void) {
+    reset();
+    add(10, 1000 * MS, 0, 0);
+    measure(1000);
+    expect("kernels of 1 s at 10", share(&tenants[0]), 10, 1.0);
+    reset();
+    add(25, 3000 * MS, 0, 0); /* longer than a drain waits */
+    add(50, 2 * MS, 50, 0);
+    measure(500);
+    expect("kernels of 3 s at 25 do not starve the others", share(&tenants[1]) > 20, 1, 0);
+}
+
+static void a_stopped_neighbour(void) {
+    reset();
+    add(50, 2 * MS, 0, 0);
+    add(50, 2 * MS, 0, 0);
+    measure(2);
+    tenants[0].longest = 0;
+    tenants[1].stopped = true; /* its heartbeat too */
+    run_until(now_ns + SECOND);
+    expect("longest pause in ms beside a stopped tenant", (double)tenants[0].longest / 1e6, 35, 25);
+    tenants[1].stopped = false;
+    measure(5);
+    expect("after it goes on", share(&tenants[0]), 50, 2.0);
+    expect("and the one that was stopped has no debt", share(&tenants[1]), 50, 2.0);
+}
+
+static void a_change_of_kernels(void) {
+    reset();
+    add(50, 20 * US, 50000, 0);
+    add(50, 2 * MS, 50, 0);
+    measure(3);
+    tenants[0].kernel = 5 * MS;
+    tenants[0].full_rate = full_rate(5 * MS, 50000, 0);
+    tenants[1].longest = 0;
+    run_until(now_ns + SECOND);
+    expect("pause in ms when a neighbour's kernels grow from 20 us to 5 ms", (double)tenants[1].longest / 1e6, 0, 700);
+    measure(10);
+    expect("then its share", share(&tenants[0]), 50, 2.0);
+}
+
+int main(void) {
+    tenants = calloc(TENANTS, sizeof *tenants);
+    if (!mkdtemp(folder)) return 1;
+    if (getenv("TEST_SIZE")) scale = 3;
+    alone();
+    contended();
+    unequal();
+    many();
+    processes_of_a_container();
+    a_light_request();
+    long_kernels_are_paid_back();
+    a_stopped_neighbour();
+    a_change_of_kernels();
+    reset();
+    char path[256];
+    snprintf(path, sizeof path, "%s/subak-gpu", folder);
+    unlink(path);
+    rmdir(folder);
+    printf("limiter_simulation: %s\n", failures ? "FAILED" : "ok");
+    return failures != 0;
+}

@@ -1,0 +1,499 @@
+/*
+ * The compute limit among real processes on the simulated GPU: it holds for every way to launch, and no tenant that
+ * dies, stops, or writes nonsense into the shared table can stop another.
+ *
+ * The machine that runs this may be busy, so shares are checked coarsely here; limiter_simulation.c checks them to a
+ * point in simulated time.
+ */
+#define _GNU_SOURCE
+#include "harness.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- tenants -------------------------------------------------------------------------------------------- */
+
+static CUfunction kernel_of(unsigned microseconds) {
+    CUmodule module;
+    CUfunction function;
+    char name[32];
+    snprintf(name, sizeof name, "kernel_%u", microseconds);
+    OK(cuModuleLoadData(&module, "image"));
+    OK(cuModuleGetFunction(&function, module, name));
+    return function;
+}
+
+static void launch(CUfunction kernel, CUstream stream) {
+    OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+}
+
+static void *launch_for_ever(void *argument) {
+    CUfunction kernel = argument;
+    begin(0);
+    for (;;) {
+        for (int i = 0; i < 20; i++) launch(kernel, NULL);
+        OK(cuCtxSynchronize());
+    }
+    return NULL;
+}
+
+/* Works until it is killed. The argument: how it launches. */
+PART(work) {
+    begin(0);
+    CUfunction kernel = kernel_of(500);
+    CUstream streams[3];
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr memory;
+    CUlaunchConfig config = {.gridDimX = 1};
+    CUDA_LAUNCH_PARAMS both = {.function = kernel};
+    OK(cuMemAlloc_v2(&memory, 1 << 20));
+    for (int i = 0; i < 3; i++) OK(cuStreamCreate(&streams[i], 1));
+    OK(cuStreamBeginCapture_v2(streams[0], 0));
+    for (int i = 0; i < 4; i++) launch(kernel, streams[0]);
+    OK(cuStreamEndCapture(streams[0], &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    if (!strcmp(argument, "threads"))
+        for (int i = 0; i < 3; i++) {
+            pthread_t thread;
+            pthread_create(&thread, NULL, launch_for_ever, kernel);
+        }
+    for (unsigned i = 0;; i++) {
+        if (!strcmp(argument, "streams")) launch(kernel, streams[i % 3]);
+        else if (!strcmp(argument, "perthread"))
+            OK(cuLaunchKernel_ptsz(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+        else if (!strcmp(argument, "ex")) OK(cuLaunchKernelEx(&config, kernel, NULL, NULL));
+        else if (!strcmp(argument, "cooperative"))
+            OK(cuLaunchCooperativeKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL));
+        else if (!strcmp(argument, "devices")) OK(cuLaunchCooperativeKernelMultiDevice(&both, 1, 0));
+        else if (!strcmp(argument, "graph")) OK(cuGraphLaunch(exec, streams[0]));
+        else if (!strcmp(argument, "copy")) OK(cuMemcpyDtoDAsync_v2(memory, memory, 300 * MIB, streams[0]));
+        else if (!strcmp(argument, "fill")) OK(cuMemsetD8Async(memory, 0, 300 * MIB, streams[0]));
+        else launch(kernel, NULL);
+        if (i % 20 == 19 || !strcmp(argument, "one")) OK(cuCtxSynchronize());
+    }
+}
+
+/* A tenant in a container of its own; limit 0: without any. */
+static pid_t tenant(const char *container, int limit, const char *how) {
+    char text[256];
+    snprintf(text, sizeof text, "%s/%s", getenv("HARNESS_DIRECTORY"), container);
+    setenv("CUDA_DEVICE_MEMORY_SHARED_CACHE", text, 1);
+    snprintf(text, sizeof text, "%d", limit ? limit : 100);
+    setenv("CUDA_DEVICE_SM_LIMIT", text, 1);
+    return another("work", how);
+}
+
+static void end(pid_t pid) {
+    kill(pid, SIGKILL);
+    result_of(pid);
+}
+
+/* GPU time that a process has had, in ms. */
+static double gpu_time(pid_t pid, int device) {
+    for (int i = 0; i < MOCK_PROCESSES; i++)
+        if ((uint32_t)atomic_load(&machine()->process[i].identity) == (uint32_t)pid)
+            return (double)atomic_load(&machine()->process[i].use[device].executed) / 1e6;
+    return 0;
+}
+
+/* Shares of the GPU's time in percent, over so many seconds after all have begun. */
+static void shares_of(const pid_t *pids, int count, double seconds, double *shares) {
+    double before[8];
+    for (int i = 0; i < count; i++) EVENTUALLY(20, gpu_time(pids[i], 0) > 0);
+    harness_nap(250000);
+    for (int i = 0; i < count; i++) before[i] = gpu_time(pids[i], 0);
+    uint64_t began = machine_now();
+    harness_nap((unsigned)(seconds * 1e6));
+    double wall = (double)(machine_now() - began) / 1e6;
+    for (int i = 0; i < count; i++) shares[i] = (gpu_time(pids[i], 0) - before[i]) / wall * 100;
+}
+
+static double share_of(pid_t pid) {
+    double share;
+    shares_of(&pid, 1, 0.8, &share);
+    return share;
+}
+
+#define CHECK_SHARE(share, low, high) \
+    do { \
+        double share_ = (share); \
+        if (share_ < (low) || share_ > (high)) \
+            harness_fail(__FILE__, __LINE__, "%s is %.1f and not in %.0f..%.0f", #share, share_, (double)(low), \
+                         (double)(high)); \
+    } while (0)
+
+/* ---- the limit holds ------------------------------------------------------------------------------------ */
+
+static void holds(const char *how) {
+    pid_t pid = tenant("a", 40, how);
+    CHECK_SHARE(share_of(pid), 25, 46);
+    end(pid);
+}
+
+TEST(kernels_one_at_a_time) { holds("one"); }
+TEST(queued_kernels) { holds("queue"); }
+TEST(several_streams) { holds("streams"); }
+TEST(several_threads) { holds("threads"); }
+TEST(the_per_thread_default_stream) { holds("perthread"); }
+TEST(launches_with_attributes) { holds("ex"); }
+TEST(cooperative_launches) { holds("cooperative"); }
+TEST(cooperative_launches_on_several_devices) { holds("devices"); }
+TEST(graphs) { holds("graph"); }
+TEST(large_copies) { holds("copy"); }
+TEST(large_memsets) { holds("fill"); }
+
+TEST(two_containers_each_keep_their_share) {
+    pid_t pids[2] = {tenant("a", 25, "queue"), tenant("b", 60, "queue")};
+    double shares[2];
+    shares_of(pids, 2, 2.0, shares);
+    CHECK_SHARE(shares[0], 15, 29);
+    CHECK_SHARE(shares[1], 45, 64);
+}
+
+TEST(two_processes_of_a_container_share_its_limit) {
+    pid_t pids[2] = {tenant("a", 50, "one"), tenant("a", 50, "one")};
+    double shares[2];
+    shares_of(pids, 2, 2.0, shares);
+    CHECK_SHARE(shares[0] + shares[1], 38, 56);
+    CHECK_SHARE(shares[0], 10, 40);
+}
+
+TEST(a_tenant_without_limit_makes_room) {
+    pid_t pids[2] = {tenant("a", 50, "queue"), tenant("b", 0, "queue")};
+    double shares[2];
+    shares_of(pids, 2, 2.0, shares);
+    CHECK_SHARE(shares[0], 36, 54);
+    end(pids[0]);
+    harness_nap(1500000); /* nobody limited is at work any more */
+    CHECK_SHARE(share_of(pids[1]), 80, 101);
+}
+
+TEST(a_limit_holds_without_the_shared_directory, "SUBAK_TURNS=/proc/no/such/place") {
+    CHECK_SHARE(share_of(tenant("a", 40, "queue")), 25, 46);
+}
+
+TEST(each_gpu_has_its_own_limit, "MOCK_DEVICES=2", "CUDA_DEVICE_SM_LIMIT_0=30", "CUDA_DEVICE_SM_LIMIT_1=100") {
+    CUcontext one = begin(0), two = begin(1);
+    CUfunction kernel = kernel_of(500);
+    uint64_t began = machine_now(), until = began + 1500000000ull;
+    while (machine_now() < until) {
+        OK(cuCtxSetCurrent(one));
+        launch(kernel, NULL);
+        OK(cuCtxSetCurrent(two));
+        for (int i = 0; i < 20; i++) launch(kernel, NULL);
+        OK(cuCtxSynchronize());
+    }
+    double wall = (double)(machine_now() - began) / 1e6;
+    CHECK_SHARE(gpu_time(getpid(), 0) / wall * 100, 2, 34);
+    CHECK(gpu_time(getpid(), 1) / wall * 100 > 35);
+}
+
+/* ---- what it costs, and what it leaves alone ---------------------------------------------------------------- */
+
+TEST(without_a_limit_a_launch_is_one_driver_call) {
+    begin(0);
+    CUfunction kernel = kernel_of(0);
+    launch(kernel, NULL);
+    harness_nap(300000);
+    launch(kernel, NULL); /* the one that says that there was one */
+    uint64_t before = atomic_load(&machine()->orders[MOCK_CALLS]);
+    for (int i = 0; i < 1000; i++) launch(kernel, NULL);
+    CHECK(atomic_load(&machine()->orders[MOCK_CALLS]) - before < 1010);
+}
+
+TEST(a_capture_sees_nothing_of_ours, "CUDA_DEVICE_SM_LIMIT=50") {
+    CUstream stream;
+    CUgraph graph;
+    begin(0);
+    CUfunction kernel = kernel_of(300);
+    OK(cuStreamCreate(&stream, 1));
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 10; i++) launch(kernel, stream);
+        OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        for (int i = 0; i < 200; i++) launch(kernel, stream); /* far more than there is credit for: it must not wait */
+        OK(cuStreamEndCapture(stream, &graph));
+        size_t nodes = 0;
+        if (cuGraphGetNodes(graph, NULL, &nodes) == CUDA_SUCCESS && nodes) CHECK_EQUAL(nodes, 200);
+        OK(cuStreamSynchronize(stream));
+    }
+}
+
+TEST(streams_may_be_destroyed_with_work_in_them, "CUDA_DEVICE_SM_LIMIT=50") {
+    begin(0);
+    CUfunction kernel = kernel_of(50);
+    for (int i = 0; i < 300; i++) {
+        CUstream stream;
+        OK(cuStreamCreate(&stream, 1));
+        for (int k = 0; k < 5; k++) launch(kernel, stream);
+        OK(cuStreamDestroy_v2(stream));
+    }
+    OK(cuCtxSynchronize());
+}
+
+TEST(more_streams_than_we_remember, "CUDA_DEVICE_SM_LIMIT=50") {
+    begin(0);
+    CUfunction kernel = kernel_of(100);
+    CUstream streams[100];
+    for (int i = 0; i < 100; i++) OK(cuStreamCreate(&streams[i], 1));
+    for (int i = 0; i < 2000; i++) launch(kernel, streams[i % 100]);
+    for (int i = 0; i < 100; i++) OK(cuStreamDestroy_v2(streams[i]));
+    OK(cuCtxSynchronize());
+}
+
+TEST(contexts_come_and_go, "CUDA_DEVICE_SM_LIMIT=50") {
+    OK(cuInit(0));
+    for (int i = 0; i < 30; i++) {
+        CUcontext context;
+        OK(cuCtxCreate_v2(&context, 0, 0));
+        CUfunction kernel = kernel_of(200);
+        for (int k = 0; k < 20; k++) launch(kernel, NULL);
+        OK(cuCtxDestroy_v2(context));
+    }
+}
+
+/* ---- the monitor ------------------------------------------------------------------------------------------- */
+
+TEST(a_monitor_changes_the_limit, "CUDA_DEVICE_SM_LIMIT=80") {
+    pid_t pid = another("work", "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    atomic_store(&look_into_region()->hami.core_limit[0], 30);
+    harness_nap(400000);
+    CHECK_SHARE(share_of(pid), 18, 36);
+}
+
+TEST(the_monitors_switch_turns_the_limit_off, "CUDA_DEVICE_SM_LIMIT=30") {
+    pid_t pid = another("work", "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    atomic_store(&look_into_region()->hami.utilization_switch, 0);
+    harness_nap(400000);
+    CHECK_SHARE(share_of(pid), 60, 101);
+    CHECK_EQUAL(atomic_load(&look_into_region()->hami.recent_kernel), 2); /* it goes on to say that it works */
+    atomic_store(&look_into_region()->hami.utilization_switch, 1);
+    harness_nap(400000);
+    CHECK_SHARE(share_of(pid), 18, 36);
+}
+
+TEST(force_ignores_the_switch, "CUDA_DEVICE_SM_LIMIT=30", "GPU_CORE_UTILIZATION_POLICY=FORCE") {
+    pid_t pid = another("work", "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    atomic_store(&look_into_region()->hami.utilization_switch, 0);
+    harness_nap(400000);
+    CHECK_SHARE(share_of(pid), 18, 36);
+}
+
+TEST(disable_limits_nothing, "CUDA_DEVICE_SM_LIMIT=30", "GPU_CORE_UTILIZATION_POLICY=DISABLE") {
+    CHECK_SHARE(share_of(another("work", "queue")), 60, 101);
+}
+
+TEST(a_monitor_blocks_and_unblocks, "CUDA_DEVICE_SM_LIMIT=100") {
+    pid_t pid = another("work", "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    atomic_store(&look_into_region()->hami.recent_kernel, -1);
+    harness_nap(700000);
+    double before = gpu_time(pid, 0);
+    harness_nap(500000);
+    CHECK_SHARE(gpu_time(pid, 0) - before, -1, 12);
+    atomic_store(&look_into_region()->hami.recent_kernel, 0);
+    EVENTUALLY(5, gpu_time(pid, 0) > before + 200);
+}
+
+/* ---- tenants that die, stop, or never finish --------------------------------------------------------------- */
+
+/* Waits until a tenant has had more GPU time; gives how many ms that took. */
+static double goes_on(pid_t pid) {
+    uint64_t began = machine_now();
+    double before = gpu_time(pid, 0);
+    EVENTUALLY(10, gpu_time(pid, 0) > before);
+    return (double)(machine_now() - began) / 1e6;
+}
+
+TEST(others_go_on_when_a_tenant_is_killed) {
+    long kills = size_of_run("LIMITER_KILLS", 25);
+    pid_t survivor = tenant("a", 50, "queue");
+    EVENTUALLY(20, gpu_time(survivor, 0) > 0);
+    double total = 0;
+    for (long i = 0; i < kills; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "victim%ld", i % 4);
+        pid_t victim = tenant(name, 50, i % 2 ? "queue" : "one");
+        EVENTUALLY(20, gpu_time(victim, 0) > 0);
+        harness_nap((unsigned)(random() % 40000));
+        end(victim);
+        total += goes_on(survivor);
+    }
+    CHECK_SHARE(total / (double)kills, 0, 150);
+    pid_t pids[2] = {survivor, tenant("b", 50, "queue")};
+    double shares[2];
+    shares_of(pids, 2, 1.5, shares);
+    CHECK_SHARE(shares[0], 36, 55);
+    CHECK_SHARE(shares[1], 36, 55);
+}
+
+TEST(others_go_on_when_a_tenant_is_stopped) {
+    pid_t pids[2] = {tenant("a", 50, "queue"), tenant("b", 50, "queue")};
+    double shares[2];
+    for (int i = 0; i < 2; i++) EVENTUALLY(20, gpu_time(pids[i], 0) > 0);
+    for (int i = 0; i < 10; i++) {
+        harness_nap((unsigned)(20000 + random() % 40000));
+        kill(pids[1], SIGSTOP);
+        goes_on(pids[0]);
+        harness_nap(100000);
+        goes_on(pids[0]);
+        kill(pids[1], SIGCONT);
+    }
+    shares_of(pids, 2, 1.5, shares); /* and it has no debt for the time in which it was stopped */
+    CHECK_SHARE(shares[0], 36, 55);
+    CHECK_SHARE(shares[1], 36, 55);
+}
+
+PART(hog) {
+    begin(0);
+    CUfunction kernel = kernel_of((unsigned)atoi(argument));
+    launch(kernel, NULL);
+    OK(cuCtxSynchronize());
+}
+
+TEST(a_kernel_that_does_not_end_does_not_hold_the_token) {
+    pid_t other = tenant("a", 50, "queue");
+    EVENTUALLY(20, gpu_time(other, 0) > 0);
+    pid_t hog = another("hog", "60000000");
+    EVENTUALLY(20, gpu_time(hog, 0) > 0);
+    for (int i = 0; i < 3; i++) {
+        double before = gpu_time(other, 0);
+        EVENTUALLY(5, gpu_time(other, 0) > before + 100); /* slices of it: the GPU itself takes turns by then */
+    }
+}
+
+PART(short_life) {
+    begin(0);
+    CUfunction kernel = kernel_of(200);
+    for (int i = 0; i < atoi(argument); i++) launch(kernel, NULL);
+    OK(cuCtxSynchronize());
+}
+
+TEST(thousands_of_short_lives) {
+    long lives = size_of_run("LIMITER_LIVES", 100);
+    setenv("CUDA_DEVICE_SM_LIMIT", "90", 1);
+    for (long i = 0; i < lives; i += 5) {
+        pid_t pids[5];
+        for (int k = 0; k < 5; k++) pids[k] = another("short_life", k % 2 ? "3" : "20");
+        if (i % 3 == 0) kill(pids[0], SIGKILL);
+        for (int k = 0; k < 5; k++) {
+            int result = result_of(pids[k]);
+            CHECK(result == 0 || (k == 0 && result == 128 + SIGKILL));
+        }
+    }
+}
+
+TEST(a_forked_child_is_no_tenant, "CUDA_DEVICE_SM_LIMIT=60") {
+    begin(0);
+    CUfunction kernel = kernel_of(500);
+    for (int i = 0; i < 50; i++) {
+        for (int k = 0; k < 5; k++) launch(kernel, NULL);
+        pid_t child = fork();
+        if (!child) {
+            if (i % 2) harness_nap(20000);
+            exit(0); /* with all that runs at exit */
+        }
+        OK(cuCtxSynchronize());
+        CHECK_EQUAL(result_of(child), 0);
+    }
+}
+
+/* ---- a table that is not to be trusted --------------------------------------------------------------------- */
+
+static void table_path(char *path, size_t room) {
+    snprintf(path, room, "for f in %s/subak-*; do printf $f; done", getenv("HARNESS_DIRECTORY"));
+    char found[512];
+    run_program(path, found, sizeof found);
+    snprintf(path, room, "%s", found);
+}
+
+static void scribble(const char *path, int round) {
+    unsigned char noise[512];
+    int file = open(path, O_RDWR | O_CREAT, 0666);
+    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (unsigned char)(round % 3 ? random() : round % 2 ? 0xff : 0);
+    switch (round % 8) {
+        case 0: if (ftruncate(file, random() % 200)) break; break;
+        case 1: if (pwrite(file, noise, 64, 0) < 0) break; break;                    /* the head */
+        case 2: if (pwrite(file, noise, 8, 8) < 0) break; break;                     /* the owner */
+        case 3: if (pwrite(file, noise, sizeof noise, 64) < 0) break; break;         /* the first slots */
+        case 4: if (pwrite(file, noise, sizeof noise, random() % 8000) < 0) break; break;
+        case 5: unlink(path); break;
+        case 6: if (pwrite(file, noise, 4, 36) < 0) break; break;                    /* how many slots */
+        case 7: if (ftruncate(file, 0)) break; if (ftruncate(file, 1 << 20)) break; break;
+    }
+    close(file);
+}
+
+TEST(nonsense_in_the_table_stops_nobody) {
+    char path[1024];
+    pid_t pids[3] = {tenant("a", 40, "queue"), tenant("b", 40, "one"), tenant("c", 0, "queue")};
+    for (int i = 0; i < 3; i++) EVENTUALLY(20, gpu_time(pids[i], 0) > 0);
+    table_path(path, sizeof path);
+    CHECK(strlen(path) > 10);
+    uint64_t until = machine_now() + (uint64_t)size_of_run("LIMITER_FUZZ_SECONDS", 4) * 1000000000ull;
+    for (int round = 0; machine_now() < until; round++) {
+        double before[3];
+        for (int i = 0; i < 3; i++) before[i] = gpu_time(pids[i], 0);
+        for (int burst = 0; burst < 40; burst++) {
+            scribble(path, round + burst * (round % 5));
+            harness_nap((unsigned)(random() % 3000));
+        }
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQUAL(waitpid(pids[i], NULL, WNOHANG), 0);
+            EVENTUALLY(8, gpu_time(pids[i], 0) > before[i]);
+        }
+    }
+    double shares[3];
+    harness_nap(2500000);
+    shares_of(pids, 3, 2.0, shares); /* and when the noise ends, all is well again */
+    CHECK_SHARE(shares[0], 20, 46);
+    CHECK_SHARE(shares[1], 20, 46);
+}
+
+TEST(a_stuck_lock_stops_nobody) {
+    char path[1024];
+    pid_t pids[2] = {tenant("a", 50, "queue"), tenant("b", 50, "queue")};
+    for (int i = 0; i < 2; i++) EVENTUALLY(20, gpu_time(pids[i], 0) > 0);
+    table_path(path, sizeof path);
+    snprintf(path + strlen(path), sizeof path - strlen(path), "%s", "");
+    int file = open(path, O_RDWR);
+    struct stat s;
+    CHECK(file >= 0 && !fstat(file, &s));
+    char command[1200], output[64];
+    snprintf(command, sizeof command, "command -v flock >/dev/null && timeout 2 flock %s sleep 1; echo done", path);
+    double before[2] = {gpu_time(pids[0], 0), gpu_time(pids[1], 0)};
+    run_program(command, output, sizeof output);
+    for (int i = 0; i < 2; i++) EVENTUALLY(5, gpu_time(pids[i], 0) > before[i] + 50);
+}
+
+TEST(a_holder_that_only_beats_loses_the_token) {
+    /* The table says that slot 7 holds the token, and its heartbeat goes on and on: it was forged. */
+    char path[1024];
+    pid_t pid = tenant("a", 60, "one");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    table_path(path, sizeof path);
+    uint64_t owner = 99 << 8 | 8, beat = 1, id = 12345;
+    uint32_t used = 8;
+    int file = open(path, O_RDWR);
+    for (int i = 0; i < 4; i++) { /* it may just be in the middle of a change */
+        CHECK(pwrite(file, &id, 8, 64 + 7 * 32 + 8) == 8 && pwrite(file, &used, 4, 36) == 4);
+        CHECK(pwrite(file, &owner, 8, 8) == 8);
+        harness_nap(500);
+    }
+    double before = gpu_time(pid, 0);
+    uint64_t until = machine_now() + 8000000000ull;
+    while (machine_now() < until && gpu_time(pid, 0) < before + 30) {
+        beat++;
+        CHECK(pwrite(file, &beat, 8, 64 + 7 * 32) == 8);
+        harness_nap(2000);
+    }
+    CHECK(gpu_time(pid, 0) >= before + 30);
+}
