@@ -21,7 +21,7 @@ PATCHES = ("MERGE", "STRATEGIC", "APPLY", "JSON")
 
 # What stands where something else belongs.
 ODD: tuple[Any, ...] = (
-    None, "", "x", "A_b", "a.b/c", " ", "-1", "1.5", "1Gi", 0, 1, -1, 1.5, 10**12, True, False, [], {}, ["x"], [None],
+    None, "", "x", "A_b", "a.b/c", " ", "-1", "1.5", "1Gi", 0, 1, -1, 1.5, 10**9, True, False, [], {}, ["x"], [None],
     {"x": "y"}, {"x": None}, [{}], "é", "a" * 300,
 )  # fmt: skip
 

@@ -154,7 +154,7 @@ def _read(
 
 
 def _restored(why: str, root: Field, patch: Any) -> str:
-    """A strategic merge patch does not go through JSON: its values are told by their kinds in Go."""
+    """Neither a strategic merge patch nor an apply goes through JSON: values are told by their kinds in Go."""
     found = _MISMATCH.match(why)
     if found is None:
         return why
@@ -247,7 +247,7 @@ def _unconvertible(kind: Kind, object: Json, error: ApiError) -> ApiError:
         return error
     type = f"{'' if kind.group else '/'}{kind.api_version}, Kind={kind.kind}"
     name = f"{object['metadata'].get('namespace', '')}/{object['metadata'].get('name', '')}"
-    why = _FIELD.sub("into Go value of type", error.message[told.end() :])
+    why = _restored(error.message[told.end() :], schema.of(kind), object)
     words = f"unable to convert unstructured object to {type}: {why}"
     return ApiError(500, "", f"failed to convert new object ({name}; {type}) to proper version: {words}")
 
