@@ -106,7 +106,9 @@ def linear() -> None:
         cuda.cuMemFree_v2(pointer)
     print(f"  freed: NVML {(seen() - before) / MIB:+.2f}")
     pitch, pointer = c_size_t(), c_uint64()
-    delta("cuMemAllocPitch 1 x 1M", cuda.cuMemAllocPitch_v2, byref(pointer), byref(pitch), c_size_t(1), c_size_t(MIB), 4)
+    delta(
+        "cuMemAllocPitch 1 x 1M", cuda.cuMemAllocPitch_v2, byref(pointer), byref(pitch), c_size_t(1), c_size_t(MIB), 4
+    )
     print(f"  pitch {pitch.value}")
     cuda.cuMemFree_v2(pointer)
     delta("cuMemAllocManaged 256 MiB", cuda.cuMemAllocManaged, byref(pointer), c_size_t(256 * MIB), 1)
@@ -193,7 +195,13 @@ def graphs() -> None:
     free = c_void_p()
     dependency = (c_void_p * 1)(node)
     cuda.cuGraphAddMemFreeNode(byref(free), graph, dependency, c_size_t(1), c_uint64(params.ptr))
-    delta("graph with a 100 MiB node: instantiate", cuda.cuGraphInstantiateWithFlags, byref(executable), graph, c_uint64(0))
+    delta(
+        "graph with a 100 MiB node: instantiate",
+        cuda.cuGraphInstantiateWithFlags,
+        byref(executable),
+        graph,
+        c_uint64(0),
+    )
     delta("  upload", cuda.cuGraphUpload, executable, None)
     delta("  launch", cuda.cuGraphLaunch, executable, None)
     cuda.cuCtxSynchronize()
@@ -235,7 +243,13 @@ def importer(number: int) -> None:
     content, fds, _, _ = socket.recv_fds(end, 64, 1)
     ipc, pointer, handle = IpcHandle.from_buffer_copy(content), c_uint64(), c_uint64()
     delta("IPC open of 128 MiB: NVML of the importer", cuda.cuIpcOpenMemHandle_v2, byref(pointer), ipc, 1)
-    delta("fd import of 64 MiB: NVML of the importer", cuda.cuMemImportFromShareableHandle, byref(handle), c_void_p(fds[0]), 1)
+    delta(
+        "fd import of 64 MiB: NVML of the importer",
+        cuda.cuMemImportFromShareableHandle,
+        byref(handle),
+        c_void_p(fds[0]),
+        1,
+    )
     end.send(b"x")
     end.recv(1)
     print(f"importer after the exporter's release: NVML {seen() / MIB:.2f}", flush=True)

@@ -2,7 +2,8 @@
 
     python3 native/tests/gpu/shares.py [SECTION...]      (build libsubak first; needs PyTorch for gemm and train)
 
-Sections: bound, host, mixed, latency, failures, overhead; without any, all of them. Tenants stay alive for the whole run and are
+Sections: bound, host, mixed, latency, failures, overhead; without any, all of them.
+Tenants stay alive for the whole run and are
 told what to do; their limits are changed the way a monitor would do it, by writing to the container's region.
 Prints one table; a row says what was asked, what was got and whether the goal is met.
 """
@@ -192,14 +193,26 @@ def mixed(tenants: list[Tenant], torches: list[Tenant], twin: Tenant) -> None:
     got = together((tenants[0], "spin", 50), (twin, "spin", 50), (tenants[1], "spin", 50))
     shares = [g["rate"] / full_spin * 100 for g in got]
     together_share = shares[0] + shares[1]
-    row("the same beside another container", "50+50", shown(shares), "2 points", near([together_share, shares[2]], [50, 50], 2))
+    row(
+        "the same beside another container",
+        "50+50",
+        shown(shares),
+        "2 points",
+        near([together_share, shares[2]], [50, 50], 2),
+    )
 
 
 def latency(tenants: list[Tenant], torches: list[Tenant]) -> None:
     for limit, goal in ((50, 5.0), (100, 0.0)):
         got = together((torches[0], "gemm", limit), (tenants[0], "request", 50), window=5.0 * QUICK)[1]
         text = f"p50 {got['p50_ms']:.2f}  p99 {got['p99_ms']:.2f}  max {got['max_ms']:.1f} ms"
-        row("1 ms every 20 ms beside gemm", asked([limit]), text, "p99 5 ms" if goal else "", got["p99_ms"] <= goal if goal else None)
+        row(
+            "1 ms every 20 ms beside gemm",
+            asked([limit]),
+            text,
+            "p99 5 ms" if goal else "",
+            got["p99_ms"] <= goal if goal else None,
+        )
     got = together((tenants[0], "request", 50), window=2.0 * QUICK)[0]
     row("the same alone at 50", "", f"p50 {got['p50_ms']:.2f}  p99 {got['p99_ms']:.2f} ms", "", None)
 
@@ -220,7 +233,13 @@ def failures(folder: Path, tenants: list[Tenant]) -> None:
     other, stopped = tenants[0].hear(), tenants[1].hear()
     text = f"{other['rate'] / full * 100:.1f}, longest pause {other['longest_ms']:.1f} ms"
     row("SIGSTOP of the neighbour for 1 s", "50+50", text, "60 ms", other["longest_ms"] <= 60)
-    row("the one that was stopped", "50", f"{stopped['rate'] / full * 100:.1f} in 3 s, of which 1 s stopped", "30 or more", stopped["rate"] / full >= 0.29)
+    row(
+        "the one that was stopped",
+        "50",
+        f"{stopped['rate'] / full * 100:.1f} in 3 s, of which 1 s stopped",
+        "30 or more",
+        stopped["rate"] / full >= 0.29,
+    )
     longest = 0.0
     for number in range(4):
         victim = Tenant(folder, f"victim{number}").ready()
@@ -248,7 +267,8 @@ def failures(folder: Path, tenants: list[Tenant]) -> None:
     tenants[1].say(f"meet {meeting} 1")
     met = [tenants[0].hear()["met_after_ms"], tenants[1].hear()["met_after_ms"]]
     third = tenants[2].hear()
-    text = f"met after {met[0]:.0f} and {met[1]:.0f} ms; third {third['rate'] / full * 100:.1f}, pause {third['longest_ms']:.0f} ms"
+    other = f"third {third['rate'] / full * 100:.1f}, pause {third['longest_ms']:.0f} ms"
+    text = f"met after {met[0]:.0f} and {met[1]:.0f} ms; {other}"
     row("two kernels that wait for each other", "30+30+30", text, "all go on", third["rate"] / full > 0.1)
 
 
@@ -260,7 +280,9 @@ def overhead(bare: Tenant, covered: Tenant, bare_torch: Tenant, covered_torch: T
                 costs.append(together((tenant, "cost", limit if tenant is covered else 100), window=0.3)[0]["mean_ns"])
         ratios = sorted(b / a for a, b in zip(plain, ours, strict=True))
         more = (ratios[4] + ratios[5]) / 2 * 100 - 100
-        text = f"{sum(plain) / 10:.0f} -> {sum(ours) / 10:.0f} ns, median {more:+.1f} % ({ratios[0]:.2f}-{ratios[-1]:.2f})"
+        text = (
+            f"{sum(plain) / 10:.0f} -> {sum(ours) / 10:.0f} ns, median {more:+.1f} % ({ratios[0]:.2f}-{ratios[-1]:.2f})"
+        )
         row("empty launch against no library", str(limit), text, f"{goal:.0f} %", more <= goal)
     for work in ("gemm", "train"):
         plain, ours = [], []
@@ -269,7 +291,13 @@ def overhead(bare: Tenant, covered: Tenant, bare_torch: Tenant, covered_torch: T
                 rates.append(together((tenant, work, 100), warmup=0.2, window=0.8)[0]["rate"])
         ratios = sorted(a / b for a, b in zip(plain, ours, strict=True))
         more = (ratios[2] + ratios[3]) / 2 * 100 - 100
-        row(f"{work} against no library", "none", f"median {more:+.1f} % ({ratios[0]:.2f}-{ratios[-1]:.2f})", "1 %", more <= 1)
+        row(
+            f"{work} against no library",
+            "none",
+            f"median {more:+.1f} % ({ratios[0]:.2f}-{ratios[-1]:.2f})",
+            "1 %",
+            more <= 1,
+        )
 
 
 def main() -> None:
