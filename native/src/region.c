@@ -1,9 +1,9 @@
 /*
  * The life of the region file and of the slots in it.
  *
- * Creation needs no lock: a new file is made complete under another name and linked to its path; whoever comes
- * second finds the first one's. A file that is damaged (wrong size, wrong magic, other version) is replaced by rename
- * the same way. A file that is deleted, replaced or cut while we run is noticed by region_repair, which maps a good
+ * Creation needs no lock: a new file is made complete without a name and then linked to its path; whoever comes
+ * second finds the first one's. A file that is damaged (wrong size, wrong magic, other version) is taken away and made
+ * anew the same way. A file that is deleted, replaced or cut while we run is noticed by region_repair, which maps a good
  * one over the very same addresses: no pointer in this process ever goes stale.
  *
  * Slots: claimed by one compare-and-swap of a word that holds pid and start time, so that a number used again by
@@ -95,22 +95,39 @@ static struct region *map_file(int fd, struct region *at, struct file_id *id) {
     return moved == MAP_FAILED ? NULL : moved;
 }
 
-/* A complete new file under another name. */
-static int create(const char *path, char *temporary, size_t room) {
+/* An empty file without a name, so that nothing is left of it if we are killed before it is complete. Where the file
+ * system knows no such files it has a temporary name. */
+static int open_nameless(const char *path, char *temporary, size_t room) {
+    snprintf(temporary, room, "%s", path);
+    char *slash = strrchr(temporary, '/');
+    if (slash) slash[slash == temporary] = 0;
+    int fd = open(slash ? temporary : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    *temporary = 0;
+    if (fd >= 0) return fd;
     snprintf(temporary, room, "%s.%d.%lx", path, (int)getpid(), (unsigned long)person_nanoseconds());
-    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0) return -1;
+    return open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+}
+
+static bool build(int fd) {
     void *new = MAP_FAILED;
     fchmod(fd, 0666); /* other users of the container are limited too; the program's umask is its own */
     if (!posix_fallocate(fd, 0, MAP_BYTES)) new = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (new == MAP_FAILED) {
-        unlink(temporary);
-        close(fd);
-        return -1;
-    }
+    if (new == MAP_FAILED) return false;
     fill(new, config());
     munmap(new, MAP_BYTES);
-    return fd;
+    return true;
+}
+
+/* Puts a complete new file at the path, if there is none. */
+static void create(const char *path) {
+    char temporary[320], self[64];
+    int fd = open_nameless(path, temporary, sizeof temporary);
+    if (fd < 0) return;
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    if (build(fd) && linkat(AT_FDCWD, *temporary ? temporary : self, AT_FDCWD, path, AT_SYMLINK_FOLLOW))
+        log_line(LOG_INFO, "region %s: %s", path, strerror(errno)); /* usually somebody was faster */
+    if (*temporary) unlink(temporary);
+    close(fd);
 }
 
 /* One that two processes want to replace is replaced once. Nobody waits long: the lock's holder may be stopped. */
@@ -122,19 +139,14 @@ static bool lock_briefly(int fd) {
     return false;
 }
 
-static void replace(const char *path, int damaged) {
-    char temporary[320];
+/* Takes a damaged file away, unless somebody has done so already. */
+static void remove_damaged(const char *path, int damaged) {
     struct file_id old, now;
     uint64_t bytes;
-    bool known = damaged >= 0 && identify(damaged, NULL, &old, &bytes);
-    if (damaged >= 0) lock_briefly(damaged);
-    bool still = !known || (identify(-1, path, &now, &bytes) && now.device == old.device && now.inode == old.inode);
-    if (!still) return; /* somebody was faster */
-    int fd = create(path, temporary, sizeof temporary);
-    if (fd < 0) return;
-    if (damaged >= 0 ? rename(temporary, path) : link(temporary, path)) log_line(LOG_INFO, "region %s exists", path);
-    unlink(temporary);
-    close(fd);
+    lock_briefly(damaged);
+    if (identify(damaged, NULL, &old, &bytes) && identify(-1, path, &now, &bytes) && now.device == old.device &&
+        now.inode == old.inode)
+        unlink(path);
 }
 
 static struct region *open_file(const char *path, struct region *at, struct file_id *id) {
@@ -142,9 +154,10 @@ static struct region *open_file(const char *path, struct region *at, struct file
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0 && errno != ENOENT) return NULL;
         struct region *found = fd >= 0 ? map_file(fd, at, id) : NULL;
-        if (!found) replace(path, fd);
+        if (fd >= 0 && !found) remove_damaged(path, fd);
         if (fd >= 0) close(fd);
         if (found) return found;
+        create(path);
     }
     return NULL;
 }

@@ -53,24 +53,22 @@ PART(race) {
     CUdeviceptr pointer;
     int granted = 0, rounds = atoi(argument);
     begin(0);
-    _Atomic uint64_t *ready = &look_into_region()->compute[DEVICES - 1].words[30];
-    atomic_fetch_add(ready, 1);
-    EVENTUALLY(30, *ready == 8);
+    atomic_fetch_add(&machine()->notes[0], 1);
+    EVENTUALLY(30, machine()->notes[0] == 8);
     for (int i = 0; i < rounds; i++) {
         if (cuMemAlloc_v2(&pointer, 100 * MIB) != CUDA_SUCCESS) continue;
         granted++;
         OK(cuMemFree_v2(pointer));
     }
     if (!granted) _exit(4);
-    atomic_fetch_add(&look_into_region()->compute[DEVICES - 1].words[31], 1); /* done */
+    atomic_fetch_add(&machine()->notes[1], 1);
     pause();
 }
 
 TEST(racing_requests_never_overcommit, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     pid_t pids[8]; /* 8 contexts leave room for 2 of the 8 blocks */
     for (int i = 0; i < 8; i++) pids[i] = another("race", "500");
-    EVENTUALLY(10, !access(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"), F_OK));
-    EVENTUALLY(60, look_into_region()->compute[DEVICES - 1].words[31] == 8);
+    EVENTUALLY(60, machine()->notes[1] == 8);
     CHECK(machine()->device[0].most <= 1024 * MIB);
     CHECK(machine()->device[0].most > (8 * CONTEXT + 100) * MIB); /* they did meet */
     for (int i = 0; i < 8; i++) end(pids[i]);
@@ -297,17 +295,15 @@ TEST(three_hundred_processes_at_once, "CUDA_DEVICE_MEMORY_LIMIT=64g", "MOCK_MEMO
 }
 
 /* Somebody else's pool holds memory that it does not use: it notices on request, not after half a second. */
-static _Atomic uint64_t *stage(void) { return &look_into_region()->compute[DEVICES - 1].words[29]; }
-
 PART(pool_holder) {
     CUdeviceptr pointer;
     begin(0);
     OK(cuMemAllocAsync(&pointer, 700 * MIB, NULL));
     OK(cuMemFreeAsync(pointer, NULL));
-    *stage() = 1;
-    EVENTUALLY(10, *stage() == 2);
+    machine()->notes[0] = 1;
+    EVENTUALLY(10, machine()->notes[0] == 2);
     OK(cuCtxSynchronize()); /* the pool gives it back, and nobody tells the ledger */
-    *stage() = 3;
+    machine()->notes[0] = 3;
     pause();
 }
 
@@ -315,10 +311,10 @@ TEST(a_process_in_need_asks_the_others_to_look_at_their_pools, "CUDA_DEVICE_MEMO
     CUdeviceptr pointer;
     begin(0);
     pid_t other = another("pool_holder", NULL);
-    EVENTUALLY(10, *stage() == 1);
+    EVENTUALLY(10, machine()->notes[0] == 1);
     CHECK(booked(0) >= (2 * CONTEXT + 700) * MIB);
-    *stage() = 2;
-    EVENTUALLY(10, *stage() == 3);
+    machine()->notes[0] = 2;
+    EVENTUALLY(10, machine()->notes[0] == 3);
     OK(cuMemAlloc_v2(&pointer, 700 * MIB));
     end(other);
 }

@@ -90,8 +90,11 @@ static struct mock_process *enter(void) {
         for (int i = 0; i < MOCK_PROCESSES; i++) {
             uint64_t nobody = 0;
             if (round) bury(&shared->process[i]);
-            if (atomic_compare_exchange_strong(&shared->process[i].identity, &nobody, identity))
-                return &shared->process[i];
+            if (!atomic_compare_exchange_strong(&shared->process[i].identity, &nobody, identity)) continue;
+            int most = atomic_load(&shared->processes);
+            while (most <= i && !atomic_compare_exchange_weak(&shared->processes, &most, i + 1)) {
+            }
+            return &shared->process[i];
         }
     fprintf(stderr, "mock: no room for another process\n");
     abort();
@@ -169,7 +172,7 @@ bool machine_order_due(enum mock_order order) {
 /* Asking /proc about everybody is slow, so only who has to know asks it. */
 static uint64_t used_by(int device, bool living_only) {
     uint64_t used = 0;
-    for (int i = 0; i < MOCK_PROCESSES; i++) {
+    for (int i = 0, count = atomic_load(&machine()->processes); i < count; i++) {
         struct mock_process *process = &machine()->process[i];
         uint64_t own = atomic_load(&process->use[device].seen) + atomic_load(&process->use[device].managed);
         if (own && (!living_only || machine_alive(process))) used += own;
@@ -224,8 +227,9 @@ static uint64_t backlog(struct mock_process *process, int device) {
 
 /* Next process with work after `from` (slot + 1), round robin; 0 if there is none. */
 static uint32_t next_with_work(int device, uint32_t from) {
-    for (uint32_t step = 0; step < MOCK_PROCESSES; step++) {
-        uint32_t slot = (from + step) % MOCK_PROCESSES;
+    uint32_t count = (uint32_t)atomic_load(&machine()->processes);
+    for (uint32_t step = 0; step < count; step++) {
+        uint32_t slot = (from + step) % count;
         struct mock_process *process = &machine()->process[slot];
         if (!atomic_load(&process->identity) || !backlog(process, device)) continue;
         if (machine_alive(process)) return slot + 1;

@@ -54,7 +54,9 @@ struct mock_device {
 struct mock_machine {
     _Atomic uint64_t ready;
     uint32_t devices;
+    _Atomic int processes; /* slots ever used */
     _Atomic uint64_t orders[MOCK_ORDERS];
+    _Atomic uint64_t notes[32]; /* for processes of a test that have something to tell each other */
     struct mock_device device[MOCK_DEVICES_MAX];
     struct mock_process process[MOCK_PROCESSES];
 };

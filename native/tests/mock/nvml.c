@@ -81,7 +81,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
 static unsigned each_process(int device, unsigned room, void *list, void (*put)(void *, unsigned, unsigned, uint64_t)) {
     unsigned count = 0;
     if (atomic_load(&machine()->orders[MOCK_NVML_SILENT])) return 0;
-    for (int i = 0; i < MOCK_PROCESSES; i++) {
+    for (int i = 0, most = atomic_load(&machine()->processes); i < most; i++) {
         struct mock_process *process = &machine()->process[i];
         if (!atomic_load(&process->use[device].contexts) || !machine_alive_lately(process)) continue;
         unsigned pid = (unsigned)atomic_load(&process->identity);

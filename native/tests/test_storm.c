@@ -1,0 +1,183 @@
+/*
+ * Death at any moment.
+ *
+ * Processes that allocate in every way are killed with SIGKILL at random moments, a thousand times, and others are
+ * stepped through a request instruction by instruction and killed in between. Afterwards the books are true again, and
+ * nobody who lived had to wait. TEST_KILLS and TEST_STEPS make the runs longer.
+ */
+#define _GNU_SOURCE
+#include "harness.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CONTEXT 100
+enum { WORKERS = 8, HELD = 6 };
+
+/* Signs of life: one word for each worker. */
+static _Atomic uint64_t *sign_of(int worker) { return &machine()->notes[worker]; }
+
+/* ---- the storm (37) ------------------------------------------------------------------------------------- */
+
+struct thing {
+    int kind; /* 0 none */
+    uint64_t number;
+};
+
+static CUmemAllocationProp on_card = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+
+static struct thing take(unsigned *seed) {
+    struct thing thing = {.kind = 1 + rand_r(seed) % 5};
+    size_t bytes = (size_t)(1 + rand_r(seed) % 24) * 2 * MIB;
+    CUresult result = CUDA_SUCCESS;
+    CUarray array;
+    CUdeviceptr address;
+    switch (thing.kind) {
+    case 1: result = cuMemAlloc_v2((CUdeviceptr *)&thing.number, bytes); break;
+    case 2: result = cuMemAllocManaged((CUdeviceptr *)&thing.number, bytes, 1); break;
+    case 3: result = cuMemAllocAsync((CUdeviceptr *)&thing.number, bytes, NULL); break;
+    case 4:
+        result = cuArrayCreate_v2(&array, &(CUDA_ARRAY_DESCRIPTOR){1024, 1024, 0x20, 1});
+        thing.number = (uintptr_t)array;
+        break;
+    case 5:
+        result = cuMemCreate((CUmemGenericAllocationHandle *)&thing.number, bytes, &on_card, 0);
+        if (result == CUDA_SUCCESS && rand_r(seed) % 2) {
+            OK(cuMemAddressReserve(&address, bytes, 0, 0, 0));
+            OK(cuMemMap(address, bytes, 0, thing.number, 0));
+            OK(cuMemUnmap(address, bytes));
+        }
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) thing.kind = 0;
+    else OK(result);
+    return thing;
+}
+
+static void give(struct thing *thing) {
+    switch (thing->kind) {
+    case 1: case 2: OK(cuMemFree_v2(thing->number)); break;
+    case 3: OK(cuMemFreeAsync(thing->number, NULL)); break;
+    case 4: OK(cuArrayDestroy((CUarray)(uintptr_t)thing->number)); break;
+    case 5: OK(cuMemRelease(thing->number)); break;
+    }
+    thing->kind = 0;
+}
+
+PART(worker) {
+    struct thing held[HELD] = {{0}};
+    unsigned seed = (unsigned)getpid() * 2654435761u ^ (unsigned)machine_now();
+    begin(0);
+    for (unsigned i = 0;; i++) {
+        struct thing *thing = &held[rand_r(&seed) % HELD];
+        if (thing->kind) give(thing);
+        else *thing = take(&seed);
+        if (i % 8 == 0) atomic_fetch_add(sign_of(atoi(argument)), 1);
+    }
+}
+
+static pid_t start(int worker) {
+    char text[8];
+    snprintf(text, sizeof text, "%d", worker);
+    return another("worker", text);
+}
+
+/* Every worker that lives gets something done. */
+static void expect_progress(void) {
+    uint64_t before[WORKERS];
+    for (int i = 0; i < WORKERS; i++) before[i] = *sign_of(i);
+    for (int i = 0; i < WORKERS; i++) EVENTUALLY(20, *sign_of(i) != before[i]);
+}
+
+PART(expect_true_books) {
+    CUdeviceptr pointer;
+    begin(0);
+    EVENTUALLY(1, told_mib() == CONTEXT);
+    CHECK_EQUAL(true_mib(0), CONTEXT);
+    CHECK_EQUAL(booked(0), CONTEXT * MIB);
+    OK(cuMemAlloc_v2(&pointer, (2048 - CONTEXT - 2) * MIB));
+}
+
+static void kill_all(pid_t *workers) {
+    for (int i = 0; i < WORKERS; i++) kill(workers[i], SIGKILL);
+    for (int i = 0; i < WORKERS; i++) result_of(workers[i]);
+}
+
+TEST(a_storm_of_kills_leaves_true_books_and_hangs_nobody, "CUDA_DEVICE_MEMORY_LIMIT=2g", "MOCK_MEMORY_MIB=16384") {
+    pid_t workers[WORKERS];
+    unsigned seed = (unsigned)machine_now();
+    long kills = size_of_run("TEST_KILLS", 1000), rounds = 5;
+    CHECK_EQUAL(result_of(another("expect_true_books", NULL)), 0); /* makes the region */
+    for (long round = 0; round < rounds; round++) {
+        for (int i = 0; i < WORKERS; i++) workers[i] = start(i);
+        for (long i = 0; i < kills / rounds; i++) {
+            harness_nap((unsigned)rand_r(&seed) % 6000);
+            int victim = rand_r(&seed) % WORKERS;
+            kill(workers[victim], SIGKILL);
+            CHECK_EQUAL(result_of(workers[victim]), 128 + SIGKILL); /* and did not fail before */
+            if (i % 97 == 96) unlink(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"));
+            workers[victim] = start(victim);
+        }
+        EVENTUALLY(10, !access(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"), F_OK));
+        expect_progress();
+        kill_all(workers);
+        CHECK_EQUAL(result_of(another("expect_true_books", NULL)), 0);
+    }
+}
+
+/* ---- step by step (38) ---------------------------------------------------------------------------------- */
+
+/* Stops before the piece of work that is to be cut: the argument says which. To claim a slot is called directly: this
+ * program has a copy of the region's code linked in, so that nothing of a driver's start has to be stepped through. */
+PART(stepped) {
+    CUmemGenericAllocationHandle handle = 0;
+    config();
+    if (argument[0] != 'c') begin(0);
+    if (argument[0] == 'r') OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL)) _exit(77);
+    raise(SIGSTOP);
+    if (argument[0] == 'c') region_slot(), region_reap();
+    if (argument[0] == 'a') OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
+    if (argument[0] == 'r') OK(cuMemRelease(handle));
+    _exit(0);
+}
+
+/* Lets it take `steps` single steps and kills it. Gives how many steps it took, fewer if it ended before. */
+static long cut(const char *work, long steps) {
+    int status;
+    pid_t pid = another("stepped", work);
+    CHECK_EQUAL(waitpid(pid, &status, WUNTRACED), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return -1; /* tracing is forbidden here */
+    CHECK(WIFSTOPPED(status));
+    for (long step = 0; step < steps; step++) {
+        CHECK(!ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL));
+        CHECK_EQUAL(waitpid(pid, &status, __WALL), pid);
+        if (WIFEXITED(status)) return step;
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return steps;
+}
+
+static void cut_everywhere(const char *work) {
+    unsigned seed = (unsigned)machine_now();
+    CUdeviceptr pointer;
+    begin(0); /* the survivor */
+    long whole = cut(work, 5000000), samples = size_of_run("TEST_STEPS", 25);
+    if (whole < 0) return;
+    printf("      %ld steps\n", whole);
+    CHECK(whole > 100);
+    for (long i = 0; i < samples; i++) {
+        cut(work, samples >= whole ? i : (long)((uint64_t)rand_r(&seed) * (uint64_t)whole / RAND_MAX));
+        OK(cuMemAlloc_v2(&pointer, 900 * MIB)); /* all but what the victim would hold, had it not been reaped */
+        OK(cuMemFree_v2(pointer));
+        EVENTUALLY(1, told_mib() == CONTEXT);
+        CHECK_EQUAL(booked(0), CONTEXT * MIB);
+    }
+}
+
+TEST(death_at_any_step_of_a_claim, "CUDA_DEVICE_MEMORY_LIMIT=1g") { cut_everywhere("c"); }
+TEST(death_at_any_step_of_an_allocation, "CUDA_DEVICE_MEMORY_LIMIT=1g") { cut_everywhere("a"); }
+TEST(death_at_any_step_of_a_release, "CUDA_DEVICE_MEMORY_LIMIT=1g") { cut_everywhere("r"); }
