@@ -79,7 +79,7 @@ PART(worker) {
 }
 
 static pid_t start(int worker) {
-    char text[8];
+    char text[16];
     snprintf(text, sizeof text, "%d", worker);
     return another("worker", text);
 }
