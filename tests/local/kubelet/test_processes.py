@@ -132,9 +132,17 @@ async def shows(place: Town, path: str, expected: str) -> None:
 
 
 async def test_a_sick_container_is_restarted_and_its_last_words_are_kept(place: Town) -> None:
-    script = "touch /tmp/well; echo attempt; sleep 0.7; rm /tmp/well; sleep infinity"
-    probe = {"exec": {"command": ["test", "-e", "/tmp/well"]}, "periodSeconds": 1, "failureThreshold": 1}
-    await place.create(shell(script, livenessProbe=probe), terminationGracePeriodSeconds=0)
+    probe = {"exec": {"command": ["test", "-e", "/tmp/well"]}, "periodSeconds": 1}
+    await place.create(
+        shell(
+            "echo attempt; touch /tmp/well; sleep infinity",
+            startupProbe={**probe, "failureThreshold": 30},
+            livenessProbe={**probe, "failureThreshold": 1},
+        ),
+        terminationGracePeriodSeconds=0,
+    )
+    await ready(place)
+    await run(place, "rm", "/tmp/well")
     pod = await place.until(
         lambda pod: pod["status"].get("containerStatuses", [{"restartCount": 0}])[0]["restartCount"] == 1,
         patience=PATIENCE,
