@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from subak.dialects import Injection
+from subak.local.runtime.spec import File
 from subak.model import manifest
-
-if TYPE_CHECKING:
-    from subak.local.runtime.spec import File
 
 
 class Devices(Protocol):
