@@ -67,6 +67,11 @@ class Cluster:
         self._cleanup.close()
 
     @property
+    def parts(self) -> list[str]:
+        """Those that are running."""
+        return list(self._running)
+
+    @property
     def certificate(self) -> Path:
         """The authority that a client trusts."""
         return self._identities.certificate("ca")

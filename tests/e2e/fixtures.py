@@ -1,9 +1,12 @@
-"""The one real cluster of a test run: a plugin that `python -m tests.e2e` gives to pytest."""
+"""The one real cluster of a test run: a plugin that `python -m tests.e2e` gives to pytest.
+
+A test that fails while the cluster runs is shown with the end of its parts' logs.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +14,25 @@ import pytest
 from tests.e2e import PARTS
 from tests.e2e.cluster import Cluster
 
+_running: list[Cluster] = []
+
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     with Cluster(Path(os.environ[PARTS])) as started:
+        _running.append(started)
         yield started
+        _running.clear()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="keep what the real server answers as what is expected")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and "[embedded" not in item.name:
+        for started in _running:
+            report.sections += [(f"log of {name}", started.story(name)) for name in started.parts]
+    return report
