@@ -209,7 +209,7 @@ class Client:
     ) -> T:
         """A change: `kind` is MERGE_PATCH, JSON_PATCH or STRATEGIC_PATCH.
 
-        `metadata.uid` or `metadata.resourceVersion` in a merge patch make it refused with 409 if they are others.
+        It is refused if `metadata.resourceVersion` (409) or `metadata.uid` (409 or 422) in a merge patch are others.
         """
         path = resource.path(namespace, _named(resource, name), subresource)
         response = await self.request("PATCH", path, self._writing(dry_run, validation), body, kind)

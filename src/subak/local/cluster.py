@@ -96,7 +96,11 @@ class Cluster:
         await self.agents.restore()
         for part in (nodes.run(), self.kubelet.run(), self.scheduler.run()):
             self._run(part)
-        await asyncio.gather(self.kubelet.synced.wait(), self.scheduler.ready.wait())
+        ready = asyncio.gather(self.kubelet.synced.wait(), self.scheduler.ready.wait())
+        await asyncio.wait((ready, self.failed), return_when=asyncio.FIRST_COMPLETED)
+        if self.failed.done():
+            ready.cancel()
+            await self.failed
 
     def _store(self) -> Store:
         if self._state is None:
