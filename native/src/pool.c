@@ -33,9 +33,9 @@ struct pool {
     struct pool *next; /* pools are few and are kept for good */
     CUmemoryPool handle; /* NULL: the memory of graphs on this card */
     int device, place;
-    bool alive;
+    atomic_bool alive;
     struct lock lock;  /* over reading the driver's figure and booking it */
-    uint64_t booked;
+    _Atomic uint64_t booked;
     uint64_t lost;     /* what the driver still reports of contexts that are gone */
 };
 

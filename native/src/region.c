@@ -38,8 +38,11 @@ enum { MAP_BYTES = (sizeof(struct region) + 4095) / 4096 * 4096 };
 static _Atomic(struct region *) mapped;
 static _Atomic int my_slot = -1;
 static _Atomic uint64_t my_word;
-static bool shared;             /* the map is of the file, not of this process alone */
-static struct file_id { uint64_t device, inode; } mapped_file;
+static atomic_bool shared;      /* the map is of the file, not of this process alone */
+struct file_id {
+    _Atomic uint64_t device, inode;
+};
+static struct file_id mapped_file;
 static _Alignas(4096) char alone[MAP_BYTES]; /* for a process whose region cannot be shared */
 static struct lock lock;        /* opening, claiming and repairing, within this process */
 
@@ -51,9 +54,14 @@ static bool identify(int fd, const char *path, struct file_id *id, uint64_t *byt
     long failed = path ? syscall(SYS_newfstatat, AT_FDCWD, path, &status, 0)
                        : syscall(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH);
     if (failed || !S_ISREG(status.st_mode)) return false;
-    *id = (struct file_id){status.st_dev, status.st_ino};
+    atomic_store(&id->device, status.st_dev);
+    atomic_store(&id->inode, status.st_ino);
     *bytes = (uint64_t)status.st_size;
     return true;
+}
+
+static bool same_file(const struct file_id *one, const struct file_id *other) {
+    return one->device == other->device && one->inode == other->inode;
 }
 
 static void fill(struct region *new, const struct config *config) {
@@ -144,9 +152,7 @@ static void remove_damaged(const char *path, int damaged) {
     struct file_id old, now;
     uint64_t bytes;
     lock_briefly(damaged);
-    if (identify(damaged, NULL, &old, &bytes) && identify(-1, path, &now, &bytes) && now.device == old.device &&
-        now.inode == old.inode)
-        unlink(path);
+    if (identify(damaged, NULL, &old, &bytes) && identify(-1, path, &now, &bytes) && same_file(&now, &old)) unlink(path);
 }
 
 static struct region *open_file(const char *path, struct region *at, struct file_id *id) {
@@ -342,7 +348,7 @@ static bool still_good(struct region *here) {
     struct file_id id;
     uint64_t bytes;
     if (!identify(-1, config()->region, &id, &bytes)) return false;
-    if (bytes < MAP_BYTES || id.device != mapped_file.device || id.inode != mapped_file.inode) return false;
+    if (bytes < MAP_BYTES || !same_file(&id, &mapped_file)) return false;
     int number = atomic_load(&my_slot);
     return whole(here) && (number < 0 || atomic_load(&here->slots[number].owner) == atomic_load(&my_word));
 }

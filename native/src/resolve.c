@@ -199,6 +199,7 @@ __attribute__((used, visibility("hidden"))) void *resolve_dlmopen_target(long na
     return namespace != LM_ID_BASE && driver ? (void *)our_dlmopen : next_of(DLMOPEN);
 }
 
+#ifndef __SANITIZE_THREAD__ /* whose run-time library looks its own functions up before it can be called back */
 /* Keep the arguments, ask for the target, put them back, go there. Three pushes also align the stack. */
 #define JUMP(name, prepare) \
     __asm__(".pushsection .text\n.globl " #name "\n.type " #name ", @function\n" #name ":\n" \
@@ -214,3 +215,4 @@ JUMP(dlvsym, "");
 _Static_assert(RTLD_DEEPBIND == 8, "the jumps below clear this bit");
 JUMP(dlopen, "and $~8, %esi\n");
 JUMP(dlmopen, "and $~8, %edx\n");
+#endif

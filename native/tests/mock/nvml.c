@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool initialised;
+static atomic_bool initialised;
 
 static int number_of(nvmlDevice_t device) { return (int)(uintptr_t)device - 1; }
 
