@@ -100,13 +100,13 @@ void gate_leave(struct gate *gate, CUcontext context, CUstream stream, bool laun
 void gate_abandon(struct gate *gate) {
     atomic_store(&gate->leaving, true);
     atomic_store(&gate->engaged, false);
+    atomic_store(&gate->want, 1);
     futex_wake(&gate->open, FUTEX_HERE);
     futex_wake(&gate->want, FUTEX_HERE);
-    for (int tries = 0; tries < 100; tries++) {
-        if (lock_try(&gate->mutex)) {
-            token_release(&gate->token, clock_now());
-            return; /* with the mutex held: nobody opens or closes any more */
-        }
-        clock_sleep(100 * US);
+    for (int tries = 0; tries < 100; tries++, clock_sleep(100 * US)) {
+        if (!lock_try(&gate->mutex)) continue;
+        token_release(&gate->token, clock_now());
+        lock_release(&gate->mutex);
+        return;
     }
 }

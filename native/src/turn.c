@@ -272,17 +272,16 @@ static int64_t until_poll(struct gate *gate) {
 }
 
 void turn_step(struct gate *gate) {
-    if (atomic_load(&gate->open)) {
-        clock_sleep(until_poll(gate));
-        if (atomic_load(&gate->leaving)) return;
-        lock_take(&gate->mutex);
-        if (atomic_load(&gate->open)) watch(gate);
-        lock_release(&gate->mutex);
-    } else if (atomic_load(&gate->want)) {
-        lock_take(&gate->mutex);
-        if (!atomic_load(&gate->open)) begin(gate);
-        lock_release(&gate->mutex);
-    } else {
+    bool open = atomic_load(&gate->open);
+    if (!open && !atomic_load(&gate->want)) {
         futex_wait(&gate->want, 0, limit_of(gate) ? 0 : UNLIMITED_LOOKS, FUTEX_HERE);
+        return;
     }
+    if (open) clock_sleep(until_poll(gate));
+    lock_take(&gate->mutex);
+    if (!atomic_load(&gate->leaving)) {
+        if (!atomic_load(&gate->open)) begin(gate);
+        else if (open) watch(gate);
+    }
+    lock_release(&gate->mutex);
 }
