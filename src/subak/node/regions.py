@@ -1,0 +1,178 @@
+"""Regions: the files in which the containers of a node say what they use of their cards.
+
+libsubak keeps one such file in each container (`native/src/region.h` is its layout).  It starts with HAMi's layout,
+version 1, so a file of HAMi-core can be read as well, with less in it.  A container can write into its file whatever it
+likes: nothing here trusts it.  A file that is no region is an error with a reason; numbers in a region that cannot be
+(more memory than any card has, a share above 100) are taken as unknown or cut.
+
+Who has died without a word is still in the file until somebody of the container looks.  A process is left out when it
+is known to be gone: in our own pid namespace /proc says so, elsewhere it has not given a sign of life for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CARDS, SLOTS = 16, 1024
+SILENT_NS = 10_000_000_000
+MOST_BYTES = 1 << 50
+"""More than any card has; a larger figure is a scribble."""
+
+HAMI_MAGIC, OWN_MAGIC, OWN_VERSION = 19920718, 0x6B61627573, 1
+HAMI_SIZE, OWN_START = 2_008_952, 2_011_136
+_UUIDS, _MEMORY, _CORES, _PROCESSES, _PROCESS_SIZE = 64, 1600, 1728, 1856, 1960
+_COUNT, _PRIORITY, _LAST_KERNEL = 2_008_896, 2_008_908, 2_008_912
+_SLOTS, _LINE = OWN_START + 4096, 64
+_USES = _SLOTS + SLOTS * _LINE
+OWN_SIZE = _USES + CARDS * SLOTS * _LINE + CARDS * 256
+_REAPING = 1 << 63
+
+
+class NoRegion(ValueError):
+    """The file is not a region, or not a whole one; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of a container: what it holds on each card, by the card's number in the container."""
+
+    pid: int
+    """Its number in the container."""
+    used_bytes: tuple[int, ...]
+    core_percent: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A card as one container has it."""
+
+    uuid: str
+    memory_limit_bytes: int | None
+    core_limit_percent: int | None
+    used_bytes: int
+    core_percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One container's file at one moment."""
+
+    path: Path
+    cards: tuple[Card, ...]
+    processes: tuple[Process, ...]
+    priority: int
+    last_kernel: int
+    """Seconds since the epoch; 0 if never."""
+
+
+def scan(directory: Path, now_ns: int) -> Iterator[Region | NoRegion]:
+    """All `*.cache` files below a directory: a region or the reason why it is none, in the order of their paths."""
+    for path in sorted(directory.rglob("*.cache")):
+        try:
+            yield read(path, now_ns)
+        except NoRegion as problem:
+            yield problem
+
+
+def read(path: Path, now_ns: int) -> Region:
+    """The region in a file.  `now_ns` is the monotonic clock, which is one for all containers of a machine."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(OWN_SIZE)
+    except OSError as error:
+        raise NoRegion(f"{path}: {error.strerror}") from None
+    return parse(content, path, now_ns)
+
+
+def parse(content: bytes, path: Path, now_ns: int) -> Region:
+    """The region that these bytes are."""
+    if len(content) < HAMI_SIZE:
+        raise NoRegion(f"{path}: {len(content)} bytes, a region has at least {HAMI_SIZE}")
+    magic, major, minor = struct.unpack_from("<iii", content)
+    if magic != HAMI_MAGIC:
+        raise NoRegion(f"{path}: starts with {magic}, a region with {HAMI_MAGIC}")
+    if major != 1:
+        raise NoRegion(f"{path}: layout {major}.{minor}, this program reads 1.x")
+    processes = tuple(_processes(content, now_ns))
+    (last_kernel,) = struct.unpack_from("<q", content, _LAST_KERNEL)
+    (priority,) = struct.unpack_from("<i", content, _PRIORITY)
+    return Region(path, tuple(_cards(content, processes)), processes, priority, max(0, last_kernel))
+
+
+def _cards(content: bytes, processes: tuple[Process, ...]) -> Iterator[Card]:
+    (count,) = struct.unpack_from("<Q", content, 56)
+    memory = struct.unpack_from(f"<{CARDS}Q", content, _MEMORY)
+    cores = struct.unpack_from(f"<{CARDS}Q", content, _CORES)
+    for number in range(min(count, CARDS)):
+        raw = content[_UUIDS + 96 * number : _UUIDS + 96 * (number + 1)].split(b"\0", 1)[0]
+        yield Card(
+            uuid="".join(letter for letter in raw.decode("ascii", "replace") if letter.isprintable()),
+            memory_limit_bytes=memory[number] if 0 < memory[number] <= MOST_BYTES else None,
+            core_limit_percent=cores[number] if 0 < cores[number] < 100 else None,
+            used_bytes=sum(process.used_bytes[number] for process in processes),
+            core_percent=min(100, sum(process.core_percent[number] for process in processes)),
+        )
+
+
+def _processes(content: bytes, now_ns: int) -> Iterator[Process]:
+    own = _is_ours(content)
+    (count,) = struct.unpack_from("<i", content, _COUNT)
+    for slot in range(count if 0 <= count <= SLOTS else SLOTS):
+        start = _PROCESSES + slot * _PROCESS_SIZE
+        pid, _, status = *struct.unpack_from("<ii", content, start), *struct.unpack_from("<i", content, start + 1928)
+        if pid <= 0 or status == 0 or (own and not _alive(content, slot, pid, now_ns)):
+            continue
+        used = tuple(
+            _own_use(content, card, slot)
+            if own
+            else _sane(struct.unpack_from("<Q", content, start + 8 + 64 * card + 32)[0])
+            for card in range(CARDS)
+        )
+        util = (struct.unpack_from("<Q", content, start + 1160 + 48 * card + 16)[0] for card in range(CARDS))
+        yield Process(pid, used, tuple(min(100, percent) for percent in util))
+
+
+def _is_ours(content: bytes) -> bool:
+    if len(content) < OWN_SIZE:
+        return False
+    magic, version, size = struct.unpack_from("<QII", content, OWN_START)
+    return bool(magic == OWN_MAGIC and version == OWN_VERSION and size == OWN_SIZE)
+
+
+def _own_use(content: bytes, card: int, slot: int) -> int:
+    charged, overhead, managed = struct.unpack_from("<QQQ", content, _USES + (card * SLOTS + slot) * _LINE)
+    return _sane(charged) + _sane(overhead) + _sane(managed)
+
+
+def _sane(figure: int) -> int:
+    return figure if figure <= MOST_BYTES else 0
+
+
+def _alive(content: bytes, slot: int, pid: int, now_ns: int) -> bool:
+    owner, namespace, beat = struct.unpack_from("<QQQ", content, _SLOTS + slot * _LINE)
+    if not owner or owner & _REAPING or owner & 0xFFFFFFFF != pid:
+        return False
+    if namespace and namespace == _own_namespace():
+        return bool(_started(pid) & 0x7FFFFFFF == owner >> 32)
+    return bool(beat > now_ns - SILENT_NS)
+
+
+def _own_namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _started(pid: int) -> int:
+    """When a process of this machine started, as libsubak writes it: clock ticks plus one; 0 if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        gone = fields[0] in "ZX" and int(fields[17]) <= 1
+        return 0 if gone else int(fields[19]) + 1
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,163 @@
+"""What a node reads from the files of its containers, sound and unsound."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subak.node import regions
+from subak.node.regions import NoRegion, Region
+
+MIB = 1 << 20
+NOW = 1_000_000_000_000
+SOMEWHERE_ELSE = 12345
+"""A pid namespace that is not ours."""
+
+
+def region(*, own: bool = True, cards: int = 1, limit: int = 1024 * MIB, cores: int = 50) -> bytearray:
+    content = bytearray(regions.OWN_SIZE if own else regions.HAMI_SIZE + 1)
+    struct.pack_into("<iii", content, 0, regions.HAMI_MAGIC, 1, 2)
+    struct.pack_into("<Q", content, 56, cards)
+    for card in range(min(cards, regions.CARDS)):
+        content[64 + 96 * card : 64 + 96 * card + 6] = f"GPU-{card:02}".encode()
+        struct.pack_into("<Q", content, 1600 + 8 * card, limit)
+        struct.pack_into("<Q", content, 1728 + 8 * card, cores)
+    if own:
+        struct.pack_into("<QII", content, regions.OWN_START, regions.OWN_MAGIC, regions.OWN_VERSION, regions.OWN_SIZE)
+    return content
+
+
+def add(
+    content: bytearray,
+    slot: int,
+    pid: int,
+    used: int,
+    *,
+    beat: int = NOW,
+    namespace: int = SOMEWHERE_ELSE,
+    start: int = 7,
+    card: int = 0,
+) -> None:
+    """A process with memory on a card, in HAMi's part and (where there is one) in ours."""
+    at = 1856 + 1960 * slot
+    struct.pack_into("<ii", content, at, pid, pid)
+    struct.pack_into("<Q", content, at + 8 + 64 * card + 32, used)
+    struct.pack_into("<i", content, at + 1928, 1)
+    struct.pack_into("<i", content, 2_008_896, slot + 1)
+    if len(content) == regions.OWN_SIZE:
+        own = regions.OWN_START + 4096
+        struct.pack_into("<QQQ", content, own + 64 * slot, start << 32 | pid, namespace, beat)
+        uses = own + 64 * regions.SLOTS + (card * regions.SLOTS + slot) * 64
+        struct.pack_into("<QQQ", content, uses, used - 2 * MIB, MIB, MIB)
+
+
+def read(content: bytes | bytearray) -> Region:
+    return regions.parse(bytes(content), Path("test.cache"), NOW)
+
+
+def test_a_container_shows_its_limit_use_and_processes() -> None:
+    content = region(cards=2)
+    add(content, 0, 17, 100 * MIB)
+    add(content, 1, 18, 200 * MIB, card=1)
+    found = read(content)
+    assert [card.uuid for card in found.cards] == ["GPU-00", "GPU-01"]
+    assert [card.used_bytes for card in found.cards] == [100 * MIB, 200 * MIB]
+    assert found.cards[0].memory_limit_bytes == 1024 * MIB
+    assert found.cards[0].core_limit_percent == 50
+    assert [process.pid for process in found.processes] == [17, 18]
+
+
+def test_no_limit_is_none() -> None:
+    card = read(region(limit=0, cores=100)).cards[0]
+    assert card.memory_limit_bytes is None
+    assert card.core_limit_percent is None
+
+
+def test_a_file_of_hami_core_is_read_too() -> None:
+    content = region(own=False)
+    add(content, 0, 17, 100 * MIB)
+    assert read(content).cards[0].used_bytes == 100 * MIB
+
+
+def test_a_process_without_a_sign_of_life_is_left_out() -> None:
+    content = region()
+    add(content, 0, 17, 100 * MIB, beat=NOW - 11_000_000_000)
+    add(content, 1, 18, 200 * MIB, beat=NOW - 1_000_000_000)
+    assert [process.pid for process in read(content).processes] == [18]
+
+
+def test_in_our_own_namespace_proc_says_who_lives() -> None:
+    content = region()
+    namespace, me = os.stat("/proc/self/ns/pid").st_ino, os.getpid()
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) + 1
+    add(content, 0, me, 100 * MIB, namespace=namespace, start=start, beat=0)
+    add(content, 1, me, 100 * MIB, namespace=namespace, start=start + 1)  # an earlier process of the same number
+    add(content, 2, 2**22 + 1, 100 * MIB, namespace=namespace)  # no such number
+    assert [process.pid for process in read(content).processes] == [me]
+    assert read(content).cards[0].used_bytes == 100 * MIB
+
+
+def test_a_slot_that_is_being_reaped_does_not_count() -> None:
+    content = region()
+    add(content, 0, 17, 100 * MIB, start=1 << 31 | 7)
+    assert read(content).processes == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "0 bytes, a region has at least 2008952"),
+        (bytes(regions.OWN_SIZE), "starts with 0, a region with 19920718"),
+        (
+            struct.pack("<iii", regions.HAMI_MAGIC, 2, 0) + bytes(regions.HAMI_SIZE),
+            "layout 2.0, this program reads 1.x",
+        ),
+    ],
+)
+def test_what_is_no_region_says_why(content: bytes, reason: str) -> None:
+    with pytest.raises(NoRegion, match=f"test.cache: {reason}"):
+        read(content)
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(NoRegion, match="No such file"):
+        regions.read(tmp_path / "none.cache", NOW)
+
+
+def test_a_scan_goes_on_past_damaged_files(tmp_path: Path) -> None:
+    content = region()
+    add(content, 0, 17, 100 * MIB)
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "a.cache").write_bytes(b"damaged")
+    (tmp_path / "pod" / "b.cache").write_bytes(content)
+    (tmp_path / "pod" / "c.lock").write_bytes(content)
+    first, second = regions.scan(tmp_path, NOW)
+    assert isinstance(first, NoRegion)
+    assert isinstance(second, Region)
+    assert second.cards[0].used_bytes == 100 * MIB
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), own=st.booleans(), length=st.none() | st.integers(0, regions.OWN_SIZE))
+def test_scribbles_never_crash_the_reader(seed: int, own: bool, length: int | None) -> None:
+    content = region(own=own)
+    add(content, 0, 17, 100 * MIB)
+    chance = random.Random(seed)
+    places = [chance.randrange(4, len(content)) for _ in range(2000)]
+    places += [chance.randrange(4, 4000) for _ in range(200)] + list(range(2_008_890, 2_008_952))
+    for place in places:
+        content[place] = chance.randrange(256)
+    try:
+        found = read(content[:length])
+    except NoRegion:
+        return
+    for card in found.cards:
+        assert 0 <= card.used_bytes <= regions.MOST_BYTES * 3 * regions.SLOTS
+        assert 0 <= card.core_percent <= 100
+        assert card.uuid.isprintable()
