@@ -17,6 +17,7 @@
 #include "ledger.h"
 #include "limiter.h"
 #include "pool.h"
+#include "region.h"
 #include "table.h"
 #include "truth.h"
 
@@ -34,37 +35,64 @@ int context_count(int device) { return atomic_load_explicit(&counts[device], mem
 
 /* ---- coming --------------------------------------------------------------------------------------------- */
 
-/* Where NVML does not list this process (old drivers, sandboxes), the growth of the whole card must do. */
-static void take_over_from_card(int device, uint64_t card_before) {
-    uint64_t bytes, now = truth_card(device);
-    if (truth_own(device, &bytes) != TRUTH_NOT_LISTED || card_before == UINT64_MAX || now == UINT64_MAX) return;
-    uint64_t grown = now > card_before ? now - card_before : 0;
-    if (grown <= LIKELY_CONTEXT_MOST) ledger_set_overhead(device, ledger_overhead(device) + grown, 0);
+/* A context on its way. */
+struct coming {
+    int device; /* -1: not on our books */
+    uint64_t reserved, overhead, card;
+};
+
+/* A context that would not fit is refused, as on a full card: what it takes is known from earlier ones. The first of a
+ * container always comes, even if it is larger than a small limit. */
+static bool begin(struct coming *coming, CUdevice ordinal) {
+    *coming = (struct coming){.device = ledger_on() ? device_of_ordinal(ordinal) : -1};
+    int device = coming->device;
+    if (device < 0) return true;
+    uint64_t expected = atomic_load(&region()->context_bytes[device]);
+    if (expected > LIKELY_CONTEXT_MOST) expected = 0; /* somebody scribbled */
+    if (!ledger_usage(device)) expected = 0;
+    if (!ledger_reserve(device, CHARGE_SEEN, expected)) return false;
+    coming->reserved = expected;
+    coming->overhead = ledger_overhead(device);
+    coming->card = truth_card(device);
+    return true;
 }
 
-static void came(CUcontext context, CUdevice ordinal, uint64_t card_before) {
-    int device = device_of_ordinal(ordinal);
+/* Where NVML does not list this process (old drivers, sandboxes), the growth of the whole card must do. */
+static void take_over_from_card(const struct coming *coming) {
+    uint64_t bytes, now = truth_card(coming->device);
+    if (truth_own(coming->device, &bytes) != TRUTH_NOT_LISTED || coming->card == UINT64_MAX || now == UINT64_MAX) return;
+    uint64_t grown = now > coming->card ? now - coming->card : 0;
+    if (grown <= LIKELY_CONTEXT_MOST) ledger_set_overhead(coming->device, ledger_overhead(coming->device) + grown, 0);
+}
+
+/* Takes a context into the books. False if it was there. */
+static bool enter(CUcontext context, int device) {
     struct record record = {.device = (int16_t)device}, known;
-    limiter_context_created(context, ordinal);
-    if (!ledger_on() || device < 0) return;
-    if (table_get(&contexts, (uint64_t)(uintptr_t)context, &known)) return;
+    if (table_get(&contexts, (uint64_t)(uintptr_t)context, &known)) return false;
     table_put(&contexts, (uint64_t)(uintptr_t)context, record);
     atomic_fetch_add(&counts[device], 1);
-    truth_reconcile(device);
-    take_over_from_card(device, card_before);
     keeper_start();
+    return true;
 }
 
-static uint64_t card_now(CUdevice ordinal) {
-    int device = ledger_on() ? device_of_ordinal(ordinal) : -1;
-    return device < 0 ? UINT64_MAX : truth_card(device);
+static void end(struct coming *coming, CUresult result, CUcontext context, CUdevice ordinal) {
+    int device = coming->device;
+    if (result == CUDA_SUCCESS) limiter_context_created(context, ordinal);
+    if (device < 0) return;
+    ledger_cancel(device, CHARGE_SEEN, coming->reserved);
+    if (result != CUDA_SUCCESS || !enter(context, device)) return;
+    truth_reconcile(device);
+    take_over_from_card(coming);
+    if (ledger_overhead(device) > coming->overhead)
+        atomic_store(&region()->context_bytes[device], ledger_overhead(device) - coming->overhead);
 }
 
 #define CREATE(name, parameters, values) \
     CUresult name parameters { \
-        uint64_t before = card_now(device); \
+        struct coming coming; \
+        if (!begin(&coming, device)) return CUDA_ERROR_OUT_OF_MEMORY; \
         CUresult result = REAL(name) values; \
-        if (result == CUDA_SUCCESS) came(*context, device, before); \
+        end(&coming, result, result == CUDA_SUCCESS ? *context : NULL, device); \
         return result; \
     }
 CREATE(cuCtxCreate, (CUcontext *context, unsigned int flags, CUdevice device), (context, flags, device))
@@ -74,14 +102,22 @@ CREATE(cuCtxCreate_v3, (CUcontext *context, void *affinity, int count, unsigned 
 CREATE(cuCtxCreate_v4, (CUcontext *context, void *parameters, unsigned int flags, CUdevice device),
        (context, parameters, flags, device))
 
+static bool primary_is_active(CUdevice ordinal) {
+    unsigned int flags;
+    int active = 0;
+    return REAL(cuDevicePrimaryCtxGetState)(ordinal, &flags, &active) == CUDA_SUCCESS && active;
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    struct coming coming = {.device = -1};
     bool held = device >= 0 && device < DEVICES && atomic_load(&primaries[device].retained) > 0;
-    uint64_t before = held ? UINT64_MAX : card_now(device);
+    bool comes = !held && !primary_is_active(device);
+    if (comes && !begin(&coming, device)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device);
+    if (comes) end(&coming, result, result == CUDA_SUCCESS ? *context : NULL, device);
     if (result != CUDA_SUCCESS || device < 0 || device >= DEVICES) return result;
     atomic_store(&primaries[device].context, *context);
     atomic_fetch_add(&primaries[device].retained, 1);
-    if (!held) came(*context, device, before);
     return result;
 }
 
@@ -159,8 +195,9 @@ static int card_of(CUcontext context, bool is_current) {
     if (!table_get(&contexts, (uint64_t)(uintptr_t)context, &record)) {
         CUdevice ordinal;
         if (!is_current || REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return -1;
-        came(context, ordinal, UINT64_MAX);
         record.device = (int16_t)device_of_ordinal(ordinal);
+        limiter_context_created(context, ordinal);
+        if (record.device >= 0 && enter(context, record.device)) truth_reconcile(record.device);
     }
     last.context = context;
     last.generation = now;

@@ -117,7 +117,9 @@ static void report(struct card *card, int64_t now) {
 
 /* Whether limited tenants are at work on this GPU: their count changes. */
 static bool armed(struct card *card, int64_t now) {
+    lock_take(&card->gate.mutex);
     uint32_t count = token_armed(&card->gate.token);
+    lock_release(&card->gate.mutex);
     if (count != card->armed) {
         card->armed_changed = card->armed ? now : 0; /* a first look only tells where the count stands */
         card->armed = count;
@@ -142,6 +144,14 @@ static void decide(struct card *card, int64_t now) {
     if (!engaged) futex_wake(&gate->open, FUTEX_HERE); /* who waits may go */
 }
 
+/* Nothing to gate: sleeps until a limited tenant says that it is at work, or until it is time to look. */
+static void wait_armed(struct card *card) {
+    lock_take(&card->gate.mutex);
+    const void *word = token_armed_word(&card->gate.token);
+    lock_release(&card->gate.mutex);
+    if (!word || !futex_wait(word, card->armed, TICK, FUTEX_SHARED)) clock_sleep(TICK);
+}
+
 /* ---- the helper thread ---------------------------------------------------------------------------------- */
 
 static void *help(void *argument) {
@@ -154,7 +164,7 @@ static void *help(void *argument) {
         int64_t now = clock_now();
         if (now - card->ticked >= TICK || !atomic_load(&gate->percent)) decide(card, now);
         if (atomic_load(&gate->engaged) || atomic_load(&gate->open)) turn_step(gate);
-        else token_wait_armed(&gate->token, card->armed, TICK);
+        else wait_armed(card);
     }
     return NULL;
 }

@@ -313,8 +313,7 @@ uint32_t token_armed(struct token *token) {
     return pread(token->file, &armed, sizeof armed, offsetof(struct turns, armed)) == sizeof armed ? armed : 0;
 }
 
-void token_wait_armed(struct token *token, uint32_t seen, int64_t timeout) {
+const void *token_armed_word(struct token *token) {
     keep_file(token, clock_now());
-    const char *word = token->futexes ? (char *)token->futexes + offsetof(struct turns, armed) : NULL;
-    if (!word || !futex_wait(word, seen, timeout, FUTEX_SHARED)) clock_sleep(timeout);
+    return token->futexes ? (char *)token->futexes + offsetof(struct turns, armed) : NULL;
 }

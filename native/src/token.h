@@ -53,6 +53,6 @@ bool token_was_ours(struct token *token);
 /* A limited tenant with work says so, for those without a limit; and they wait to hear it. */
 void token_arm(struct token *token);
 uint32_t token_armed(struct token *token);
-void token_wait_armed(struct token *token, uint32_t seen, int64_t timeout);
+const void *token_armed_word(struct token *token); /* for futex_wait; NULL if there is no file */
 
 #endif
