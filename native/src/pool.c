@@ -80,15 +80,17 @@ static uint64_t reserved_by(const struct pool *pool) {
     return figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
 }
 
-static void book(struct pool *pool) {
-    if (pool->place == ON_HOST) return;
+/* Gives what the driver reports. */
+static uint64_t book(struct pool *pool) {
+    if (pool->place == ON_HOST) return 0;
     lock_take(&pool->lock);
-    uint64_t now = pool->alive ? reserved_by(pool) : pool->lost;
-    if (now < pool->lost) pool->lost = now; /* what was lost is being used again */
-    now -= pool->lost;
+    uint64_t reported = pool->alive ? reserved_by(pool) : 0;
+    if (reported < pool->lost) pool->lost = reported; /* what was lost is being used again */
+    uint64_t now = reported - pool->lost;
     if (now != pool->booked) ledger_pooled(pool->device, (int64_t)(now - pool->booked));
     pool->booked = now;
     lock_release(&pool->lock);
+    return reported;
 }
 
 void pool_refresh(int device) {
@@ -137,9 +139,10 @@ static bool capturing(CUstream stream) {
     return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static uint64_t growth(const struct pool *pool, uint64_t bytes) {
+/* How much the pool will take from the driver for this request. */
+static uint64_t growth(struct pool *pool, uint64_t bytes) {
     uint64_t used = figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
-    uint64_t reserved = reserved_by(pool), spare = reserved > used ? reserved - used : 0;
+    uint64_t reserved = book(pool), spare = reserved > used ? reserved - used : 0;
     if (bytes <= spare) return 0;
     return bytes - spare > UINT64_MAX / 4 ? UINT64_MAX / 4 : (bytes - spare + STEP - 1) / STEP * STEP;
 }
@@ -147,36 +150,29 @@ static uint64_t growth(const struct pool *pool, uint64_t bytes) {
 /* A request on its way through a pool; pool NULL: not for our books. */
 struct request {
     struct pool *pool;
-    uint64_t reserved;
+    uint64_t reserved, booked;
 };
 
 static bool begin(struct request *request, struct pool *pool, uint64_t bytes) {
-    *request = (struct request){.pool = pool};
-    if (!pool || pool->place == ON_HOST) {
-        request->pool = NULL;
-        return true;
-    }
-    book(pool);
+    *request = (struct request){.pool = pool && pool->place != ON_HOST ? pool : NULL};
+    if (!request->pool) return true;
     request->reserved = growth(pool, bytes);
-    return ledger_reserve(pool->device, CHARGE_SEEN, request->reserved);
-}
-
-/* The reservation makes way for the pool's own figure. */
-static void settle(struct request *request) {
-    struct pool *pool = request->pool;
-    book(pool);
-    ledger_cancel(pool->device, CHARGE_SEEN, request->reserved);
+    request->booked = pool->booked;
+    if (request->reserved) return ledger_reserve(pool->device, CHARGE_SEEN, request->reserved);
+    ledger_begin_free(pool->device); /* nothing to reserve, but the driver is at work */
+    return true;
 }
 
 static CUresult end(struct request *request, CUresult result, CUdeviceptr *pointer, CUstream stream) {
-    if (!request->pool) return result;
-    uint64_t before = request->pool->booked;
-    settle(request);
-    bool grew_too_far = request->pool->booked > before + request->reserved && ledger_over(request->pool->device);
+    struct pool *pool = request->pool;
+    if (!pool) return result;
+    book(pool); /* the reservation makes way for the pool's own figure */
+    ledger_cancel(pool->device, CHARGE_SEEN, request->reserved);
+    bool grew_too_far = pool->booked > request->booked + request->reserved && ledger_over(pool->device);
     if (result != CUDA_SUCCESS || !grew_too_far) return result;
     REAL(cuMemFreeAsync)(*pointer, stream);
     REAL(cuStreamSynchronize)(stream);
-    trim(request->pool);
+    trim(pool);
     *pointer = 0;
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

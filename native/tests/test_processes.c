@@ -15,10 +15,15 @@
 
 #define CONTEXT 100
 
-/* Takes `argument` MiB and holds them until it is killed. Exit 2 if it does not get them. */
+/* Takes `argument` MiB and holds them until it is killed. Exit 2 if it does not get them, or not even a context. */
 PART(hold) {
     CUdeviceptr pointer;
-    begin(0);
+    CUcontext context;
+    OK(cuInit(0));
+    CUresult result = cuDevicePrimaryCtxRetain(&context, 0);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) _exit(2);
+    OK(result);
+    OK(cuCtxSetCurrent(context));
     if (cuMemAlloc_v2(&pointer, (size_t)atoi(argument) * MIB) != CUDA_SUCCESS) _exit(2);
     pause();
 }
@@ -102,6 +107,21 @@ TEST(threads_leave_exact_books, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     OK(cuCtxSynchronize());
     CHECK_EQUAL(told_mib(), CONTEXT);
     CHECK_EQUAL(booked(0), CONTEXT * MIB);
+}
+
+/* On a full card the driver refuses a context, and so do we in a full container. The first one always comes. */
+TEST(a_context_that_does_not_fit_is_refused, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUcontext context;
+    CUdeviceptr pointer;
+    pid_t holder = another("hold", "900");
+    EVENTUALLY(10, true_mib(0) == CONTEXT + 900);
+    OK(cuInit(0));
+    CHECK_EQUAL(cuDevicePrimaryCtxRetain(&context, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuCtxCreate_v2(&context, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(true_mib(0), CONTEXT + 900);
+    end(holder);
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 900 * MIB));
 }
 
 /* 36 */

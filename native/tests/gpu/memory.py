@@ -88,8 +88,18 @@ class Consumer:
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
+    def ready(self) -> None:
+        assert self.process.stdout
+        self.process.stdout.readline()
+
+    def go(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
     def report(self) -> dict[str, Any]:
-        assert self.process.stdout and self.process.stderr
+        assert self.process.stdout
+        assert self.process.stderr
         line = self.process.stdout.readline()
         if not line.startswith("{"):
             self.process.kill()
@@ -174,6 +184,18 @@ def output(command: list[str], env: dict[str, str]) -> str:
     return (ran.stdout or ran.stderr).strip()
 
 
+TORCH = """
+import torch
+told = torch.cuda.get_device_properties(0).total_memory, *torch.cuda.mem_get_info()
+print(*(bytes >> 20 for bytes in told))
+"""
+PYNVML = """
+import pynvml
+pynvml.nvmlInit()
+print(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total >> 20)
+"""
+
+
 def view(card: Card) -> None:
     """What programs see: nothing used, then something used by another process of the container."""
     with tempfile.TemporaryDirectory() as name:
@@ -195,11 +217,9 @@ def view(card: Card) -> None:
         table = output(["nvidia-smi"], env)
         row("nvidia-smi table", next((line for line in table.splitlines() if "MiB /" in line), "-")[30:62], "", None)
         consumer.end()
-        torch = "import torch; p = torch.cuda.get_device_properties(0); print(p.total_memory >> 20, *(x >> 20 for x in torch.cuda.mem_get_info()))"
-        told = output([sys.executable, "-c", torch], env)
+        told = output([sys.executable, "-c", TORCH], env)
         row("torch", told, f"total {LIMIT} twice", told.split()[:1] + told.split()[-1:] == [str(LIMIT)] * 2)
-        nvml = "import pynvml as n; n.nvmlInit(); m = n.nvmlDeviceGetMemoryInfo(n.nvmlDeviceGetHandleByIndex(0)); print(m.total >> 20)"
-        told = output([sys.executable, "-c", nvml], env)
+        told = output([sys.executable, "-c", PYNVML], env)
         row("pynvml", told[-60:], str(LIMIT), told == str(LIMIT) if told.isdigit() else None)
 
 
@@ -208,7 +228,11 @@ def processes(card: Card) -> None:
     with tempfile.TemporaryDirectory() as name:
         kinds = ["alloc", "ordered", "physical", "mixed"]
         base = card.used()
-        consumers = [Consumer(kind, 64, environment(Path(name))) for kind in kinds]
+        consumers = [Consumer(kind, 64, environment(Path(name), SUBAK_TOGETHER="1")) for kind in kinds]
+        for consumer in consumers:
+            consumer.ready()
+        for consumer in consumers:
+            consumer.go()
         reports = [consumer.report() for consumer in consumers]
         whole = card.used() - base
         got = " + ".join(str(report.get("taken")) for report in reports) + f"; the card {whole}"
@@ -243,7 +267,8 @@ OVERHEAD = """
 import ctypes, time, sys
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 cuda = ctypes.CDLL("libcuda.so.1"); context = c_void_p()
-began = time.perf_counter(); cuda.cuInit(0); cuda.cuDevicePrimaryCtxRetain(byref(context), 0); start = time.perf_counter() - began
+began = time.perf_counter(); cuda.cuInit(0); cuda.cuDevicePrimaryCtxRetain(byref(context), 0)
+start = time.perf_counter() - began
 cuda.cuCtxSetCurrent(context)
 def pair(take, give, n):
     pointer, size = c_uint64(), c_size_t(4 << 20)
@@ -255,7 +280,8 @@ def pair(take, give, n):
         best = min(best, (time.perf_counter_ns() - began) / n)
     return best
 plain = pair(cuda.cuMemAlloc_v2, cuda.cuMemFree_v2, 300)
-print(start * 1e3, plain, pair(lambda p, n: cuda.cuMemAllocAsync(p, n, None), lambda p: cuda.cuMemFreeAsync(p, None), 2000))
+ordered = pair(lambda p, n: cuda.cuMemAllocAsync(p, n, None), lambda p: cuda.cuMemFreeAsync(p, None), 2000)
+print(start * 1e3, plain, ordered)
 """
 
 
