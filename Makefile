@@ -8,19 +8,27 @@ OWN_UV := $(filter .tools/bin/uv,$(UV))
 RUN := $(UV) run --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test e2e check bench clean
+.PHONY: help setup libsubak demo test e2e check bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: | $(OWN_UV) ## install everything into .venv, exactly as uv.lock says
+setup: libsubak | $(OWN_UV) ## install everything into .venv, exactly as uv.lock says; build libsubak
 	$(UV) sync --locked
 	@echo "Ready. Try: $(or $(OWN_UV),uv) run subak --help"
 
-demo: | $(OWN_UV) ## start a cluster of simulated cards, run examples/ on it, show who shares which card
+# An editable install finds it in native/build.  uv installs from its cache what it has built before, so it is made here.
+libsubak:
+	@command -v $(firstword $(CC)) >/dev/null || { \
+	  echo "error: libsubak is built with a C compiler, and there is no '$(firstword $(CC))'"; \
+	  echo "       (Debian and Ubuntu: apt install gcc; Fedora: dnf install gcc), or name one: make CC=clang"; \
+	  exit 1; } >&2
+	@$(MAKE) --no-print-directory -s -C native all
+
+demo: libsubak | $(OWN_UV) ## start a cluster of simulated cards, run examples/ on it, show who shares which card
 	$(RUN) subak demo
 
-test: | $(OWN_UV) ## run the tests
+test: libsubak | $(OWN_UV) ## run the tests
 	$(RUN) pytest
 
 e2e: | $(OWN_UV) ## run the tests that need a real Kubernetes; builds it with Go when it is run for the first time
@@ -37,6 +45,7 @@ bench: | $(OWN_UV) ## measure decisions per second
 
 clean: ## remove everything that the other targets made
 	rm -rf .venv .tools build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis bench/out
+	rm -rf native/build
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # In a venv of its own, because pip refuses to install into a Python that the distribution manages.

@@ -1,9 +1,26 @@
-"""Settings for all tests."""
+"""Settings for all tests, and libsubak as its sources are now."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # A busy machine is no reason to fail.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+NATIVE = Path(__file__).parents[1] / "native"
+
+
+@pytest.fixture(scope="session")
+def libsubak() -> Path:
+    """The library, built anew if a source has changed."""
+    if not (shutil.which("cc") and shutil.which("make")):
+        pytest.skip("a C compiler and make build libsubak")
+    made = subprocess.run(["make", "-s", "-j2", "-C", str(NATIVE), "all", "mock"], capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return NATIVE / "build" / "libsubak.so"

@@ -1,0 +1,52 @@
+"""Builds libsubak with the package: a wheel carries the library beside `subak.node.library`, which says where it is.
+
+It takes a C compiler and make, no CUDA.  The library is C for one system and processor, and not for one Python: so the
+wheel is tagged `py3-none-linux_x86_64`.  An editable install leaves the library in native/build, where the checkout's
+own `make` keeps it fresh.  A source distribution only carries the sources.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PLATFORM = "linux-x86_64"
+REMEDY = "install them (Debian and Ubuntu: apt install gcc make; Fedora: dnf install gcc make) and try again"
+
+
+class NativeLibrary(BuildHookInterface[Any]):
+    """Compiles native/ before a wheel is put together."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the library; `version` is `editable` or `standard`."""
+        library = built(Path(self.root) / "native")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{PLATFORM.replace('-', '_')}"
+        if version != "editable":
+            build_data["force_include"][str(library)] = "subak/node/libsubak.so"
+
+
+def built(native: Path) -> Path:
+    """The library, made from its sources.  Ends the build with a sentence if that cannot be."""
+    here = sysconfig.get_platform()
+    if here != PLATFORM:
+        raise SystemExit(f"error: libsubak is for {PLATFORM} only, and this is {here}")
+    compiler = (os.environ.get("CC") or "cc").split()[0]  # as make has it
+    missing = [tool for tool in (compiler, "make") if shutil.which(tool) is None]
+    if missing:
+        raise SystemExit(
+            f"error: libsubak is built with a C compiler and make; no {' and no '.join(missing)}: {REMEDY}"
+        )
+    command = ["make", "-s", f"-j{os.cpu_count() or 1}", "-C", str(native), "all"]
+    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if made.returncode:
+        raise SystemExit(f"{made.stdout}\nerror: libsubak could not be built; what make said is above")
+    return native / "build" / "libsubak.so"
