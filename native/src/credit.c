@@ -40,25 +40,25 @@ static int64_t sane(int64_t paid, int64_t now) {
     return larger(paid, now - EARNED_AT_MOST);
 }
 
-int64_t credit_left(const account *account, unsigned percent, int64_t now) {
-    return (now - sane(atomic_load_explicit(account, memory_order_relaxed), now)) * percent / 100;
+int64_t credit_left(const struct account *account, unsigned percent, int64_t now) {
+    return (now - sane(atomic_load_explicit(&account->paid, memory_order_relaxed), now)) * percent / 100;
 }
 
-int64_t credit_reopens_in(const account *account, unsigned percent, int64_t now) {
-    return sane(atomic_load_explicit(account, memory_order_relaxed), now) + reopen_wall(percent) - now;
+int64_t credit_reopens_in(const struct account *account, unsigned percent, int64_t now) {
+    return sane(atomic_load_explicit(&account->paid, memory_order_relaxed), now) + reopen_wall(percent) - now;
 }
 
-void credit_charge(account *account, unsigned percent, int64_t now, int64_t busy) {
-    int64_t paid = atomic_load_explicit(account, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(account, &paid, sane(paid, now) + wall(busy, percent),
+void credit_charge(struct account *account, unsigned percent, int64_t now, int64_t busy) {
+    int64_t paid = atomic_load_explicit(&account->paid, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&account->paid, &paid, sane(paid, now) + wall(busy, percent),
                                                   memory_order_relaxed, memory_order_relaxed)) {
     }
 }
 
-void credit_resume(account *account, unsigned percent, int64_t now) {
+void credit_resume(struct account *account, unsigned percent, int64_t now) {
     int64_t oldest = now - larger(BURST_WALL, reopen_wall(percent) + BURST_OVER_REOPEN);
-    int64_t paid = atomic_load_explicit(account, memory_order_relaxed);
-    while (paid < oldest && !atomic_compare_exchange_weak_explicit(account, &paid, oldest, memory_order_relaxed,
+    int64_t paid = atomic_load_explicit(&account->paid, memory_order_relaxed);
+    while (paid < oldest && !atomic_compare_exchange_weak_explicit(&account->paid, &paid, oldest, memory_order_relaxed,
                                                                    memory_order_relaxed)) {
     }
 }

@@ -8,17 +8,20 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-typedef _Atomic int64_t account; /* the moment at which everything charged so far is earned */
+struct account {
+    _Atomic int64_t paid;  /* the moment at which everything charged so far is earned */
+    _Atomic uint64_t last; /* which of the container's processes had the last turn; not part of the ledger */
+};
 
 /* GPU time in ns that may be used now; negative while a debt is paid back. `percent` is 1..99. */
-int64_t credit_left(const account *account, unsigned percent, int64_t now);
+int64_t credit_left(const struct account *account, unsigned percent, int64_t now);
 
 /* Ns from now until a gate that closed for lack of credit opens again; 0 or less: it may open. */
-int64_t credit_reopens_in(const account *account, unsigned percent, int64_t now);
+int64_t credit_reopens_in(const struct account *account, unsigned percent, int64_t now);
 
-void credit_charge(account *account, unsigned percent, int64_t now, int64_t busy);
+void credit_charge(struct account *account, unsigned percent, int64_t now, int64_t busy);
 
 /* Work comes after a pause: what was earned in idleness is not saved up beyond a burst. */
-void credit_resume(account *account, unsigned percent, int64_t now);
+void credit_resume(struct account *account, unsigned percent, int64_t now);
 
 #endif

@@ -40,15 +40,16 @@ struct gate {
     /* Under the mutex: helper thread, and a launching thread that opens. */
     struct lock mutex;
     struct token token;
-    account *account;
-    account own_account; /* where the container has none to share */
+    struct account *account;
+    struct account own_account; /* where the container has none to share */
     int64_t opened, charged, active, idle, closed, armed;
     uint64_t counted, watched;      /* launches already in the average, and at the last poll */
     double average_time, average_launches; /* charged time and the launches in it, fading */
     bool switched, exhausted, contended;
     bool undrained, endless;        /* work outlasted the last turn; or did so in the turn before this one */
     bool asking, light;             /* the wait for the next turn has begun, and after a pause */
-    _Atomic uint64_t busy_time;     /* all time charged so far, for reports */
+    _Atomic uint64_t busy_time;     /* all time charged so far */
+    uint64_t busy_before;           /* the same when this turn began */
 
     struct streams streams;
 };

@@ -81,11 +81,11 @@ static unsigned limit_of(const struct card *card) {
     int device = card->gate.device;
     if (config()->disabled || config()->core_policy == CORES_DISABLE) return 0;
     if (!card->counts) return 0;
-    uint64_t percent = atomic_load_explicit(&region()->hami.core_limit[device], memory_order_relaxed);
     if (config()->core_policy == CORES_BY_REGION &&
         !atomic_load_explicit(&region()->hami.utilization_switch, memory_order_relaxed))
         return 0;
-    return percent > 0 && percent < 100 ? (unsigned)percent : 0;
+    unsigned percent = region_core_limit(device);
+    return percent < 100 ? percent : 0;
 }
 
 static void set_mode(void) {
@@ -214,7 +214,7 @@ static struct gate *gate_of(CUdevice ordinal) {
         token_init(&card->gate.token, config()->turns, gpu);
         if (card->counts) {
             region_slot();
-            card->gate.account = (account *)&region()->compute[device].words[0];
+            card->gate.account = (struct account *)&region()->compute[device].words[0];
         }
         bool off = left_to_mps(ordinal) || config()->disabled || config()->core_policy == CORES_DISABLE;
         if (!off) {

@@ -268,6 +268,12 @@ bool token_wait(struct token *token, bool *switched) {
     return false;
 }
 
+bool token_is_out(struct token *token, int64_t now) {
+    if (!read_turns(token, now)) return false;
+    int holder = turns_holder(&token->turns);
+    return holder >= 0 && token->turns.slots[holder].id != token->id;
+}
+
 struct token_view token_poll(struct token *token, int64_t now) {
     struct token_view view = {0};
     if (!read_turns(token, now)) return view;
@@ -290,12 +296,6 @@ void token_release(struct token *token, int64_t now) {
     token->held = token->unasked = false;
     token->asked = 0;
     token->slot = -1;
-}
-
-bool token_was_ours(struct token *token) {
-    uint64_t last = 0;
-    return token->file >= 0 &&
-           pread(token->file, &last, sizeof last, offsetof(struct turns, last)) == sizeof last && last == token->id;
 }
 
 /* ---- whether a limited tenant is at work ---------------------------------------------------------------- */

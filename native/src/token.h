@@ -41,14 +41,14 @@ bool token_try(struct token *token, int64_t now, bool *switched);
 void token_ask(struct token *token, int64_t now, bool light);
 bool token_wait(struct token *token, bool *switched);
 
+/* Whether another process holds the token. */
+bool token_is_out(struct token *token, int64_t now);
+
 /* The holder's heartbeat and look around. */
 struct token_view token_poll(struct token *token, int64_t now);
 
 /* Hands the token to who has waited longest, or leaves it free. Also ends waiting. */
 void token_release(struct token *token, int64_t now);
-
-/* Whether no other process has held the token since we did. */
-bool token_was_ours(struct token *token);
 
 /* A limited tenant with work says so, for those without a limit; and they wait to hear it. */
 void token_arm(struct token *token);

@@ -10,8 +10,8 @@
  * quantum is over; a light waiter, who asks after a pause and so for little, is let in after 2 ms. To close is to shut
  * the gate, wait for the GPU, charge and hand on, all under the mutex: if a launching thread could open in between,
  * work would leak out of the turn. The wait is bounded: kernels that wait for another tenant's kernels would never
- * finish. Then the token goes on with work still running, which time slicing lets happen, and the rest is charged as
- * half while the others have their turns.
+ * finish. Then the token goes on with work still running, which time slicing lets happen, and what runs beside the
+ * others' turns is charged as half.
  */
 #include "gate.h"
 
@@ -27,17 +27,19 @@
 #define POLL (250 * US)
 #define POLL_WAITED_FOR (100 * US)
 #define POLL_DRAIN (20 * US)
-#define DRAIN_AT_MOST (1 * SECOND)
-#define DRAIN_AGAIN (50 * MS) /* after a drain that did not end: it may be a kernel that never does */
+#define POLL_UNDRAINED (3 * MS)
+#define DRAIN_AT_MOST (300 * MS) /* while others wait */
+#define DRAIN_AGAIN (50 * MS)    /* after a drain that did not end: it may be a kernel that never does */
 #define CHARGE_AT_MOST (50 * MS) /* of one poll: a process that was stopped has no debt for it */
 #define CHARGE_LOST (30 * MS)
 #define STAND_BACK (1 * MS)
+#define TURN_AT_LEAST (1 * MS)
 #define LOOK_UP (50 * MS)
 #define AHEAD (1 * MS) /* launches between two marks take so long */
 #define SPACING_MOST 64
 #define AVERAGE_OVER (50 * MS)
 #define ARM_EVERY (100 * MS)
-#define UNLIMITED_LOOKS (200 * MS) /* whether limited tenants are still at work */
+#define REST (200 * MS)
 #define HOST_BOUND_DRAIN (200 * US)
 #define HOST_BOUND_LAUNCH (200 * US)
 
@@ -117,6 +119,7 @@ static void open_gate(struct gate *gate, bool switched) {
     atomic_store(&gate->first, 0);
     atomic_store(&gate->stalls, 0);
     atomic_store(&gate->opens_at, 0);
+    gate->busy_before = atomic_load_explicit(&gate->busy_time, memory_order_relaxed);
     keep_armed(gate, now);
     atomic_store(&gate->open, 1);
     if (atomic_load(&gate->waiting)) futex_wake(&gate->open, FUTEX_HERE);
@@ -142,16 +145,21 @@ bool turn_open_at_once(struct gate *gate) {
 
 static bool wanted(struct gate *gate) { return atomic_load(&gate->engaged) && !atomic_load(&gate->leaving); }
 
-/* Kernels that outlast the drain are charged for half while others have their turns. */
+/* Kernels that outlast the drain share the GPU with whoever has the turn now; alone they have it whole. */
 static void charge_undrained(struct gate *gate, int64_t now) {
     if (!gate->undrained) return;
+    int64_t time = now - gate->charged;
+    if (time > CHARGE_AT_MOST) time = CHARGE_AT_MOST;
+    if (token_is_out(&gate->token, now)) time /= 2;
     if (!streams_busy(&gate->streams)) gate->undrained = false;
-    if (limit_of(gate)) credit_charge(gate->account, limit_of(gate), now, (now - gate->charged) / 2);
+    if (limit_of(gate)) credit_charge(gate->account, limit_of(gate), now, time);
     gate->charged = now;
 }
 
 /* Processes of one container share its ledger. Who had the last turn lets the others go first. */
-static int64_t stand_back(struct gate *gate) { return token_was_ours(&gate->token) ? STAND_BACK : 0; }
+static int64_t stand_back(struct gate *gate) {
+    return atomic_load_explicit(&gate->account->last, memory_order_relaxed) == gate->token.id ? STAND_BACK : 0;
+}
 
 /* False if it took long: the helper has to look at the limit and at the monitor's wishes now and then. */
 static bool wait_until_allowed(struct gate *gate) {
@@ -161,10 +169,11 @@ static bool wait_until_allowed(struct gate *gate) {
         bool blocked = atomic_load(&gate->blocked);
         int64_t wait = blocked ? LOOK_UP : allowed_in(gate, now);
         if (!blocked && gate->exhausted) wait += stand_back(gate);
-        if (wait <= 0) return true;
+        if (wait <= 0) return gate->exhausted = false, true; /* from now on what is left will do */
         keep_armed(gate, now);
         atomic_store(&gate->opens_at, blocked ? 0 : now + wait);
-        clock_sleep(wait < LOOK_UP ? wait : LOOK_UP);
+        int64_t nap = gate->undrained ? POLL_UNDRAINED : LOOK_UP;
+        clock_sleep(wait < nap ? wait : nap);
     }
     return false;
 }
@@ -202,13 +211,14 @@ static bool drain(struct gate *gate) {
     int64_t began = clock_now(), looked = began, now = began;
     int64_t bound = gate->endless ? DRAIN_AGAIN : DRAIN_AT_MOST;
     while (atomic_load(&gate->inside) || streams_busy(&gate->streams)) {
-        if (atomic_load(&gate->leaving)) return true;
+        if (!wanted(gate)) return true;
         clock_sleep(POLL_DRAIN);
         now = clock_now();
         if (now - looked > MS) {
+            struct token_view view = token_poll(&gate->token, now);
             looked = now;
             charge(gate, now, true, CHARGE_AT_MOST);
-            if (token_poll(&gate->token, now).lost || now - began > bound) return false;
+            if (view.lost || (view.waiter && now - began > bound)) return false;
         }
     }
     charge(gate, now, true, CHARGE_AT_MOST);
@@ -221,23 +231,32 @@ static bool host_bound(struct gate *gate, int64_t closed_for) {
            gate->average_launches > 50;
 }
 
-static void close_gate(struct gate *gate, int64_t now) {
+static void shut(struct gate *gate, int64_t now) {
     gate->closed = now;
     atomic_store(&gate->want, 0);
     atomic_store(&gate->open, 0);
+}
+
+/* The end of every turn. One that another process of the container left hardly any credit for was none. */
+static void hand_on(struct gate *gate) {
+    if (atomic_load_explicit(&gate->busy_time, memory_order_relaxed) - gate->busy_before >= TURN_AT_LEAST)
+        atomic_store_explicit(&gate->account->last, gate->token.id, memory_order_relaxed);
+    token_release(&gate->token, clock_now()); /* does nothing to a token that is not ours any more */
+}
+
+static void close_gate(struct gate *gate, int64_t now) {
+    shut(gate, now);
     gate->undrained = gate->endless = !drain(gate);
     atomic_store(&gate->quick, host_bound(gate, clock_now() - now));
-    token_release(&gate->token, clock_now());
+    hand_on(gate);
 }
 
 /* The turn ends without waiting for the GPU: the token was taken from us because we showed no life for too long
  * (stopped, or held up in the driver), or nothing has to be gated any more. */
 static void lose(struct gate *gate, int64_t now) {
-    gate->closed = now;
-    atomic_store(&gate->want, 0);
-    atomic_store(&gate->open, 0);
+    shut(gate, now);
     charge(gate, now, true, CHARGE_LOST);
-    token_release(&gate->token, now); /* does nothing to a token that is not ours */
+    hand_on(gate);
 }
 
 /* ---- watching ------------------------------------------------------------------------------------------- */
@@ -271,12 +290,18 @@ static int64_t until_poll(struct gate *gate) {
     return left < POLL_DRAIN ? POLL_DRAIN : left < wait ? left : wait;
 }
 
+/* Nobody wants to launch. The caller looks at the limit and reports now and then. */
+static void rest(struct gate *gate) {
+    lock_take(&gate->mutex);
+    charge_undrained(gate, clock_now());
+    int64_t nap = gate->undrained ? POLL_UNDRAINED : REST;
+    lock_release(&gate->mutex);
+    futex_wait(&gate->want, 0, nap, FUTEX_HERE);
+}
+
 void turn_step(struct gate *gate) {
     bool open = atomic_load(&gate->open);
-    if (!open && !atomic_load(&gate->want)) {
-        futex_wait(&gate->want, 0, limit_of(gate) ? 0 : UNLIMITED_LOOKS, FUTEX_HERE);
-        return;
-    }
+    if (!open && !atomic_load(&gate->want)) return rest(gate);
     if (open) clock_sleep(until_poll(gate));
     lock_take(&gate->mutex);
     if (!atomic_load(&gate->leaving)) {

@@ -3,7 +3,7 @@
  *
  * All tenants have equal turns, and each is held to its share by its own ledger; so no weight stands here. A waiter
  * that has not shown a heartbeat for 50 ms is passed over, a holder that has not for 30 ms has lost the token. A
- * holder that beats but does not let go within two seconds has lost it too: honest ones let go after one, even if
+ * holder that beats but does not let go within two seconds has lost it too: honest ones let go long before, even if
  * their kernels never end.
  *
  * A process has a slot only while it holds or waits, and beats all that time; a slot that is silent for long is

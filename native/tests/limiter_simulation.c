@@ -4,8 +4,8 @@
  *
  * Each tenant is two coroutines, the program that launches and its helper. Sleeping hands over to whoever is due next,
  * so a minute of turns takes seconds, every run is the same to the nanosecond, and shares can be held to tenths of a
- * point on any machine. The GPU runs one tenant's work at a time, in order of arrival, and takes SWITCH to change
- * contexts; waking a thread takes WAKE.
+ * point on any machine. The GPU serves tenants whose work is there at the same time in equal slices, and takes
+ * SWITCH to change contexts; waking a thread takes WAKE.
  */
 #define _GNU_SOURCE
 #include <assert.h>
@@ -129,53 +129,76 @@ int simulated_flock(int fd, int operation) {
 
 /* ---- the GPU ------------------------------------------------------------------------------------------------ */
 
-static int64_t gpu_free; /* when the work that it has is done */
+static int64_t gpu_at; /* how far it has been simulated */
 static int gpu_tenant = -1;
 
-/* What streams.c tells about the real one, for one stream a tenant. */
+/* What streams.c tells about the real one, for one stream a tenant. Work is counted in ns of a GPU of one's own. */
 struct simulated {
-    int64_t last, marks[2];
+    int64_t given, done, marks[2];
     unsigned since, marked;
 } queues[TENANTS];
+
+/* Tenants whose work is there at the same time are served in equal slices. */
+static void advance(void) {
+    while (gpu_at < now_ns) {
+        int64_t least = INT64_MAX, tenants = 0;
+        for (int i = 0; i < TENANTS; i++) {
+            int64_t left = queues[i].given - queues[i].done;
+            if (left > 0 && left < least) least = left;
+            tenants += left > 0;
+        }
+        int64_t each = tenants ? (now_ns - gpu_at + tenants - 1) / tenants : 0;
+        if (each > least) each = least;
+        for (int i = 0; i < TENANTS; i++)
+            if (queues[i].given > queues[i].done) queues[i].done += each;
+        gpu_at = tenants ? gpu_at + each * tenants : now_ns;
+    }
+}
+
+static int64_t unfinished(const struct simulated *queue) {
+    advance();
+    return queue->given - queue->done;
+}
 
 static int tenant_of(const struct streams *streams);
 
 struct mark streams_launched(struct streams *streams, CUcontext context, CUstream stream, unsigned spacing) {
     (void)context;
-    struct simulated *queue = &queues[tenant_of(streams)];
+    int tenant = tenant_of(streams);
+    struct simulated *queue = &queues[tenant];
     struct mark mark = {.wait = false};
-    int64_t length = (int64_t)(uintptr_t)stream, start = gpu_free > now_ns ? gpu_free : now_ns;
-    if (gpu_tenant != tenant_of(streams)) start += SWITCH;
-    gpu_tenant = tenant_of(streams);
-    gpu_free = queue->last = start + length;
+    advance();
+    queue->given += (int64_t)(uintptr_t)stream + (gpu_tenant != tenant ? SWITCH : 0);
+    gpu_tenant = tenant;
     if (++queue->since >= spacing) {
         mark = (struct mark){.entry = 0, .number = queue->marked, .wait = queue->marked > 0};
-        queue->marks[++queue->marked % 2] = gpu_free;
+        queue->marks[++queue->marked % 2] = queue->given;
         queue->since = 0;
     }
     return mark;
 }
 
 bool streams_passed(struct streams *streams, const struct mark *mark) {
+    struct simulated *queue = &queues[tenant_of(streams)];
     now_ns += 100;
-    return queues[tenant_of(streams)].marks[mark->number % 2] <= now_ns;
+    advance();
+    return queue->marks[mark->number % 2] <= queue->done;
 }
 
 bool streams_busy(struct streams *streams) {
     now_ns += 200;
-    return queues[tenant_of(streams)].last > now_ns;
+    return unfinished(&queues[tenant_of(streams)]) > 0;
 }
 
 unsigned streams_in_flight(struct streams *streams, unsigned spacing) {
     struct simulated *queue = &queues[tenant_of(streams)];
-    return queue->last > now_ns ? queue->since + (queue->marked ? spacing : 0) : 0;
+    return unfinished(queue) > 0 ? queue->since + (queue->marked ? spacing : 0) : 0;
 }
 
 /* ---- tenants ------------------------------------------------------------------------------------------------ */
 
 struct tenant {
     struct gate gate;
-    account *account, own;
     int64_t kernel, host, pause, queue; /* ns of a kernel, of CPU work before it, of a pause after it; in flight */
     int64_t done, began, longest, last;
     double full_rate;
@@ -209,8 +232,7 @@ static void program(int number) {
         hand_over(now_ns + 3 * US); /* the launch */
         if (gated) gate_leave(&tenant->gate, NULL, (CUstream)(uintptr_t)tenant->kernel, true);
         else streams_launched(&tenant->gate.streams, NULL, (CUstream)(uintptr_t)tenant->kernel, 1000);
-        while (queue->last - now_ns > tenant->queue * tenant->kernel)
-            clock_sleep(queue->last - now_ns - tenant->queue * tenant->kernel);
+        for (int64_t left; (left = unfinished(queue) - tenant->queue * tenant->kernel) > 0;) clock_sleep(left);
         tenant->done++;
         if (tenant->last && now_ns - tenant->last > tenant->longest) tenant->longest = now_ns - tenant->last;
         tenant->last = now_ns;
@@ -266,7 +288,6 @@ static void reset(void) {
     memset(routines, 0, sizeof routines);
     tenant_count = routine_count = 0;
     gpu_tenant = -1;
-    gpu_free = 0;
     now_ns += SECOND;
     memset(file, 0, sizeof file);
 }
@@ -383,9 +404,9 @@ static void many(void) {
 }
 
 static void processes_of_a_container(void) {
-    static account shared;
+    static struct account shared;
     reset();
-    atomic_store(&shared, now_ns);
+    atomic_store(&shared.paid, now_ns);
     for (int i = 0; i < 2; i++) add(50, 2 * MS, 0, 0)->gate.account = &shared;
     measure(10);
     expect("two processes of a container at 50, together", share(&tenants[0]) + share(&tenants[1]), 50, 1.0);
@@ -393,6 +414,7 @@ static void processes_of_a_container(void) {
     add(50, 2 * MS, 0, 0);
     measure(10);
     expect("the same beside another container at 50", share(&tenants[0]) + share(&tenants[1]), 50, 2.0);
+    expect("the first of them now", share(&tenants[0]), 25, 3.0);
     expect("that other container", share(&tenants[2]), 50, 2.0);
 }
 
@@ -422,7 +444,21 @@ static void long_kernels_are_paid_back(void) {
     add(25, 3000 * MS, 0, 0); /* longer than a drain waits */
     add(50, 2 * MS, 50, 0);
     measure(500);
-    expect("kernels of 3 s at 25 do not starve the others", share(&tenants[1]) > 20, 1, 0);
+    expect("50 beside kernels of 3 s at 25", share(&tenants[1]), 37, 5);
+    expect("and those", share(&tenants[0]), 25, 3);
+}
+
+/* Work that outlasted its turn and ended long ago has left no debt behind. */
+static void a_pause_after_long_work(void) {
+    reset();
+    struct tenant *tenant = add(50, 3000 * MS, 0, 0);
+    add(50, 2 * MS, 50, 0);
+    tenant->pause = 30 * SECOND;
+    run_until(now_ns + 20 * SECOND);
+    tenant->kernel = 2 * MS, tenant->pause = 0, tenant->full_rate = full_rate(2 * MS, 0, 0);
+    run_until(now_ns + 11 * SECOND);
+    measure(10);
+    expect("after 3 s of work and a long pause", share(tenant), 50, 2.0);
 }
 
 static void a_stopped_neighbour(void) {
@@ -465,6 +501,7 @@ int main(void) {
     processes_of_a_container();
     a_light_request();
     long_kernels_are_paid_back();
+    a_pause_after_long_work();
     a_stopped_neighbour();
     a_change_of_kernels();
     reset();

@@ -85,13 +85,17 @@ PART(work) {
     }
 }
 
-/* A tenant in a container of its own; limit 0: without any. */
-static pid_t tenant(const char *container, int limit, const char *how) {
+/* Whoever is started from now on belongs to this container; limit 0: without any. */
+static void container(const char *name, int limit) {
     char text[256];
-    snprintf(text, sizeof text, "%s/%s", getenv("HARNESS_DIRECTORY"), container);
+    snprintf(text, sizeof text, "%s/%s", getenv("HARNESS_DIRECTORY"), name);
     setenv("CUDA_DEVICE_MEMORY_SHARED_CACHE", text, 1);
     snprintf(text, sizeof text, "%d", limit ? limit : 100);
     setenv("CUDA_DEVICE_SM_LIMIT", text, 1);
+}
+
+static pid_t tenant(const char *name, int limit, const char *how) {
+    container(name, limit);
     return another("work", how);
 }
 
@@ -378,6 +382,7 @@ PART(hog) {
 TEST(a_kernel_that_does_not_end_does_not_hold_the_token) {
     pid_t other = tenant("a", 50, "queue");
     EVENTUALLY(20, gpu_time(other, 0) > 0);
+    container("b", 50);
     pid_t hog = another("hog", "60000000");
     EVENTUALLY(20, gpu_time(hog, 0) > 0);
     for (int i = 0; i < 2; i++) {
