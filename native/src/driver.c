@@ -22,6 +22,7 @@
 #include "ledger.h"
 #include "limiter.h"
 #include "lock.h"
+#include "mps.h"
 #include "person.h"
 #include "pool.h"
 #include "region.h"
@@ -99,6 +100,7 @@ static void start(void) {
 
 CUresult cuInit(unsigned int flags) {
     if (config()->problem[0] && !config()->disabled) return CUDA_ERROR_NOT_PERMITTED; /* the log says why */
+    mps_ask();
     CUresult result = REAL(cuInit)(flags);
     if (result == CUDA_SUCCESS) start();
     return result;

@@ -9,8 +9,8 @@
  * The limit of a GPU is the region's, which starts as the configuration's and which the host's monitor may change.
  * GPU_CORE_UTILIZATION_POLICY decides: FORCE limits always, DISABLE never, otherwise the monitor's switch in the region.
  * Five times a second the helper tells the monitor that there were launches (recent_kernel) and how busy the GPU was with
- * us; a negative recent_kernel is the monitor's way to let others go first. Under MPS with a share of its own
- * (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE) the hardware holds the share, and nothing is gated.
+ * us; a negative recent_kernel is the monitor's way to let others go first. Where MPS holds the share (mps.c) nothing is
+ * gated.
  */
 #define _GNU_SOURCE
 #include "limiter.h"
@@ -32,13 +32,13 @@
 #include "gate.h"
 #include "hooks.h"
 #include "log.h"
+#include "mps.h"
 #include "region.h"
 #include "resolve.h"
 
 #define COPY_LARGE (1024 * 1024) /* smaller copies take less than a launch */
 #define TICK (200 * MS)
 #define ARMED_FOR (1 * SECOND)
-#define MPS_ENABLED 133 /* a device attribute */
 
 /* What limiter_mode is made of. */
 enum {
@@ -193,12 +193,6 @@ static void name_gpu(CUdevice device, char *name, size_t room) {
         length += (size_t)snprintf(name + length, room - length, "%02x", uuid.bytes[i]);
 }
 
-static bool left_to_mps(CUdevice device) {
-    int enabled = 0;
-    const char *share = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-    return share && *share && REAL(cuDeviceGetAttribute)(&enabled, MPS_ENABLED, device) == CUDA_SUCCESS && enabled;
-}
-
 static struct gate *gate_of(CUdevice ordinal) {
     int device = ordinal < 0 ? -1 : device_of_ordinal(ordinal);
     if (device < 0) device = ordinal; /* NVML does not know it */
@@ -216,7 +210,7 @@ static struct gate *gate_of(CUdevice ordinal) {
             region_slot();
             card->gate.account = (struct account *)&region()->compute[device].words[0];
         }
-        bool off = left_to_mps(ordinal) || config()->disabled || config()->core_policy == CORES_DISABLE;
+        bool off = mps_holds(ordinal) || config()->disabled || config()->core_policy == CORES_DISABLE;
         if (!off) {
             decide(card, clock_now());
             if (!(card->helped = start_helper(card))) atomic_store(&card->gate.engaged, false);

@@ -216,7 +216,7 @@ TEST(each_gpu_has_its_own_limit, "MOCK_DEVICES=2", "CUDA_DEVICE_SM_LIMIT_0=30", 
 
 /* ---- what it costs, and what it leaves alone ---------------------------------------------------------------- */
 
-TEST(without_a_limit_a_launch_is_one_driver_call) {
+static void launches_pass_untouched(void) {
     begin(0);
     CUfunction kernel = kernel_of(0);
     launch(kernel, NULL);
@@ -225,6 +225,31 @@ TEST(without_a_limit_a_launch_is_one_driver_call) {
     uint64_t before = atomic_load(&machine()->orders[MOCK_CALLS]);
     for (int i = 0; i < 1000; i++) launch(kernel, NULL);
     CHECK(atomic_load(&machine()->orders[MOCK_CALLS]) - before < 1010);
+}
+
+TEST(without_a_limit_a_launch_is_one_driver_call) { launches_pass_untouched(); }
+
+static void start_mps(void) {
+    char pipe[256];
+    setenv("CUDA_MPS_PIPE_DIRECTORY", getenv("HARNESS_DIRECTORY"), 1);
+    snprintf(pipe, sizeof pipe, "%s/control", getenv("HARNESS_DIRECTORY"));
+    CHECK(close(open(pipe, O_CREAT | O_WRONLY, 0600)) == 0);
+}
+
+TEST(where_mps_runs_it_holds_the_share, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80") {
+    start_mps();
+    launches_pass_untouched();
+    CHECK(!strcmp(getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "30"));
+}
+
+TEST(who_asked_mps_for_less_gets_less, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=20") {
+    start_mps();
+    begin(0);
+    CHECK(!strcmp(getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "20"));
+}
+
+TEST(without_mps_its_variable_means_nothing, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80") {
+    CHECK_SHARE(share_of(tenant("a", 30, "queue")), 10, 40);
 }
 
 TEST(a_capture_sees_nothing_of_ours, "CUDA_DEVICE_SM_LIMIT=50") {

@@ -70,9 +70,12 @@ EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     return CUDA_SUCCESS;
 }
 
+/* Whether this process is a client of MPS, the one attribute that is asked for. */
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     ENTER();
-    *value = 0;
+    char pipe[512];
+    snprintf(pipe, sizeof pipe, "%s/control", getenv("CUDA_MPS_PIPE_DIRECTORY") ? getenv("CUDA_MPS_PIPE_DIRECTORY") : "");
+    *value = attribute == 133 && access(pipe, F_OK) == 0;
     return device < 0 || device >= visible_count ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
