@@ -1,4 +1,4 @@
-"""Settings for all tests, and libsubak as its sources are now."""
+"""Settings for all tests; libsubak as its sources are now, and a card to use it on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.card import Card, driver
 
 # A busy machine is no reason to fail.
 settings.register_profile("any machine", deadline=None)
@@ -24,3 +26,15 @@ def libsubak() -> Path:
     made = subprocess.run(["make", "-s", "-j2", "-C", str(NATIVE), "all", "mock"], capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
     return NATIVE / "build" / "libsubak.so"
+
+
+@pytest.fixture(scope="session")
+def mock_driver(libsubak: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The libraries of a driver that has a card of its own."""
+    return driver(libsubak.parent / "mock", tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def card(mock_driver: Path, tmp_path: Path) -> Card:
+    """A card that no other test uses."""
+    return Card(mock_driver, tmp_path / "card")

@@ -1,14 +1,19 @@
-"""`subak run`: a slice of a card for one command.  The commands run for real, on simulated cards."""
+"""`subak run`: a slice of a card for one command.  The commands run for real, on simulated cards and a mock driver."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import subak
+from subak.local.hardware.library import empty
+from tests.card import OUT_OF_MEMORY, TAKEN, UUID, Card
 
 Run = Callable[..., "subprocess.Popen[str]"]
 
@@ -104,3 +109,110 @@ def test_hardware_without_nvidia_cards(run: Run, tmp_path: Path) -> None:
     other.write_text("nodes: [{profile: moore-threads}]")
     code, _, err = end(run("--", "true", hardware=other))
     assert (code, "no node has NVIDIA cards" in err) == (2, True)
+
+
+# On a card that is real to all but the driver.
+
+
+@pytest.fixture
+def real(run: Run, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tenant]:
+    """Start a program that uses the card with a slice of it."""
+    for name, value in {**card.env, "SUBAK_TURNS": str(tmp_path / "turns")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    return lambda *options: Tenant(run(*options, "--", *card.tenant, hardware=None))
+
+
+class Tenant:
+    """A program on a card that does as it is told."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def ask(self, words: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(words + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+
+def test_a_program_stops_at_its_limit_and_goes_on(real: Callable[..., Tenant]) -> None:
+    tenant = real("--memory", "1Gi")
+    assert tenant.ask("total") == "1024\n"
+    assert [tenant.ask("take 500") for _ in range(2)] == [TAKEN, OUT_OF_MEMORY]  # with its context of 100 MiB
+    assert tenant.ask("take 400") == TAKEN
+    assert end(tenant.process)[0] == 0
+
+
+def test_two_slices_share_a_card(real: Callable[..., Tenant]) -> None:
+    one, two = real("--memory", "1Gi", "--cores", "50"), real("--memory", "2Gi", "--cores", "50")
+    assert (one.ask("total"), two.ask("total")) == ("1024\n", "2048\n")
+    assert (one.ask("take 1500"), two.ask("take 1500")) == (OUT_OF_MEMORY, TAKEN)
+    for each in (one, two):
+        assert end(each.process)[0] == 0
+
+
+def test_a_killed_program_leaves_its_slice_to_the_next(real: Callable[..., Tenant], tmp_path: Path) -> None:
+    first = real("--memory", "8Gi")
+    assert first.ask("take 4000") == TAKEN
+    first.process.kill()
+    end(first.process)
+    second = real("--memory", "8Gi", "--timeout", "0")
+    assert second.ask("take 8000") == TAKEN
+    kept = {path.name for path in (tmp_path / "slices").iterdir()} - {"gate"}
+    assert kept == {"000000002.json", "000000002.cache", "000000002.limits"}
+    end(second.process)
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "unset CUDA_DEVICE_MEMORY_LIMIT_0 CUDA_DEVICE_SM_LIMIT CUDA_DEVICE_MEMORY_SHARED_CACHE",
+        "export CUDA_DEVICE_MEMORY_LIMIT_0=0",
+        "export CUDA_DEVICE_MEMORY_LIMIT_0=8g",
+        "export CUDA_DISABLE_CONTROL=true",
+        "unset SUBAK_LIMITS",
+    ],
+)
+def test_an_environment_that_says_less_lifts_no_limit(real: object, run: Run, card: Card, trick: str) -> None:
+    shell = ("sh", "-c", f'{trick}; exec "$@"', "sh", *card.tenant)
+    tenant = Tenant(run("--memory", "1Gi", "--", *shell, hardware=None))
+    assert (tenant.ask("total"), tenant.ask("take 2000")) == ("1024\n", OUT_OF_MEMORY)
+    end(tenant.process)
+
+
+def test_the_library_comes_after_what_is_preloaded_already(
+    real: object, run: Run, libsubak: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.so"
+    other.write_bytes(empty())
+    monkeypatch.setenv("LD_PRELOAD", str(other))
+    code, out, err = end(run("--memory", "1Gi", "--cores", "0", "--", "env", hardware=None))
+    assert (code, "cannot be preloaded" in err) == (0, False)
+    found = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+    assert found["LD_PRELOAD"] == f"{other}:{libsubak}"
+    assert found["SUBAK_TURNS"] == str(tmp_path / "turns")
+    assert found["CUDA_VISIBLE_DEVICES"] == UUID
+    assert (tmp_path / "turns").stat().st_mode & 0o7777 == 0o1777
+
+
+def test_without_the_library_nothing_runs_on_a_real_card(
+    real: object, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in an installation from which the library was taken: a copy of the package without it."""
+    shutil.copytree(Path(subak.__file__).parent, tmp_path / "site/subak", ignore=shutil.ignore_patterns("*.so"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    code, out, err = end(run("--memory", "1Gi", "--", "echo", "never", hardware=None))
+    assert (code, out) == (2, "")
+    assert "error: no limit would hold: libsubak.so, which holds programs to their share, is neither at" in err
+
+
+def test_where_no_turns_can_be_taken_nothing_runs(
+    real: object, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "file"))
+    code, out, err = end(run("--", "echo", "never", hardware=None))
+    assert (code, out) == (2, "")
+    assert f"no limit would hold: {tmp_path / 'file'}, where programs take turns on the cards, cannot be used" in err

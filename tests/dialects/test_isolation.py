@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak import __version__
-from subak.dialects import Mount, isolation
+from subak.dialects import Injection, Mount, isolation
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.node import Node
@@ -29,6 +29,16 @@ def shared(uid: str = "u-1", namespace: str = "", **container: Any) -> manifest.
 
 def share(index: int = 0, id: str = "", mib: int = 1, cores: int = 0) -> Share:
     return Share(id or f"n1-nvidia-{index}", index, mib * MIB, cores)
+
+
+def said(shares: list[Share], **env: str) -> list[str]:
+    """What the agent writes for the container `main`."""
+    injection = isolation.limits(shared(), 1, shares)
+    injection.env |= env
+    (mount,) = isolation.guard(shared(), 1, shares, injection)
+    assert (mount.source, mount.destination) == ("/run/subak/limits/u-1_main", "/etc/subak/limits")
+    assert mount.read_only
+    return (mount.content or "").splitlines()
 
 
 class TestVisibleCards:
@@ -110,6 +120,23 @@ class TestLimits:
         mounts = isolation.limits(shared(env=env), 1, [share()]).mounts
         assert any(each.destination == "/etc/ld.so.preload" for each in mounts) is preloaded
         assert len(mounts) == 3 + preloaded
+
+    def test_the_agents_file_says_what_a_program_must_not_choose_itself(self) -> None:
+        assert said([share(3, mib=3000, cores=30), share(1, mib=4000, cores=100)]) == [
+            f"CUDA_DEVICE_MEMORY_LIMIT_0={3000 * MIB}",
+            "CUDA_DEVICE_SM_LIMIT_0=30",
+            f"CUDA_DEVICE_MEMORY_LIMIT_1={4000 * MIB}",
+            "CUDA_DEVICE_MEMORY_SHARED_CACHE=/usr/local/vgpu/u-1_main.cache",
+            "GPU_CORE_UTILIZATION_POLICY=default",
+            "SUBAK_TURNS=/tmp/vgpulock",
+        ]
+
+    def test_what_the_administrator_switched_stands_in_the_file_too(self) -> None:
+        switched = said([share()], GPU_CORE_UTILIZATION_POLICY="disable", CUDA_TASK_PRIORITY="0")
+        assert {"GPU_CORE_UTILIZATION_POLICY=disable", "CUDA_TASK_PRIORITY=0"} <= set(switched)
+
+    def test_who_has_whole_cards_gets_no_such_file(self) -> None:
+        assert isolation.guard(shared(), 1, [share()], Injection({"NVIDIA_VISIBLE_DEVICES": "0"})) == []
 
     def test_a_neighbour_that_switches_it_off_does_so_for_itself_alone(self) -> None:
         asking = shared(env=[{"name": "CUDA_DISABLE_CONTROL", "value": "true"}])

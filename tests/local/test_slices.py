@@ -105,17 +105,17 @@ def test_files_of_ended_commands_are_removed(machine: Callable[[], Slices]) -> N
     slices = machine()
     for _ in range(3):
         end(slices.enter(ask(1_000)))
-    assert slices.pods() == []
+    assert not slices.pods()
     assert not list(slices.directory.glob("*.json"))
 
 
 def test_a_pod_of_the_ledger_says_what_it_is(machine: Callable[[], Slices]) -> None:
     slices = machine()
     slice = slices.enter(ask(1_000))
-    (waiting,) = slices.pods()
+    (waiting,) = slices.pods().values()
     assert (waiting.key, waiting.spec.node_name) == ("run/job-1", "")
     attempt(slices, slice)
-    (holding,) = slices.pods()
+    (holding,) = slices.pods().values()
     assert holding.spec.node_name == "here"
 
 
@@ -123,14 +123,14 @@ def test_what_cannot_be_asked_for_is_refused_at_once(machine: Callable[[], Slice
     slices = machine()
     with pytest.raises(Refusal, match="must not be negative"):
         slices.enter(ask(-5))
-    assert slices.pods() == []
+    assert not slices.pods()
 
 
 def test_more_than_the_cards_have_is_refused_instead_of_waiting_for_ever(machine: Callable[[], Slices]) -> None:
     slices = machine()
     with pytest.raises(Refusal, match="never have that much: largest free slice 16,000 MiB, 16,001 MiB asked"):
         slices.enter(ask(16_001))
-    assert slices.pods() == []
+    assert not slices.pods()
 
 
 def test_the_cards_are_a_clusters_or_those_of_slices_never_both(machine: Callable[[], Slices]) -> None:

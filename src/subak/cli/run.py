@@ -7,15 +7,17 @@ import re
 import shlex
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from subak.cli.report import complain
+from subak.dialects import isolation
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
+from subak.local import turns
 from subak.local.hardware import nvml, objects, profiles
 from subak.local.hardware.agents import CUDA_CARDS
 from subak.local.hardware.description import BadDescription
@@ -26,10 +28,19 @@ from subak.model.device import MIB
 from subak.model.node import Node
 from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
+from subak.node import library
 from subak.policy.explain import Explanation
 
 EVERY = 0.1
 BAD_INPUT, GAVE_UP, CANNOT_RUN, NOT_FOUND = 2, 75, 126, 127
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What programs on real cards are held by."""
+
+    library: Path
+    turns: Path
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -52,7 +63,8 @@ def run(
     """Run COMMAND with a slice of a local NVIDIA card; it waits in line while the cards are full.
 
     The command finds its cards and limits in its environment (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_MEMORY_LIMIT_0,
-    CUDA_DEVICE_SM_LIMIT).  The slice is its own until it and all programs that it started have ended.
+    CUDA_DEVICE_SM_LIMIT), and libsubak, which is preloaded, holds it to them.  The slice is its own until it and all
+    programs that it started have ended.
 
     \b
     Examples:
@@ -68,6 +80,7 @@ def run(
     """
     interpreter = Interpreter()
     machine = _machine(interpreter, hardware)
+    isolated = _isolated() if machine.real else None
     digest, _ = objects.digest(machine, interpreter)
     node = replace(digest, taints=())  # they are for pods
     pod = _pod(command, memory, cores, cards)
@@ -80,7 +93,7 @@ def run(
         _stop(f"the cards cannot be had: {taken}")
     placed = _wait(slices, slice, timeout)
     _say_what_it_has(interpreter, placed, node)
-    environment = {**os.environ, **_environment(interpreter, placed, node, slice, real=machine.real)}
+    environment = {**os.environ, **_environment(interpreter, placed, node, slice, isolated)}
     os.set_inheritable(slice.lock, True)
     _become(command, environment)
 
@@ -101,6 +114,19 @@ def _machine(interpreter: Interpreter, hardware: str | None) -> Machine:
         if any(device.family == FAMILY for device in machine.devices):
             return machine
     _stop(f"{hardware}: no node has NVIDIA cards: describe one, such as nodes: [{{profile: volcano}}]")
+
+
+def _isolated() -> Isolation:
+    """What holds a command to its share of a real card.  Ends the program if that cannot be."""
+    try:
+        found = Isolation(library.find(), turns.directory())
+    except (library.NoLibrary, turns.NoTurns) as error:
+        _stop(f"no limit would hold: {error}")
+    if {" ", ":", "$"} & set(str(found.library)):  # the dynamic loader would take it for something else
+        _stop(
+            f"no limit would hold: {found.library} cannot be preloaded: install subak at a path without ' ', ':', '$'"
+        )
+    return found
 
 
 def _directory(hardware: str | None) -> Path:
@@ -160,14 +186,20 @@ def _say_what_it_has(interpreter: Interpreter, pod: manifest.Pod, node: Node) ->
     complain((), (), [f"{pod.name} has {held}"])
 
 
-def _environment(interpreter: Interpreter, pod: manifest.Pod, node: Node, slice: Slice, real: bool) -> dict[str, str]:
+def _environment(
+    interpreter: Interpreter, pod: manifest.Pod, node: Node, slice: Slice, isolated: Isolation | None
+) -> dict[str, str]:
     """What the command finds in its environment."""
     placement = interpreter.placement(pod, node)
     (injection,) = interpreter.injections(pod, placement, node)
-    env = dict(injection.env)
-    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = str(slice.path.with_suffix(".cache"))
-    if real:
-        env[CUDA_CARDS] = ",".join(share.id for grant in placement.grants for share in grant.shares)
+    shares = [share for grant in placement.grants for share in grant.shares]
+    env = {**injection.env, isolation.REGION: str(slice.region)}
+    if isolated is not None:
+        env[CUDA_CARDS] = ",".join(share.id for share in shares)
+        env[isolation.TURNS] = str(isolated.turns)
+        env["SUBAK_LIMITS"] = str(slice.write_limits(isolation.limits_file(shares, env)))
+        others = os.environ.get("LD_PRELOAD")
+        env["LD_PRELOAD"] = f"{others}:{isolated.library}" if others else str(isolated.library)
     return env
 
 

@@ -104,11 +104,15 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A file or directory of the host that appears in the container."""
+    """A file or directory of the host that appears in the container.
+
+    `content` is what the agent writes into the file first; None where it is there already.
+    """
 
     source: str
     destination: str
     read_only: bool = True
+    content: str | None = None
 
 
 @dataclass(slots=True)

@@ -2,16 +2,19 @@
 
 The variables are HAMi-core's, so that programs and monitors that know them keep working.  libsubak lies under a
 versioned path on the host; in the container it appears where users of HAMi and Koordinator expect the library.
+
+A program can lose or change its environment.  So the agent also writes the limits to a file that a container cannot
+change: of the two the smaller limit holds (`native/src/config.c`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from subak import __version__
 from subak.dialects import Injection, Mount
 from subak.model import manifest
-from subak.model.device import MIB
+from subak.model.device import FULL_CORES, MIB
 from subak.model.node import Node
 from subak.model.placement import Share
 
@@ -20,6 +23,16 @@ HOOK = "/usr/local/vgpu"
 LIBRARY = f"{HOOK}/libvgpu.so"
 PRELOAD = "/etc/ld.so.preload"
 LOCKS = "/tmp/vgpulock"
+"""Where all programs on a host's cards take turns."""
+LIMITS = "/etc/subak/limits"
+HOST_LIMITS = "/run/subak/limits"
+
+REGION, POLICY, PRIORITY, TURNS = (
+    "CUDA_DEVICE_MEMORY_SHARED_CACHE",
+    "GPU_CORE_UTILIZATION_POLICY",
+    "CUDA_TASK_PRIORITY",
+    "SUBAK_TURNS",
+)
 
 
 def visible(shares: Sequence[Share], node: Node) -> str:
@@ -39,7 +52,7 @@ def limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Injecti
     name = owner(pod, container)
     env = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{share.memory_bytes // MIB}m" for i, share in enumerate(shares)}
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].cores)
-    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{HOOK}/{name}.cache"
+    env[REGION] = f"{HOOK}/{name}.cache"
     mounts = [
         Mount(f"{HOOK}/containers/{name}", HOOK, read_only=False),
         Mount(f"{HOST_DIRECTORY}/libsubak.so", LIBRARY),  # inside the directory above, so it comes after it
@@ -48,3 +61,25 @@ def limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Injecti
     if not any(each.name == "CUDA_DISABLE_CONTROL" and each.value == "true" for each in container.env or ()):
         mounts.append(Mount(f"{HOST_DIRECTORY}/ld.so.preload", PRELOAD))
     return Injection(env, mounts)
+
+
+def guard(pod: manifest.Pod, position: int, shares: Sequence[Share], injection: Injection) -> list[Mount]:
+    """The agent's file, for a container that a dialect holds to its shares."""
+    if not any(each.destination == LIBRARY for each in injection.mounts):
+        return []
+    name = owner(pod, pod.containers[position])
+    return [Mount(f"{HOST_LIMITS}/{name}", LIMITS, content=limits_file(shares, injection.env))]
+
+
+def limits_file(shares: Sequence[Share], env: Mapping[str, str]) -> str:
+    """The content of the agent's file: the share of each card, and all else that a program must not choose itself."""
+    lines = {}
+    for i, share in enumerate(shares):
+        if share.memory_bytes:
+            lines[f"CUDA_DEVICE_MEMORY_LIMIT_{i}"] = str(share.memory_bytes)
+        if 0 < share.cores < FULL_CORES:
+            lines[f"CUDA_DEVICE_SM_LIMIT_{i}"] = str(share.cores)
+    lines |= {REGION: env[REGION], POLICY: env.get(POLICY, "default"), TURNS: env.get(TURNS, LOCKS)}
+    if PRIORITY in env:
+        lines[PRIORITY] = env[PRIORITY]
+    return "".join(f"{name}={value}\n" for name, value in lines.items())

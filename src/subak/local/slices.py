@@ -39,14 +39,31 @@ DIRECTORY = Path(os.environ.get("SUBAK_SLICES") or "/tmp/subak-slices")
 
 _GATE = "gate"
 _OWNER = "owner"
+_REGION, _LIMITS = ".cache", ".limits"
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A command's place in the line, or what it holds.  `lock` is the file descriptor that keeps it alive."""
+    """A command's place in the line, or what it holds.  `lock` is the file descriptor that keeps it alive.
+
+    Beside its file lie the library's: the region, in which its programs account for what they use, and their limits.
+    """
 
     path: Path
     lock: int
+
+    @property
+    def region(self) -> Path:
+        """The file of its region."""
+        return self.path.with_suffix(_REGION)
+
+    def write_limits(self, text: str) -> Path:
+        """Write what the library holds its programs to, whatever their environment says; gives the file."""
+        path = self.path.with_suffix(_LIMITS)
+        # The directory is everybody's: what somebody else has put there is not written to.
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444), "w") as file:
+            file.write(text)
+        return path
 
 
 class Taken(Exception):
@@ -90,7 +107,8 @@ class Slices:
             raise Refusal("spec.containers", pod.name, f"the cards never have that much: {why}")
         with _gate(self.directory):
             self._refuse_owned()
-            number = max((_number(path) for path in self.directory.glob("*.json")), default=0) + 1
+            # Of any file: a program that let go of its slice may have left its region behind.
+            number = max((_number(path) for path in self.directory.iterdir()), default=0) + 1
             path = self.directory / f"{number:09}.json"
             metadata = msgspec.structs.replace(complete.metadata, name=f"{pod.name}-{number}", namespace=NAMESPACE)
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -118,13 +136,17 @@ class Slices:
                     snapshot.assume(pod.key, placement, request.needs.resources)
         raise FileNotFoundError(f"{slice.path} was removed: somebody has emptied {self.directory}")
 
-    def pods(self) -> list[manifest.Pod]:
-        """The pods of all living slices, in the order of their arrival."""
+    def pods(self) -> dict[Path, manifest.Pod]:
+        """The pods of all living slices by the files of their regions, in the order of their arrival."""
         with _gate(self.directory):
-            return [pod for _, pod in _living(self.directory)]
+            return {path.with_suffix(_REGION): pod for path, pod in _living(self.directory)}
+
+    def snapshot(self) -> Snapshot:
+        """The machine's cards, and what living slices hold of them."""
+        with _gate(self.directory):
+            return self._snapshot()
 
     def _snapshot(self) -> Snapshot:
-        """The machine's cards, and what living slices hold of them."""
         snapshot = Snapshot([self.node])
         for _, pod in _living(self.directory):
             if pod.spec.node_name == self.node.name:
@@ -152,12 +174,18 @@ def _living(directory: Path) -> Iterator[tuple[Path, manifest.Pod]]:
         try:
             with path.open("rb") as file:
                 if _free(file.fileno()):
-                    path.unlink(missing_ok=True)
+                    _remove_all(path)
                     continue
                 pod = msgspec.json.decode(file.read(), type=manifest.Pod)
         except (OSError, msgspec.MsgspecError):
             continue  # gone in between, or not ours to read
         yield path, pod
+
+
+def _remove_all(path: Path) -> None:
+    """Remove the files of a slice; its own goes last, for it says that the others belong to nobody."""
+    for each in (path.with_suffix(_REGION), path.with_suffix(_LIMITS), path):
+        each.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -1,0 +1,35 @@
+"""The directory in which all programs on this machine's cards take turns.
+
+A share of a card's time is a turn on it, and those who take turns must know of each other: the commands of all users
+and the containers of a cluster alike.  So there is one directory for the whole machine, the one that containers of HAMi
+know.  libsubak keeps a small file for each card there.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from subak.dialects import isolation
+
+
+class NoTurns(Exception):
+    """The directory cannot be used; the text says why, and what would help."""
+
+
+def directory() -> Path:
+    """The directory, where every user of the machine may write; made if it is not there.  Raises NoTurns."""
+    path = Path(os.environ.get(isolation.TURNS) or isolation.LOCKS)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise NoTurns(f"{path}, where programs take turns on the cards, is no directory: remove it")
+        if found.st_mode & 0o777 != 0o777 and found.st_uid == os.geteuid():
+            path.chmod(0o1777)  # for everybody, as /tmp
+    except OSError as error:
+        raise NoTurns(f"{path}, where programs take turns on the cards, cannot be used: {error.strerror}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise NoTurns(f"{path}, where programs take turns on the cards, is not ours to write: chmod 1777 {path}")
+    return path

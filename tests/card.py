@@ -1,0 +1,63 @@
+"""A card for programs that use CUDA, on a computer without one: the mock driver of native/tests/mock.
+
+Programs find it where LD_LIBRARY_PATH leads, NVML included: to them and to Subak it is a real card of 8 GiB, of which a
+context takes 100 MiB.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB, CONTEXT_MIB, MEMORY_MIB = 1 << 20, 100, 8192
+UUID = "GPU-abababab-abab-abab-abab-ababababab00"
+
+TENANT = """
+import ctypes, os, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+for began in (cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0)):
+    if began:
+        print("error", began)
+        sys.exit(1)
+for line in sys.stdin:
+    word, *rest = line.split()
+    if word == "take":
+        print(cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(int(rest[0]) << 20)), flush=True)
+    if word == "total":
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+        print(total.value >> 20, flush=True)
+"""
+"""Takes so many MiB for each line `take MIB` and prints CUDA's answer; tells the memory of its card for `total`."""
+
+TAKEN, OUT_OF_MEMORY = "0\n", "2\n"
+
+
+@dataclass(frozen=True)
+class Card:
+    """Where the driver is, and the file that is the card."""
+
+    driver: Path
+    state: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a program needs to see the card."""
+        return {"LD_LIBRARY_PATH": str(self.driver), "MOCK_MACHINE": str(self.state)}
+
+    @property
+    def tenant(self) -> tuple[str, ...]:
+        """The command of a program that uses the card."""
+        return sys.executable, "-c", TENANT
+
+
+def driver(mock: Path, into: Path) -> Path:
+    """The mock's libraries, with all that it takes to be found as a card."""
+    library = "libnvidia-ml.so.1"
+    parts = [str(mock / "machine.o"), str(mock / "nvml.o"), str(Path(__file__).with_name("card.c"))]
+    flags = ["-shared", "-fPIC", "-Wl,-Bsymbolic", f"-Wl,-soname,{library}", "-pthread"]
+    subprocess.run(["cc", *flags, "-o", str(into / library), *parts], check=True)
+    (into / "libcuda.so.1").write_bytes((mock / "libcuda.so.1").read_bytes())
+    return into
