@@ -21,6 +21,7 @@ from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
 from subak.model import manifest
 from subak.model.reason import Refusal
+from subak.node import library
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from tests.local.hardware import INTERPRETER, machine
@@ -385,8 +386,9 @@ async def test_iluvatar_nodes_have_the_libraries_that_their_document_copies(clie
 
 
 async def test_real_cards_are_seen_by_uuid_and_by_their_device_nodes(
-    client: Client, host: Path, tmp_path: Path
+    client: Client, host: Path, tmp_path: Path, libsubak: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "turns"))
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (tmp_path / "dev").mkdir(exist_ok=True)
         (tmp_path / "dev" / name).touch()
@@ -403,7 +405,13 @@ async def test_real_cards_are_seen_by_uuid_and_by_their_device_nodes(
         assert injection.devices == [f"/dev/nvidia{number[card]}", "/dev/nvidiactl", "/dev/nvidia-uvm"]
     assert one[0].devices != both[0].devices
     assert not here.agents.simulated(found.name)
-    assert "not enforced" in here.agents.notes()[0]
+    assert here.agents.notes() == []
+    for name in ("PACKAGED", "BUILT"):
+        monkeypatch.setattr(library, name, tmp_path / "none")
+    assert "do not start, as no limit would hold: libsubak.so" in here.agents.notes()[0]
+    monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "dev/nvidia0"))
+    with pytest.raises(Refusal, match="no limit would hold: .*nvidia0, where programs take turns"):
+        await seen(here, "third", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})
 
 
 async def seen(world: World, name: str, *limits: Limits) -> Sequence[Injection]:

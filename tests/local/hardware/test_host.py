@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from subak.dialects import Mount, isolation
-from subak.local.hardware import host, library
 from subak.local.hardware.host import Host
+from subak.local.hardware.library import empty
 from subak.model.manifest import Container, Metadata, Pod, PodSpec
 from subak.model.placement import Share
+from subak.node import library
 
 POD = Pod(metadata=Metadata(name="p", uid="u"), spec=PodSpec(containers=[Container(name="c")]))
 SHARE = Share("GPU-0", 0, 1 << 30, 50)
@@ -21,18 +22,56 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "host"
 
 
-def mounted(folder: Path) -> dict[str, Path]:
+def mounts() -> list[Mount]:
+    injection = isolation.limits(POD, 0, [SHARE])
+    return injection.mounts + isolation.guard(POD, 0, [SHARE], injection)
+
+
+def mounted(folder: Path, real: bool = False) -> dict[str, Path]:
     place = Host(folder)
-    mounts = isolation.limits(POD, 0, [SHARE]).mounts
-    return {each.destination: Path(place.mount(each).source) for each in mounts}
+    return {each.destination: Path(place.mount(each, real).source) for each in mounts()}
 
 
 def test_everything_that_is_mounted_exists_in_the_folder(folder: Path) -> None:
     sources = mounted(folder)
-    assert sources.keys() == {"/usr/local/vgpu", "/usr/local/vgpu/libvgpu.so", "/tmp/vgpulock", "/etc/ld.so.preload"}
+    assert sources.keys() == {
+        "/usr/local/vgpu",
+        "/usr/local/vgpu/libvgpu.so",
+        "/tmp/vgpulock",
+        "/etc/subak/limits",
+        "/etc/ld.so.preload",
+    }
     assert all(folder in each.parents and each.exists() for each in sources.values())
     assert sources["/etc/ld.so.preload"].read_text() == "/usr/local/vgpu/libvgpu.so\n"
-    assert sources["/usr/local/vgpu/libvgpu.so"].read_bytes() == library.empty()
+    assert sources["/usr/local/vgpu/libvgpu.so"].read_bytes() == empty()
+
+
+def test_the_limits_lie_where_no_container_can_write(folder: Path) -> None:
+    sources = mounted(folder)
+    assert f"CUDA_DEVICE_MEMORY_LIMIT_0={1 << 30}" in sources["/etc/subak/limits"].read_text().splitlines()
+    assert sources["/etc/subak/limits"].stat().st_mode & 0o777 == 0o444
+    for writable in ("/usr/local/vgpu", "/tmp/vgpulock"):
+        assert sources[writable] not in sources["/etc/subak/limits"].parents
+
+
+def test_a_real_card_comes_with_the_library_and_takes_turns_with_the_whole_machine(
+    folder: Path, libsubak: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "turns"))
+    simulated, real = mounted(folder), mounted(folder, real=True)
+    assert real["/usr/local/vgpu/libvgpu.so"].read_bytes() == libsubak.read_bytes()
+    assert real["/tmp/vgpulock"] == tmp_path / "turns"
+    assert simulated["/usr/local/vgpu/libvgpu.so"].read_bytes() == empty()
+    assert folder in simulated["/tmp/vgpulock"].parents
+
+
+def test_without_the_library_a_container_with_a_real_card_has_nothing_to_start_with(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "turns"))
+    for name in ("PACKAGED", "BUILT"):
+        monkeypatch.setattr(library, name, tmp_path / "none")
+    assert not mounted(folder, real=True)["/usr/local/vgpu/libvgpu.so"].exists()
 
 
 def test_a_container_may_write_where_its_library_does(folder: Path) -> None:
@@ -43,22 +82,17 @@ def test_a_container_may_write_where_its_library_does(folder: Path) -> None:
 
 
 def test_a_mount_keeps_its_destination_and_its_rights(folder: Path) -> None:
-    for mount in isolation.limits(POD, 0, [SHARE]).mounts:
-        moved = Host(folder).mount(mount)
+    for mount in mounts():
+        moved = Host(folder).mount(mount, real=False)
         assert (moved.destination, moved.read_only) == (mount.destination, mount.read_only)
     foreign = Mount("/opt/vendor", "/opt/vendor")
-    assert Host(folder).mount(foreign) == foreign
+    assert Host(folder).mount(foreign, real=False) == foreign
 
 
 def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:
-    place = mounted(folder)["/usr/local/vgpu"]
+    sources = mounted(folder)
+    assert Host(folder).regions(POD) == {"c": sources["/usr/local/vgpu"]}
     Host(folder).remove(POD)
-    assert not place.exists()
+    assert not sources["/usr/local/vgpu"].exists()
+    assert not sources["/etc/subak/limits"].exists()
     Host(folder).remove(POD)
-
-
-def test_an_installed_library_is_used(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = tmp_path / "libsubak.so"
-    installed.write_bytes(b"real")
-    monkeypatch.setattr(host, "INSTALLED", installed)
-    assert Host(folder).mount(Mount(str(installed), "/usr/local/vgpu/libvgpu.so")).source == str(installed)

@@ -17,7 +17,8 @@ import yaml
 from subak.kube.client import Client
 from subak.kube.resource import NODES, PODS
 from subak.local.cluster import Cluster
-from subak.local.hardware import library, objects, profiles
+from subak.local.hardware import objects, profiles
+from subak.local.hardware.library import empty
 from subak.local.hardware.machine import Machine
 from subak.local.runtime import capability
 from subak.model import manifest
@@ -207,7 +208,7 @@ async def test_programs_in_a_container_run_with_the_library_preloaded() -> None:
         await until(client, "p", phase("Succeeded"))
         text = b"".join([chunk async for chunk in await client.logs("p", "default")]).decode()
         assert "cannot be preloaded" not in text
-        assert text.splitlines() == ["/usr/local/vgpu/libvgpu.so", str(len(library.empty()))]
+        assert text.splitlines() == ["/usr/local/vgpu/libvgpu.so", str(len(empty()))]
 
 
 async def test_many_pods_on_many_nodes_overcommit_nothing() -> None:

@@ -19,17 +19,20 @@ from subak.dialects import Injection
 from subak.dialects.interpreter import Interpreter
 from subak.kube.client import Client
 from subak.kube.resource import PODS
-from subak.local.hardware import library, objects
-from subak.local.hardware.host import INSTALLED, Host
+from subak.local.hardware import objects
+from subak.local.hardware.host import Host
 from subak.local.hardware.ledger import Ledger, Overcommitted
+from subak.local.hardware.library import empty
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.plugins import Plugin
 from subak.local.hardware.reports import Reports
 from subak.local.runtime.spec import File
+from subak.local.turns import NoTurns
 from subak.model import manifest
 from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
+from subak.node import library
 
 CUDA_CARDS = "CUDA_VISIBLE_DEVICES"
 
@@ -89,13 +92,15 @@ class Agents:
         try:
             placement = self._recorded(pod, ledger.node)
             _take(ledger, pod, placement)
+            injections = self._injections(pod, placement, ledger.node)
         except Refusal:
+            ledger.give_back(pod.metadata.uid)
             speaking = (dialect.name for dialect in self._interpreter.speaking(pod))
             await self._reports.failed(pod, self._serving(pod, speaking))
             raise
         await self._reports.served(pod, self._serving(pod, (grant.dialect for grant in placement.grants)))
         await self._tell_use(ledger)
-        return self._injections(pod, placement, ledger.node)
+        return injections
 
     async def release(self, pod: manifest.Pod) -> None:
         """The pod has ended."""
@@ -111,9 +116,13 @@ class Agents:
 
     def notes(self) -> list[str]:
         """What a user of real cards should know."""
-        if INSTALLED.exists() or not any(machine.real for machine in self._machines.values()):
+        if not any(machine.real for machine in self._machines.values()):
             return []
-        return [f"real cards: memory and core limits are booked but not enforced, as {INSTALLED} is not installed"]
+        try:
+            library.find()
+        except library.NoLibrary as error:
+            return [f"real cards: containers with a part of a card do not start, as no limit would hold: {error}"]
+        return []
 
     def simulated(self, node: str) -> bool:
         """Whether the node's cards are only described."""
@@ -148,10 +157,14 @@ class Agents:
 
     def _injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
         injections = self._interpreter.injections(pod, placement, node)
-        if self._host is not None:
-            for injection in injections:
-                injection.mounts = [self._host.mount(each) for each in injection.mounts]
-        device_files = self._machines[node.name].device_files
+        machine = self._machines[node.name]
+        try:
+            if self._host is not None:
+                for injection in injections:
+                    injection.mounts = [self._host.mount(each, machine.real) for each in injection.mounts]
+        except NoTurns as error:
+            raise Refusal("spec.nodeName", node.name, f"no limit would hold: {error}") from None
+        device_files = machine.device_files
         for grant in placement.grants if device_files else ():
             for position in grant.containers:
                 _show(injections[position], [share.id for share in grant.shares], device_files)
@@ -186,7 +199,7 @@ def _truth(machine: Machine, interpreter: Interpreter) -> Node:
 def _files(plugin: Plugin) -> list[File]:
     return [
         *(File(path, directory=True, mode=0o755) for path in plugin.directories),
-        *(File(path, library.empty(), mode=0o755) for path in plugin.libraries),
+        *(File(path, empty(), mode=0o755) for path in plugin.libraries),
     ]
 
 

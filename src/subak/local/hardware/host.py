@@ -1,7 +1,11 @@
 """The host's side of what a vendor's plugin mounts into containers, in a folder of ours.
 
-On a node of a cluster the plugin keeps these files under /usr/local and /tmp.  Here those belong to the computer, where
-an ordinary user could not write; so each such path has its place in the folder instead.
+On a node of a cluster the plugin keeps these files under /usr/local, /run and /tmp.  Here those belong to the computer,
+where an ordinary user could not write; so each such path has its place in the folder instead.  Only turns are taken
+where everybody on the machine takes them.
+
+A real card comes with the library that holds programs to their share.  Simulated ones have no driver that it could
+hold: they come with a library that does nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from subak.dialects import Mount, isolation
-from subak.local.hardware import library
+from subak.local import turns
+from subak.local.hardware.library import empty
 from subak.model import manifest
+from subak.node import library
 
-INSTALLED = Path(isolation.HOST_DIRECTORY) / "libsubak.so"
-"""The library that holds programs to their share, where it has been installed."""
-
+LIBRARY = f"{isolation.HOST_DIRECTORY}/{library.NAME}"
 CONTAINERS = f"{isolation.HOOK}/containers/"
+LIMITS = f"{isolation.HOST_LIMITS}/"
 
 
 class Host:
@@ -25,41 +30,65 @@ class Host:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._library = INSTALLED if INSTALLED.exists() else directory / INSTALLED.name
-        self._preload = directory / "ld.so.preload"
-        self._locks = directory / "vgpulock"
 
-    def mount(self, mount: Mount) -> Mount:
-        """The same mount from its place in the folder."""
-        source = mount.source
-        if source.startswith(CONTAINERS):
-            place = self._for_container(source.removeprefix(CONTAINERS))
-        elif source == str(INSTALLED):
-            place = self._file(self._library, library.empty())
-        elif source == f"{isolation.HOST_DIRECTORY}/ld.so.preload":
-            place = self._file(self._preload, f"{isolation.LIBRARY}\n".encode())
-        elif source == isolation.LOCKS:
-            place = _for_everybody(self._locks)
-        else:
-            return mount
-        return replace(mount, source=str(place))
+    def mount(self, mount: Mount, real: bool) -> Mount:
+        """The same mount from its place in the folder.
+
+        Without a library the mount for a real card stays as it is: no such file is there, and no container starts.
+        Raises NoTurns.
+        """
+        place = self._place(mount, real)
+        return mount if place is None else replace(mount, source=str(place))
+
+    def regions(self, pod: manifest.Pod) -> dict[str, Path]:
+        """The directories in which the pod's containers keep their regions, by the container's name."""
+        return {each.name: self._of_container(isolation.owner(pod, each)) for each in pod.containers}
 
     def remove(self, pod: manifest.Pod) -> None:
         """Throw away what the pod's containers had."""
         for container in pod.containers:
-            shutil.rmtree(self._directory / "containers" / isolation.owner(pod, container), ignore_errors=True)
+            owner = isolation.owner(pod, container)
+            shutil.rmtree(self._of_container(owner), ignore_errors=True)
+            (self._directory / "limits" / owner).unlink(missing_ok=True)
+
+    def _place(self, mount: Mount, real: bool) -> Path | None:
+        source = mount.source
+        if source.startswith(CONTAINERS):
+            return self._for_container(source.removeprefix(CONTAINERS))
+        if source.startswith(LIMITS):
+            # Not in the container's own directory: there it could write.
+            return self._file(f"limits/{source.removeprefix(LIMITS)}", (mount.content or "").encode(), 0o444)
+        if source == LIBRARY:
+            return self._library(real)
+        if source == f"{isolation.HOST_DIRECTORY}/ld.so.preload":
+            return self._file("ld.so.preload", f"{isolation.LIBRARY}\n".encode())
+        if source == isolation.LOCKS:
+            return turns.directory() if real else _for_everybody(self._directory / "vgpulock")
+        return None
+
+    def _library(self, real: bool) -> Path | None:
+        if not real:
+            return self._file("stand-in.so", empty())
+        try:
+            # A copy: running containers keep theirs when it is built or installed anew.
+            return self._file(library.NAME, library.find().read_bytes())
+        except library.NoLibrary:
+            return None
+
+    def _of_container(self, owner: str) -> Path:
+        return self._directory / "containers" / owner
 
     def _for_container(self, owner: str) -> Path:
-        place = _for_everybody(self._directory / "containers" / owner)
-        self._file(place / Path(isolation.LIBRARY).name, b"")  # the library is mounted over it
+        place = _for_everybody(self._of_container(owner))
+        self._file(f"containers/{owner}/{Path(isolation.LIBRARY).name}", b"")  # the library is mounted over it
         return place
 
-    @staticmethod
-    def _file(path: Path, content: bytes) -> Path:
+    def _file(self, name: str, content: bytes, mode: int = 0o755) -> Path:
+        path = self._directory / name
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-            path.chmod(0o755)
+            path.chmod(mode)
         return path
 
 
