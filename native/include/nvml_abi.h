@@ -75,4 +75,10 @@ typedef struct {
     nvmlProcessUtilizationInfo_t *procUtilArray;
 } nvmlProcessesUtilizationInfo_t;
 
+typedef struct {
+    unsigned int gpuUtilization, memoryUtilization;
+    unsigned long long maxMemoryUsage, time, startTime;
+    unsigned int isRunning, reserved[5];
+} nvmlAccountingStats_t;
+
 #endif

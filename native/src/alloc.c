@@ -166,11 +166,21 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer) {
     return result;
 }
 
+/* Opened once more, the driver gives the same address again, and wants it closed as often. */
+static bool opened_again(CUdeviceptr pointer) {
+    struct record record;
+    if (!table_take(&opened, pointer, &record)) return false;
+    record.body = (char *)record.body + 1;
+    table_put(&opened, pointer, record);
+    return true;
+}
+
 /* The driver opens it and tells how large it is; then it must fit. While its exporter lives, it costs nothing. */
 static CUresult open_counted(CUresult result, CUdeviceptr *pointer) {
     CUcontext context;
     int device = result == CUDA_SUCCESS && ledger_on() ? context_current(&context) : -1;
     size_t bytes = 0;
+    if (device >= 0 && opened_again(*pointer)) return result;
     if (device < 0 || REAL(cuMemGetAddressRange_v2)(NULL, &bytes, *pointer) != CUDA_SUCCESS) return result;
     struct record record = {.bytes = ledger_pages(bytes), .owner = (uint64_t)(uintptr_t)context,
                             .device = (int16_t)device, .kind = CHARGE_IMPORTED};
@@ -195,8 +205,10 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
     struct record record;
     bool known = ledger_on() && table_take(&opened, pointer, &record);
     CUresult result = REAL(cuIpcCloseMemHandle)(pointer);
-    if (known && result != CUDA_SUCCESS) table_put(&opened, pointer, record);
-    if (known && result == CUDA_SUCCESS) {
+    bool last = known && result == CUDA_SUCCESS && !record.body;
+    if (known && result == CUDA_SUCCESS && !last) record.body = (char *)record.body - 1;
+    if (known && !last) table_put(&opened, pointer, record);
+    if (last) {
         ledger_begin_free(record.device);
         ledger_freed(record.device, CHARGE_IMPORTED, record.bytes);
     }

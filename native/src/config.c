@@ -5,12 +5,18 @@
  * CUDA_DEVICE_MEMORY_SHARED_CACHE, CUDA_TASK_PRIORITY, GPU_CORE_UTILIZATION_POLICY, CUDA_DISABLE_CONTROL, and the file
  * /overrideEnv, whose lines win over the environment. An environment can be lost or changed by whoever starts a
  * program, so the agent may also write a file of the same KEY=VALUE lines that the container cannot change:
- * /etc/subak/limits (and $SUBAK_LIMITS, for tests and plain processes). Of all limits given for a card the smallest
- * holds; for every other key the agent's file comes first, then /overrideEnv, then the environment.
+ * /etc/subak/limits, or for plain processes the file that $SUBAK_LIMITS names. Of all limits given for a card the
+ * smallest holds; for every other key the agent's file comes first, then /overrideEnv, then the environment.
  *
- * A value that cannot be read is a problem, and cuInit refuses to start with it. An empty value is as none. Nothing is
- * written to the environment: setenv in a foreign program is not safe.
+ * Where there is an agent's file, everything else may lower its limits and never lift them. So whether control is on,
+ * and whether the cores it limits are limited, is read from it alone: a card whose cores the agent limits is limited
+ * always, unless the agent itself says otherwise. Beside /etc/subak/limits a file named by $SUBAK_LIMITS is only the
+ * tenant's word.
+ *
+ * A value that cannot be read is a problem, and cuInit refuses to start with it; so is a named file that is not there.
+ * An empty value is as none. Nothing is written to the environment: setenv in a foreign program is not safe.
  */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include <errno.h>
@@ -19,6 +25,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "amount.h"
@@ -27,12 +35,14 @@
 
 #define MEMORY "CUDA_DEVICE_MEMORY_LIMIT"
 #define CORES "CUDA_DEVICE_SM_LIMIT"
+#ifndef AGENTS_FILE /* tests have one of their own */
+#define AGENTS_FILE "/etc/subak/limits"
+#endif
 
 /* The text of a file of KEY=VALUE lines. Small: our keys for 16 cards take less than half of it. */
 struct source {
-    const char *name;
-    char text[4096]; /* empty if there is no such file */
-    bool environment;
+    char text[4096];
+    bool present, environment;
 };
 
 enum { AGENT, AGENT_BY_NAME, OVERRIDE, ENVIRONMENT, SOURCES };
@@ -43,24 +53,40 @@ static struct lock lock;
 
 /* ---- sources -------------------------------------------------------------------------------------------- */
 
-static void read_file(struct source *source, const char *path, struct config *config) {
-    source->name = path;
-    source->text[0] = 0;
-    int fd = path && *path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0) {
-        if (path && *path && errno != ENOENT && errno != ENOTDIR)
-            snprintf(config->problem, sizeof config->problem, "%.150s cannot be read: %s", path, strerror(errno));
-        return;
-    }
+/* The first problem is the one that is told. */
+static void complain(struct config *config, const char *path, const char *why) {
+    if (!config->problem[0]) snprintf(config->problem, sizeof config->problem, "%.150s %s", path, why);
+}
+
+static bool read_text(int fd, struct source *source) {
+    struct stat status; /* by number, as in region.c: for old C libraries */
     size_t length = 0;
-    ssize_t got;
-    while (length < sizeof source->text - 1 &&
-           (got = read(fd, source->text + length, sizeof source->text - 1 - length)) > 0)
+    ssize_t got = 0;
+    if (syscall(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH)) return false;
+    if (!S_ISREG(status.st_mode)) errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+    if (!S_ISREG(status.st_mode)) return false;
+    while (length < sizeof source->text &&
+           (got = read(fd, source->text + length, sizeof source->text - length)) > 0)
         length += (size_t)got;
+    if (length == sizeof source->text) errno = EFBIG;
+    if (got < 0 || length == sizeof source->text) return false;
     source->text[length] = 0;
-    close(fd);
-    if (length == sizeof source->text - 1)
-        snprintf(config->problem, sizeof config->problem, "%.150s is longer than %zu bytes", path, length - 1);
+    return true;
+}
+
+/* A file that is there and cannot be read is a problem: it may hold a limit. `needed`: it must be there. */
+static void read_file(struct source *source, const char *path, bool needed, struct config *config) {
+    *source = (struct source){0};
+    if (!path || !*path) return;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && !needed && (errno == ENOENT || errno == ENOTDIR)) return;
+    source->present = true;
+    char why[100];
+    if (fd < 0 || !read_text(fd, source)) {
+        snprintf(why, sizeof why, "cannot be read: %s", strerror(errno));
+        complain(config, path, why);
+    }
+    if (fd >= 0) close(fd);
 }
 
 /* The value of a key, copied without the end of its line; false if there is none or it is empty. */
@@ -94,11 +120,11 @@ static bool parse(const char *key, const char *value, bool memory, uint64_t *amo
     unsigned percent = 0;
     bool fine = memory ? amount_bytes(value, amount) : amount_percent(value, &percent);
     if (!memory) *amount = percent;
-    if (!fine && !config->problem[0])
-        snprintf(config->problem, sizeof config->problem,
-                 memory ? "%s=%.60s is no amount of memory; write for example 4096m, 4g or 4Gi"
-                        : "%s=%.60s is no share of a card; write a whole number from 1 to 100",
-                 key, value);
+    char given[128];
+    snprintf(given, sizeof given, "%s=%.60s", key, value);
+    if (!fine)
+        complain(config, given, memory ? "is no amount of memory; write for example 4096m, 4g or 4Gi"
+                                       : "is no share of a card; write a whole number from 1 to 100");
     return fine;
 }
 
@@ -129,21 +155,34 @@ static uint64_t limit_of(const struct source *sources, int count, int device, bo
 
 static bool says_yes(const char *text) { return !strcmp(text, "true") || !strcmp(text, "True") || !strcmp(text, "1"); }
 
-/* Where the agent has written limits, only the agent can switch them off. */
-static bool switched_off(const struct source *sources) {
-    char value[16];
-    int last = sources[AGENT].text[0] || sources[AGENT_BY_NAME].text[0] ? AGENT_BY_NAME : ENVIRONMENT;
-    for (int i = 0; i <= last; i++)
-        if (value_in(&sources[i], "CUDA_DISABLE_CONTROL", value, sizeof value)) return says_yes(value);
+/* How many of the first sources are the agent's; 0 if it has written nothing. */
+static int agents_sources(const struct source *sources) {
+    return sources[AGENT].present ? AGENT + 1 : sources[AGENT_BY_NAME].present ? AGENT_BY_NAME + 1 : 0;
+}
+
+/* Whoever has the say over switches: the agent where it has written anything, else everybody. */
+static bool switch_value(const struct source *sources, const char *key, char *value, size_t room) {
+    int agents = agents_sources(sources);
+    for (int i = 0; i < (agents ? agents : SOURCES); i++)
+        if (value_in(&sources[i], key, value, room)) return true;
     return false;
 }
 
-static void read_policy(const struct source *sources, struct config *config) {
-    char value[64];
-    if (value_of(sources, "GPU_CORE_UTILIZATION_POLICY", value, sizeof value)) {
-        if (!strcmp(value, "force") || !strcmp(value, "FORCE")) config->core_policy = CORES_FORCE;
-        if (!strcmp(value, "disable") || !strcmp(value, "DISABLE")) config->core_policy = CORES_DISABLE;
+static enum core_policy policy_of(const struct source *sources, const struct config *config) {
+    char value[16];
+    if (switch_value(sources, "GPU_CORE_UTILIZATION_POLICY", value, sizeof value)) {
+        if (!strcmp(value, "force") || !strcmp(value, "FORCE")) return CORES_FORCE;
+        if (!strcmp(value, "disable") || !strcmp(value, "DISABLE")) return CORES_DISABLE;
     }
+    for (int device = 0; device < DEVICES; device++)
+        if (config->core_ceiling[device] && config->core_ceiling[device] < 100) return CORES_FORCE;
+    return CORES_BY_REGION;
+}
+
+static void read_rest(const struct source *sources, struct config *config) {
+    char value[64];
+    config->disabled = switch_value(sources, "CUDA_DISABLE_CONTROL", value, sizeof value) && says_yes(value);
+    config->core_policy = policy_of(sources, config);
     config->priority = value_of(sources, "CUDA_TASK_PRIORITY", value, sizeof value) ? atoi(value) : 1;
     config->region_named = value_of(sources, "CUDA_DEVICE_MEMORY_SHARED_CACHE", config->region, sizeof config->region);
     if (!config->region_named) snprintf(config->region, sizeof config->region, "/tmp/cudevshr.cache");
@@ -154,19 +193,19 @@ static void read_policy(const struct source *sources, struct config *config) {
 static void read_all(struct config *config) {
     static struct source sources[SOURCES]; /* 16 KiB are too much for a foreign thread's stack */
     memset(config, 0, sizeof *config);
-    read_file(&sources[AGENT], "/etc/subak/limits", config);
-    read_file(&sources[AGENT_BY_NAME], getenv("SUBAK_LIMITS"), config);
-    read_file(&sources[OVERRIDE], "/overrideEnv", config);
-    sources[ENVIRONMENT] = (struct source){.name = "environment", .environment = true};
+    read_file(&sources[AGENT], AGENTS_FILE, false, config);
+    read_file(&sources[AGENT_BY_NAME], getenv("SUBAK_LIMITS"), true, config);
+    read_file(&sources[OVERRIDE], "/overrideEnv", false, config);
+    sources[ENVIRONMENT] = (struct source){.present = true, .environment = true};
     for (int device = 0; device < DEVICES; device++) {
-        config->memory_ceiling[device] = limit_of(sources, OVERRIDE, device, true, config);
-        config->core_ceiling[device] = limit_of(sources, OVERRIDE, device, false, config);
+        int agents = agents_sources(sources);
+        config->memory_ceiling[device] = limit_of(sources, agents, device, true, config);
+        config->core_ceiling[device] = limit_of(sources, agents, device, false, config);
         config->memory_limit[device] = limit_of(sources, SOURCES, device, true, config);
         uint64_t cores = limit_of(sources, SOURCES, device, false, config);
         config->core_limit[device] = cores ? (unsigned)cores : 100;
     }
-    read_policy(sources, config);
-    config->disabled = switched_off(sources);
+    read_rest(sources, config);
 }
 
 const struct config *config(void) {

@@ -234,7 +234,6 @@ static CUresult grown(CUresult result) {
 GROWS(cuGreenCtxCreate, (CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device, unsigned int flags),
       (context, resources, device, flags))
 GROWS(cuGreenCtxDestroy, (CUgreenCtx context), (context))
-GROWS(cuCtxSetLimit, (int limit, size_t value), (limit, value))
 GROWS(cuModuleLoad, (CUmodule *module, const char *file), (module, file))
 GROWS(cuModuleLoadData, (CUmodule *module, const void *image), (module, image))
 GROWS(cuModuleLoadDataEx, (CUmodule *module, const void *image, unsigned int count, int *options, void **values),
@@ -248,6 +247,37 @@ GROWS(cuLibraryLoadFromFile, (CUlibrary *library, const char *file, int *jit, vo
                               unsigned int jit_count, int *options, void **values, unsigned int count),
       (library, file, jit, jit_values, jit_count, options, values, count))
 GROWS(cuLibraryUnload, (CUlibrary library), (library))
+GROWS(cuImportExternalMemory, (CUexternalMemory *memory, const void *description), (memory, description))
+GROWS(cuDestroyExternalMemory, (CUexternalMemory memory), (memory))
+
+static uint64_t attribute(int device, int which) {
+    int value = 0;
+    REAL(cuDeviceGetAttribute)(&value, which, device_ordinal(device));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+/* What the driver takes, now or with the next launch, for a limit of this size. A stack is one for each thread that
+ * the card can run at once. */
+static uint64_t behind_limit(int device, int limit, size_t value) {
+    uint64_t threads, bytes;
+    if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) return value;
+    if (limit != CU_LIMIT_STACK_SIZE) return 0;
+    threads = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSORS) *
+              attribute(device, CU_DEVICE_ATTRIBUTE_THREADS_PER_MULTIPROCESSOR);
+    return __builtin_mul_overflow(threads, value, &bytes) ? UINT64_MAX : bytes;
+}
+
+CUresult cuCtxSetLimit(int limit, size_t value) {
+    CUcontext context;
+    size_t old = 0;
+    int device = ledger_on() ? context_current(&context) : -1;
+    bool known = device >= 0 && REAL(cuCtxGetLimit)(&old, limit) == CUDA_SUCCESS && value > old;
+    uint64_t more = known ? ledger_pages(behind_limit(device, limit, value - old)) : 0;
+    if (more && !ledger_reserve(device, CHARGE_SEEN, more)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuCtxSetLimit)(limit, value);
+    if (more) ledger_cancel(device, CHARGE_SEEN, more); /* NVML says what it really took */
+    return grown(result);
+}
 
 void context_forked(void) {
     table_forked(&contexts);

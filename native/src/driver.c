@@ -22,6 +22,7 @@
 #include "ledger.h"
 #include "limiter.h"
 #include "lock.h"
+#include "multicast.h"
 #include "mps.h"
 #include "person.h"
 #include "pool.h"
@@ -67,6 +68,7 @@ static void forked(void) {
     alloc_forked();
     pool_forked();
     vmm_forked();
+    multicast_forked();
     array_forked();
     graph_forked();
     limiter_forked();

@@ -75,6 +75,14 @@
                                      unsigned long long flags)) \
     X(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *handle, void *shareable, int type))
 
+/* Memory that multicast objects keep: multicast.c */
+#define HOOKS_MULTICAST(X) \
+    X(cuMulticastBindMem, (CUmemGenericAllocationHandle object, size_t offset, CUmemGenericAllocationHandle memory, \
+                           size_t memory_offset, size_t bytes, unsigned long long flags)) \
+    X(cuMulticastBindAddr, (CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr memory, size_t bytes, \
+                            unsigned long long flags)) \
+    X(cuMulticastUnbind, (CUmemGenericAllocationHandle object, CUdevice device, size_t offset, size_t bytes))
+
 /* Arrays: array.c */
 #define HOOKS_ARRAY(X) \
     X(cuArrayCreate, (CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *shape)) \
@@ -132,7 +140,9 @@
                           int *options, void **values, unsigned int count)) \
     X(cuLibraryLoadFromFile, (CUlibrary *library, const char *file, int *jit, void **jit_values, \
                               unsigned int jit_count, int *options, void **values, unsigned int count)) \
-    X(cuLibraryUnload, (CUlibrary library))
+    X(cuLibraryUnload, (CUlibrary library)) \
+    X(cuImportExternalMemory, (CUexternalMemory *memory, const void *description)) \
+    X(cuDestroyExternalMemory, (CUexternalMemory memory))
 
 /* Work for the device: launch.c. The parameters a launch needs and that we do not look at are one macro. */
 #define GRID unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz, \
@@ -259,7 +269,9 @@
     X(nvmlDeviceGetRunningProcessDetailList, (nvmlDevice_t device, nvmlProcessDetailList_t *list)) \
     X(nvmlDeviceGetProcessUtilization, (nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, \
                                         unsigned int *count, unsigned long long since)) \
-    X(nvmlDeviceGetProcessesUtilizationInfo, (nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *info))
+    X(nvmlDeviceGetProcessesUtilizationInfo, (nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *info)) \
+    X(nvmlDeviceGetAccountingPids, (nvmlDevice_t device, unsigned int *count, unsigned int *pids)) \
+    X(nvmlDeviceGetAccountingStats, (nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats))
 
 /* Driver functions that we call and do not stand in front of. */
 #define CALLS_DRIVER(X) \
@@ -277,6 +289,7 @@
     X(cuCtxPushCurrent_v2, (CUcontext context)) \
     X(cuCtxPopCurrent_v2, (CUcontext *context)) \
     X(cuCtxGetDevice, (CUdevice *device)) \
+    X(cuCtxGetLimit, (size_t *value, int limit)) \
     X(cuCtxSynchronize, (void)) \
     X(cuMemGetAddressRange_v2, (CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)) \
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value)) \
@@ -305,8 +318,8 @@
     X(nvmlDeviceGetMigDeviceHandleByIndex, (nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig))
 
 #define HOOKS_OF_CUDA(X) \
-    HOOKS_DRIVER(X) HOOKS_VIEW(X) HOOKS_ALLOC(X) HOOKS_POOL(X) HOOKS_VMM(X) HOOKS_ARRAY(X) HOOKS_GRAPH(X) \
-    HOOKS_CONTEXT(X) HOOKS_LAUNCH(X) COPIES(X)
+    HOOKS_DRIVER(X) HOOKS_VIEW(X) HOOKS_ALLOC(X) HOOKS_POOL(X) HOOKS_VMM(X) HOOKS_MULTICAST(X) \
+    HOOKS_ARRAY(X) HOOKS_GRAPH(X) HOOKS_CONTEXT(X) HOOKS_LAUNCH(X) COPIES(X)
 
 #define PROTOTYPE_CUDA(name, parameters, ...) EXPORT CUresult name parameters;
 #define PROTOTYPE_NVML(name, parameters, ...) EXPORT nvmlReturn_t name parameters;

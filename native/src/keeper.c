@@ -1,14 +1,15 @@
 /*
  * The keeper: one thread in each process that has a context where something is limited or watched.
  *
- * Twice a second it looks whether the region file is still sound, what the pools hold, what NVML says, and leaves a
- * sign of life; every five seconds it reaps dead processes. Another process that is short of memory wakes it early.
+ * Twice a second it looks whether the region file is still sound, what the pools hold, what NVML says, leaves a sign of
+ * life, and writes the process' figures again if somebody else has written over them; every five seconds it reaps dead processes. Another process that is short of memory wakes it early.
  * It blocks all signals, holds no lock while it sleeps, and is gone before the driver's own exit handlers run: the
  * handler that ends it is registered after cuInit, so it comes before them.
  */
 #define _GNU_SOURCE
 #include "keeper.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -45,7 +46,8 @@ static void look_after(uint64_t asked) {
     for (int device = 0; device < DEVICES; device++)
         if (context_count(device)) truth_reconcile(device);
     if (slot < 0) return;
-    atomic_store(&region()->slots[slot].beat, person_nanoseconds());
+    region_show();
+    ledger_mend();
     atomic_store(&region()->slots[slot].answered, asked);
 }
 
@@ -54,7 +56,8 @@ static bool turn(uint32_t from, uint32_t to) { return atomic_compare_exchange_st
 /* Until the next beat, or until somebody asks. False if the process ends. */
 static bool rest(uint64_t asked) {
     if (!turn(AWAKE, ASLEEP)) return false;
-    if (!futex(asked_word(), FUTEX_WAIT, (uint32_t)asked, &(struct timespec){.tv_nsec = BEAT_NS})) nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+    long woken = futex(asked_word(), FUTEX_WAIT, (uint32_t)asked, &(struct timespec){.tv_nsec = BEAT_NS});
+    if (!woken || errno != ETIMEDOUT) nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
     return turn(ASLEEP, AWAKE);
 }
 

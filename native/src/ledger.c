@@ -12,7 +12,7 @@
  * trimmed, and the other processes are asked to look at theirs. Only then is the answer "out of memory".
  *
  * The private copy `mine` is what this process knows of itself; the region's words are its publication. If the region
- * is lost or scribbled on, the words are written again from the copy.
+ * is lost the words are written again from the copy, and so they are if somebody wrote over them (by the keeper).
  */
 #include "ledger.h"
 
@@ -32,6 +32,7 @@ atomic_bool ledger_started;
 
 static struct own {
     _Atomic uint64_t charged, managed, overhead, pooled, exported, imported, operations;
+    _Atomic uint64_t begun, ended; /* changes of the above and of their publication */
     _Atomic int busy;
 } mine[DEVICES];
 
@@ -68,23 +69,48 @@ static void subtract(_Atomic uint64_t *word, uint64_t bytes) {
     }
 }
 
-static void change(_Atomic uint64_t *own, _Atomic uint64_t *shared, int64_t by) {
-    if (by >= 0) {
-        atomic_fetch_add(own, (uint64_t)by);
-        if (shared) atomic_fetch_add(shared, (uint64_t)by);
-    } else {
-        subtract(own, (uint64_t)-by);
-        if (shared) subtract(shared, (uint64_t)-by);
-    }
+static void change_word(_Atomic uint64_t *word, int64_t by) {
+    if (by >= 0) atomic_fetch_add(word, (uint64_t)by);
+    else subtract(word, (uint64_t)-by);
+}
+
+static void change(int device, _Atomic uint64_t *own, _Atomic uint64_t *shared, int64_t by) {
+    atomic_fetch_add(&mine[device].begun, 1);
+    change_word(own, by);
+    if (shared) change_word(shared, by);
+    atomic_fetch_add(&mine[device].ended, 1);
 }
 
 static void charge(int device, enum charge kind, int64_t by) {
     struct region_use *use = my_use(device);
-    if (kind == CHARGE_SEEN) change(&mine[device].charged, use ? &use->charged : NULL, by);
-    if (kind == CHARGE_MANAGED) change(&mine[device].managed, use ? &use->managed : NULL, by);
-    if (kind == CHARGE_IMPORTED) change(&mine[device].imported, use ? &use->imported : NULL, by);
+    if (kind == CHARGE_SEEN) change(device, &mine[device].charged, use ? &use->charged : NULL, by);
+    if (kind == CHARGE_MANAGED) change(device, &mine[device].managed, use ? &use->managed : NULL, by);
+    if (kind == CHARGE_IMPORTED) change(device, &mine[device].imported, use ? &use->imported : NULL, by);
     atomic_fetch_add(&mine[device].operations, 1);
     show_monitor(device);
+}
+
+/* A change that begins in the middle of this adds to both words, before or after us: then ours fails, or stays right. */
+static void mend(int device, const _Atomic uint64_t *own, _Atomic uint64_t *shared) {
+    uint64_t ended = atomic_load(&mine[device].ended), begun = atomic_load(&mine[device].begun);
+    uint64_t found = atomic_load(shared), right = own ? atomic_load(own) : 0;
+    if (found != right && begun == ended && atomic_load(&mine[device].begun) == begun)
+        atomic_compare_exchange_strong(shared, &found, right);
+}
+
+void ledger_mend(void) {
+    for (int device = 0; device < DEVICES; device++) {
+        struct region_use *use = my_use(device);
+        if (!use) return;
+        mend(device, &mine[device].charged, &use->charged);
+        mend(device, &mine[device].managed, &use->managed);
+        mend(device, &mine[device].overhead, &use->overhead);
+        mend(device, &mine[device].pooled, &use->pooled);
+        mend(device, &mine[device].exported, &use->exported);
+        mend(device, &mine[device].imported, &use->imported);
+        if (!ledger_busy(device)) mend(device, NULL, &use->pending);
+        show_monitor(device);
+    }
 }
 
 void ledger_publish(void) {
@@ -255,15 +281,15 @@ void ledger_begin_free(int device) {
 
 void ledger_freed(int device, enum charge kind, uint64_t bytes) { ledger_confirm(device, kind, bytes, 0); }
 
-void ledger_pooled(int device, int64_t by) {
+void ledger_pooled(int device, enum charge kind, int64_t by) {
     struct region_use *use = my_use(device);
-    change(&mine[device].pooled, use ? &use->pooled : NULL, by);
-    charge(device, CHARGE_SEEN, by);
+    change(device, &mine[device].pooled, use ? &use->pooled : NULL, by);
+    charge(device, kind, by);
 }
 
 void ledger_exported(int device, int64_t by) {
     struct region_use *use = my_use(device);
-    change(&mine[device].exported, use ? &use->exported : NULL, by);
+    change(device, &mine[device].exported, use ? &use->exported : NULL, by);
 }
 
 /* ---- for truth.c and life ------------------------------------------------------------------------------- */

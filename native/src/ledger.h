@@ -31,7 +31,7 @@ void ledger_begin_free(int device);
 void ledger_freed(int device, enum charge kind, uint64_t bytes);
 
 /* Changes that are no request: a pool or an export grew or shrank. */
-void ledger_pooled(int device, int64_t change);
+void ledger_pooled(int device, enum charge kind, int64_t change);
 void ledger_exported(int device, int64_t change);
 
 /* The whole container, in bytes, and its limit (0: none). */
@@ -51,6 +51,7 @@ void ledger_set_overhead(int device, uint64_t bytes, uint64_t nvml);
 uint64_t ledger_operations(int device); /* changes with every operation */
 int ledger_busy(int device);            /* requests and driver calls that are under way */
 void ledger_publish(void);              /* after the region was repaired */
+void ledger_mend(void);                 /* where somebody else wrote over our figures */
 void ledger_forked(void);
 
 #endif

@@ -2,7 +2,8 @@
  * NVML as the container sees it: the memory of its share, and its own processes.
  *
  * nvidia-smi, nvtop and pynvml come here. The sums fit together (used + free = total) and agree with CUDA's view.
- * Processes of other containers are taken out of the lists, in place.
+ * Processes of other containers are taken out of the lists, in place. What is not about memory or processes (clocks, the
+ * utilization of the whole card, BAR1, the attributes of a MIG instance) is left alone.
  */
 #include <string.h>
 
@@ -95,4 +96,15 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProc
         info->processSamplesCount = keep_ours(info->procUtilArray, info->processSamplesCount,
                                               sizeof *info->procUtilArray, offsetof(nvmlProcessUtilizationInfo_t, pid));
     return result;
+}
+
+nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids) {
+    nvmlReturn_t result = REAL(nvmlDeviceGetAccountingPids)(device, count, pids);
+    if (count && filtered(result, pids)) *count = keep_ours(pids, *count, sizeof *pids, 0);
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats) {
+    if (filtered(NVML_SUCCESS, stats) && !view_ours(pid)) return NVML_ERROR_NOT_FOUND;
+    return REAL(nvmlDeviceGetAccountingStats)(device, pid, stats);
 }

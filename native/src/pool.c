@@ -26,8 +26,9 @@
 
 #define STEP (32ull << 20)
 
-/* What a pool is made of; host memory is not the card's. */
-enum { SEEN_BY_NVML, ON_HOST };
+/* What a pool is made of: memory of the card, managed memory (which NVML does not see), or host memory, which is not
+ * the card's. */
+enum { ON_CARD, MANAGED, ON_HOST };
 
 struct pool {
     struct pool *next; /* pools are few and are kept for good */
@@ -80,6 +81,10 @@ static uint64_t reserved_by(const struct pool *pool) {
     return figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
 }
 
+static enum charge kind_of(const struct pool *pool) {
+    return pool->place == MANAGED ? CHARGE_MANAGED : CHARGE_SEEN;
+}
+
 /* Gives what the driver reports. */
 static uint64_t book(struct pool *pool) {
     if (pool->place == ON_HOST) return 0;
@@ -87,7 +92,7 @@ static uint64_t book(struct pool *pool) {
     uint64_t reported = pool->alive ? reserved_by(pool) : 0;
     if (reported < pool->lost) pool->lost = reported; /* what was lost is being used again */
     uint64_t now = reported - pool->lost;
-    if (now != pool->booked) ledger_pooled(pool->device, (int64_t)(now - pool->booked));
+    if (now != pool->booked) ledger_pooled(pool->device, kind_of(pool), (int64_t)(now - pool->booked));
     pool->booked = now;
     lock_release(&pool->lock);
     return reported;
@@ -117,7 +122,7 @@ void pool_trim(int device) {
 }
 
 void pool_watch_graphs(int device) {
-    struct pool *pool = know(NULL, device, SEEN_BY_NVML);
+    struct pool *pool = know(NULL, device, ON_CARD);
     if (pool) book(pool);
 }
 
@@ -126,7 +131,7 @@ void pool_device_cleared(int device) {
         if (pool->device != device || !pool->alive) continue;
         lock_take(&pool->lock);
         pool->lost = reserved_by(pool);
-        ledger_pooled(device, -(int64_t)pool->booked);
+        ledger_pooled(device, kind_of(pool), -(int64_t)pool->booked);
         pool->booked = 0;
         lock_release(&pool->lock);
     }
@@ -158,7 +163,7 @@ static bool begin(struct request *request, struct pool *pool, uint64_t bytes) {
     if (!request->pool) return true;
     request->reserved = growth(pool, bytes);
     request->booked = pool->booked;
-    if (request->reserved) return ledger_reserve(pool->device, CHARGE_SEEN, request->reserved);
+    if (request->reserved) return ledger_reserve(pool->device, kind_of(pool), request->reserved);
     ledger_begin_free(pool->device); /* nothing to reserve, but the driver is at work */
     return true;
 }
@@ -167,7 +172,7 @@ static CUresult end(struct request *request, CUresult result, CUdeviceptr *point
     struct pool *pool = request->pool;
     if (!pool) return result;
     book(pool); /* the reservation makes way for the pool's own figure */
-    ledger_cancel(pool->device, CHARGE_SEEN, request->reserved);
+    ledger_cancel(pool->device, kind_of(pool), request->reserved);
     bool grew_too_far = pool->booked > request->booked + request->reserved && ledger_over(pool->device);
     if (result != CUDA_SUCCESS || !grew_too_far) return result;
     REAL(cuMemFreeAsync)(*pointer, stream);
@@ -181,7 +186,7 @@ static struct pool *current_pool(CUstream stream) {
     CUmemoryPool handle;
     int device = context_of_stream(stream);
     if (device < 0 || REAL(cuDeviceGetMemPool)(&handle, device_ordinal(device)) != CUDA_SUCCESS) return NULL;
-    return know(handle, device, SEEN_BY_NVML);
+    return know(handle, device, ON_CARD);
 }
 
 #define ALLOC_ASYNC(name, flavour) \
@@ -202,7 +207,7 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, PER_THREAD)
         if (capturing(flavour(stream))) return graph_captured(REAL(name)(pointer, bytes, handle, stream)); \
         struct pool *pool = find(handle, -1); \
         int device = pool ? pool->device : context_of_stream(flavour(stream)); \
-        if (device >= 0 && !pool) pool = know(handle, device, SEEN_BY_NVML); \
+        if (device >= 0 && !pool) pool = know(handle, device, ON_CARD); \
         if (!begin(&request, pool, bytes)) return CUDA_ERROR_OUT_OF_MEMORY; \
         return end(&request, REAL(name)(pointer, bytes, handle, stream), pointer, flavour(stream)); \
     }
@@ -223,9 +228,11 @@ FREE_ASYNC(cuMemFreeAsync_ptsz)
 CUresult cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *properties) {
     CUresult result = REAL(cuMemPoolCreate)(handle, properties);
     if (result != CUDA_SUCCESS || !ledger_on()) return result;
-    bool host = properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
-    int device = host ? 0 : device_of_ordinal(properties->location.id);
-    if (device >= 0) know(*handle, device, host ? ON_HOST : SEEN_BY_NVML);
+    bool managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    bool on_card = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    CUcontext context;
+    int device = on_card ? device_of_ordinal(properties->location.id) : managed ? context_current(&context) : 0;
+    if (device >= 0) know(*handle, device, managed ? MANAGED : on_card ? ON_CARD : ON_HOST);
     return result;
 }
 
@@ -246,7 +253,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     CUresult result = REAL(cuMemPoolDestroy)(handle);
     if (result == CUDA_SUCCESS) {
         pool->alive = false;
-        ledger_pooled(pool->device, -(int64_t)pool->booked);
+        ledger_pooled(pool->device, kind_of(pool), -(int64_t)pool->booked);
         pool->booked = 0;
     }
     lock_release(&pool->lock);

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -33,11 +34,13 @@
 #include "log.h"
 #include "person.h"
 
+#define RETRY_NS 2000000000ull
 enum { MAP_BYTES = (sizeof(struct region) + 4095) / 4096 * 4096 };
 
 static _Atomic(struct region *) mapped;
 static _Atomic int my_slot = -1;
 static _Atomic uint64_t my_word;
+static atomic_bool slot_wanted = true; /* nobody has tried to claim one in this process */
 static atomic_bool shared;      /* the map is of the file, not of this process alone */
 struct file_id {
     _Atomic uint64_t device, inode;
@@ -118,6 +121,9 @@ static int open_nameless(const char *path, char *temporary, size_t room) {
 
 static bool build(int fd) {
     void *new = MAP_FAILED;
+    struct rlimit most;
+    /* A program that may write small files only would get a signal from fallocate. */
+    if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < MAP_BYTES) return false;
     fchmod(fd, 0666); /* other users of the container are limited too; the program's umask is its own */
     if (!posix_fallocate(fd, 0, MAP_BYTES)) new = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (new == MAP_FAILED) return false;
@@ -235,6 +241,7 @@ bool region_wanted(void) {
 /* ---- slots ---------------------------------------------------------------------------------------------- */
 
 #define REAPING (1ull << 63)
+#define SILENCE_NS 60000000000ll /* after which a process that we cannot ask about is dead */
 
 bool region_owned(const struct region_slot *slot) {
     uint64_t word = atomic_load_explicit(&slot->owner, memory_order_relaxed);
@@ -249,8 +256,8 @@ bool region_alive(const struct region_slot *slot) {
     uint64_t word = atomic_load(&slot->owner), namespace = atomic_load(&slot->namespace);
     /* In another pid namespace its number means nothing to us. Its own thread beats while it has a context. */
     if (namespace && namespace != person_namespace()) {
-        uint64_t beat = atomic_load(&slot->beat), now = person_nanoseconds();
-        return beat > now || now - beat < 60000000000ull;
+        int64_t silent = (int64_t)(person_nanoseconds() - atomic_load(&slot->beat));
+        return silent < SILENCE_NS && silent > -SILENCE_NS; /* a beat far ahead is a scribble */
     }
     return person_alive(word & ~REAPING);
 }
@@ -294,6 +301,19 @@ int region_reap(void) {
     return reaped;
 }
 
+/* The table only grows to where it is used; a monitor or a scribble may have made it smaller. */
+static void show_slot(struct region *region, int number) {
+    int count = atomic_load(&region->hami.process_count);
+    while ((count <= number || count > SLOTS) &&
+           !atomic_compare_exchange_weak(&region->hami.process_count, &count, number + 1)) {
+    }
+    struct hami_process *process = &region->hami.processes[number];
+    int32_t pid = (int32_t)(uint32_t)atomic_load(&my_word);
+    __atomic_store_n(&process->pid, pid, __ATOMIC_RELAXED);
+    __atomic_store_n(&process->hostpid, pid, __ATOMIC_RELAXED);
+    __atomic_store_n(&process->status, 1, __ATOMIC_RELEASE);
+}
+
 static bool claim_one(struct region *region, int number, uint64_t me) {
     struct region_slot *slot = &region->slots[number];
     uint64_t nobody = 0;
@@ -301,13 +321,8 @@ static bool claim_one(struct region *region, int number, uint64_t me) {
     clear(region, number); /* nothing of a former owner, even if somebody scribbled here */
     atomic_store(&slot->namespace, person_namespace());
     atomic_store(&slot->beat, person_nanoseconds());
-    int count = atomic_load(&region->hami.process_count);
-    while ((count <= number || count > SLOTS) &&
-           !atomic_compare_exchange_weak(&region->hami.process_count, &count, number + 1)) {
-    }
-    struct hami_process *process = &region->hami.processes[number];
-    process->pid = process->hostpid = (int32_t)(uint32_t)me;
-    __atomic_store_n(&process->status, 1, __ATOMIC_RELEASE);
+    atomic_store(&my_word, me);
+    show_slot(region, number);
     return true;
 }
 
@@ -316,10 +331,8 @@ static int claim(struct region *region) {
     for (int attempt = 0; attempt < 2; attempt++) {
         for (int number = 0; number < SLOTS; number++)
             if (!atomic_load_explicit(&region->slots[number].owner, memory_order_relaxed) &&
-                claim_one(region, number, me)) {
-                atomic_store(&my_word, me);
+                claim_one(region, number, me))
                 return number;
-            }
         for (int number = 0; number < SLOTS; number++) reap_one(region, number, me);
     }
     log_line(LOG_ERROR, "%s: all %d slots belong to living processes", config()->region, SLOTS);
@@ -328,18 +341,35 @@ static int claim(struct region *region) {
 
 int region_claimed(void) { return atomic_load_explicit(&my_slot, memory_order_acquire); }
 
+/* True at most once in a while: for what failed and would be tried again with every request. */
+static bool due(_Atomic uint64_t *next) {
+    uint64_t now = person_nanoseconds(), then = atomic_load_explicit(next, memory_order_relaxed);
+    return now >= then && atomic_compare_exchange_strong(next, &then, now + RETRY_NS);
+}
+
 int region_slot(void) {
+    static _Atomic uint64_t next_try;
     int number = atomic_load_explicit(&my_slot, memory_order_acquire);
     if (__builtin_expect(number >= 0, 1)) return number;
     struct region *here = region();
     lock_take(&lock);
     number = atomic_load_explicit(&my_slot, memory_order_relaxed);
-    if (number < 0) {
+    if (number < 0 && (atomic_load(&slot_wanted) || due(&next_try))) {
+        atomic_store(&slot_wanted, false);
         number = claim(here);
         atomic_store_explicit(&my_slot, number, memory_order_release);
     }
     lock_release(&lock);
     return number;
+}
+
+void region_show(void) {
+    struct region *here = region();
+    int number = region_slot();
+    if (number < 0 || atomic_load(&here->slots[number].owner) != atomic_load(&my_word)) return;
+    atomic_store(&here->slots[number].namespace, person_namespace());
+    atomic_store(&here->slots[number].beat, person_nanoseconds());
+    show_slot(here, number);
 }
 
 /* ---- repair --------------------------------------------------------------------------------------------- */
@@ -353,9 +383,24 @@ static bool still_good(struct region *here) {
     return whole(here) && (number < 0 || atomic_load(&here->slots[number].owner) == atomic_load(&my_word));
 }
 
+/* A process that had to keep a region by itself joins the others when their file can be used again. */
+static bool rejoin(struct region *here) {
+    static _Atomic uint64_t next_try;
+    if (!due(&next_try)) return false;
+    lock_take(&lock);
+    if (!shared && open_file(config()->region, here, &mapped_file)) {
+        shared = true;
+        write_limits(here);
+        if (atomic_load(&my_slot) >= 0) atomic_store(&my_slot, claim(here));
+    }
+    lock_release(&lock);
+    return shared;
+}
+
 bool region_repair(void) {
     struct region *here = region();
-    if (!shared || still_good(here)) return false;
+    if (!shared) return rejoin(here);
+    if (still_good(here)) return false;
     bool changed = false;
     lock_take(&lock);
     if (!still_good(here)) {
@@ -383,4 +428,5 @@ void region_leaving(void) {
 void region_forked(void) {
     lock_forked(&lock);
     atomic_store(&my_slot, -1);
+    atomic_store(&slot_wanted, true);
 }

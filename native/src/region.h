@@ -126,6 +126,9 @@ int region_slot(void);
 
 int region_claimed(void); /* the same without claiming one */
 
+/* Says again who has this slot and that it lives, whatever was written over it. */
+void region_show(void);
+
 /* Frees the slots of processes that are gone. Gives how many. */
 int region_reap(void);
 

@@ -11,7 +11,7 @@
 struct record {
     uint64_t bytes;
     uint64_t owner; /* the context it lives in, or 0 */
-    void *body;     /* what else a module wants to know */
+    void *body;     /* what else a module wants to know, or a count of its own */
     int16_t device;
     uint8_t kind, flags;
 };

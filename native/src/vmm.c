@@ -20,6 +20,7 @@
 #include "hooks.h"
 #include "ledger.h"
 #include "lock.h"
+#include "multicast.h"
 #include "table.h"
 
 struct block {
@@ -85,11 +86,13 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     if (!ledger_on()) return REAL(cuMemRelease)(handle);
     lock_take(&lock);
     CUresult result = REAL(cuMemRelease)(handle);
-    if (result == CUDA_SUCCESS && table_take(&handles, handle, &record)) {
+    bool ours = result == CUDA_SUCCESS && table_take(&handles, handle, &record);
+    if (ours) {
         if (--record.bytes) table_put(&handles, handle, record);
         let_go(record.body);
     }
     lock_release(&lock);
+    if (result == CUDA_SUCCESS && !ours) multicast_released(handle);
     return result;
 }
 
@@ -104,19 +107,25 @@ static bool look_inside(uint64_t start, struct record *record, void *argument) {
     return false;
 }
 
+/* Lock held. Rare, and any address inside will do. */
+static struct block *block_at(uint64_t address) {
+    struct inside inside = {.address = address};
+    table_sift(&mappings, look_inside, &inside);
+    return inside.block;
+}
+
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     if (!ledger_on()) return REAL(cuMemRetainAllocationHandle)(handle, address);
     lock_take(&lock);
     CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
     if (result == CUDA_SUCCESS) {
-        struct inside inside = {.address = (uint64_t)(uintptr_t)address};
-        table_sift(&mappings, look_inside, &inside); /* rare, and any address inside will do */
-        struct record record = {.bytes = 0, .body = inside.block};
+        struct block *block = block_at((uint64_t)(uintptr_t)address);
+        struct record record = {.bytes = 0, .body = block};
         table_get(&handles, *handle, &record);
-        if (record.body == inside.block && inside.block) {
+        if (record.body == block && block) {
             record.bytes++;
             table_put(&handles, *handle, record);
-            inside.block->references++;
+            block->references++;
         }
     }
     lock_release(&lock);
@@ -197,6 +206,16 @@ void *vmm_hold(CUmemGenericAllocationHandle handle) {
     lock_release(&lock);
     return block;
 }
+
+void *vmm_hold_address(CUdeviceptr address) {
+    lock_take(&lock);
+    struct block *block = block_at(address);
+    if (block) block->references++;
+    lock_release(&lock);
+    return block;
+}
+
+int vmm_device(const void *block) { return ((const struct block *)block)->device; }
 
 void vmm_drop(void *block) {
     lock_take(&lock);

@@ -37,7 +37,7 @@ static void read_visible(void) {
     char list[512];
     snprintf(list, sizeof list, "%s", text);
     for (char *save = NULL, *word = strtok_r(list, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
-        int d = !strncmp(word, "GPU-", 4) ? atoi(word + strlen(word) - 2) : *word >= '0' && *word <= '9' ? atoi(word) : -1;
+        int d = !strncmp(word, "GPU-", 4) || !strncmp(word, "MIG-", 4) ? atoi(word + strlen(word) - 2) : *word >= '0' && *word <= '9' ? atoi(word) : -1;
         if (d < 0 || d >= (int)machine()->devices || visible_count == MOCK_DEVICES_MAX) break;
         visible[visible_count++] = d;
     }
@@ -267,6 +267,15 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device) {
     objects_lock();
     struct object *context = driver_context();
     if (context) *device = context->mappings;
+    objects_unlock();
+    return context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORT CUresult cuCtxGetLimit(size_t *value, int limit) {
+    ENTER();
+    objects_lock();
+    struct object *context = driver_context();
+    *value = context ? context->bytes : 0;
     objects_unlock();
     return context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }

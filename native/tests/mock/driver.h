@@ -21,6 +21,13 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream);
 EXPORT CUresult cuStreamQuery(CUstream stream);
 EXPORT CUresult cuEventSynchronize(CUevent event);
 EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned int flags);
+EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *pointer, CUexternalMemory memory, const void *buffer);
+EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *array, CUexternalMemory memory,
+                                                        const void *mipmap);
+EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const void *properties);
+EXPORT CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, int type, unsigned long long flags);
+EXPORT CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr pointer);
+EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, CUmemPoolPtrExportData *data);
 
 #define HANDLE_OF(type, object) ((type)(uintptr_t)(object)->number)
 #define NUMBER(handle) ((uint64_t)(uintptr_t)(handle))
@@ -50,6 +57,10 @@ void pools_context_gone(int device);
 /* Frees a linear, pooled or managed block by address. Lock held. */
 CUresult memory_free(CUdeviceptr pointer);
 CUresult pools_free(struct object *block);
+
+/* A block of physical memory goes when nothing refers to it. A handle may be a multicast object's. Lock held. */
+void physical_drop_if_unused(struct object *block);
+bool external_release(uint64_t handle);
 
 /* The stream of a call (lock held): the default stream of the current context for 0, 1 and 2. */
 struct object *driver_stream(CUstream stream);

@@ -104,6 +104,7 @@ static struct mock_process *enter(void) {
 
 static void build(struct mock_machine *machine) {
     machine->devices = (uint32_t)shape("MOCK_DEVICES", 1);
+    machine->split = shape("MOCK_MIG", 0);
     for (uint32_t d = 0; d < machine->devices; d++)
         machine->device[d] = (struct mock_device){
             .memory = shape("MOCK_MEMORY_MIB", 8192) * MIB,

@@ -6,7 +6,8 @@
  * process dead and its memory and work gone. The mock is the truth that tests hold libsubak's accounting against.
  *
  * Shape of the machine, read by the process that creates the file:
- *   MOCK_DEVICES (1), MOCK_MEMORY_MIB (8192), MOCK_CONTEXT_MIB (100), MOCK_SLICE_US (2400), MOCK_SWITCH_US (0)
+ *   MOCK_DEVICES (1), MOCK_MEMORY_MIB (8192), MOCK_CONTEXT_MIB (100), MOCK_SLICE_US (2400), MOCK_SWITCH_US (0),
+ *   MOCK_MIG (0): 1 if the devices are instances of one card
  */
 #ifndef MOCK_MACHINE_H
 #define MOCK_MACHINE_H
@@ -23,6 +24,7 @@ enum mock_order {
     MOCK_ALLOC_FAILS,   /* so many of the next allocations fail although there is room */
     MOCK_NVML_SILENT,   /* NVML lists no processes */
     MOCK_NVML_FAILS,    /* NVML queries fail */
+    MOCK_GRAPHICS,      /* NVML lists every process as one of graphics and of MPS too */
     MOCK_IMPORT_COUNTS, /* NVML counts imported memory for the importer as well */
     MOCK_CALLS,         /* counts driver calls, for tests that want none */
     MOCK_ORDERS
@@ -54,6 +56,7 @@ struct mock_device {
 struct mock_machine {
     _Atomic uint64_t ready;
     uint32_t devices;
+    bool split; /* the devices are MIG instances of one card */
     _Atomic int processes; /* slots ever used */
     _Atomic uint64_t orders[MOCK_ORDERS];
     _Atomic uint64_t notes[32]; /* for processes of a test that have something to tell each other */

@@ -181,21 +181,35 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer) {
     ENTER();
     objects_lock();
     struct object *block = objects_find(pointer, LINEAR);
-    if (block) snprintf(handle->reserved, sizeof handle->reserved, "%d %llu", block->device,
-                        (unsigned long long)block->bytes);
+    if (block) snprintf(handle->reserved, sizeof handle->reserved, "%d %llu %llu", block->device,
+                        (unsigned long long)block->bytes, (unsigned long long)block->number);
     objects_unlock();
     return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static void opened_before(struct object *block, void *number) {
+    if (block->owner == *(uint64_t *)number) *(uint64_t *)number = block->number;
 }
 
 EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags) {
     ENTER();
     int device;
-    unsigned long long bytes;
-    if (sscanf(handle.reserved, "%d %llu", &device, &bytes) != 2) return CUDA_ERROR_INVALID_HANDLE;
+    unsigned long long bytes, number;
+    if (sscanf(handle.reserved, "%d %llu %llu", &device, &bytes, &number) != 3) return CUDA_ERROR_INVALID_HANDLE;
     objects_lock();
-    struct object *block = objects_add(IPC, objects_number(bytes));
+    struct object *block = NULL;
+    uint64_t same = number;
+    objects_each(IPC, opened_before, &same);
+    if (same != number) { /* the same address again, to be closed as often */
+        objects_find(same, IPC)->references++;
+        *pointer = same;
+        objects_unlock();
+        return CUDA_SUCCESS;
+    }
+    block = objects_add(IPC, objects_number(bytes));
     block->device = device;
     block->bytes = bytes;
+    block->owner = number;
     block->host = atomic_load(&machine()->orders[MOCK_IMPORT_COUNTS]) != 0;
     if (block->host) atomic_fetch_add(&machine_mine(device)->seen, bytes);
     *pointer = block->number;
@@ -211,8 +225,9 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
     ENTER();
     objects_lock();
     struct object *block = objects_find(pointer, IPC);
-    if (block && block->host) machine_give(block->device, block->bytes, true);
-    if (block) objects_remove(block);
+    bool last = block && --block->references < 0;
+    if (last && block->host) machine_give(block->device, block->bytes, true);
+    if (last) objects_remove(block);
     objects_unlock();
     return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

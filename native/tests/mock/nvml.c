@@ -12,7 +12,10 @@
 
 static atomic_bool initialised;
 
-static int number_of(nvmlDevice_t device) { return (int)(uintptr_t)device - 1; }
+/* A card that is split has a handle of its own, beside those of its instances. */
+#define WHOLE_CARD ((nvmlDevice_t)1000)
+
+static int number_of(nvmlDevice_t device) { return device == WHOLE_CARD ? 0 : (int)(uintptr_t)device - 1; }
 
 static nvmlReturn_t ready(nvmlDevice_t device) {
     if (!initialised) return NVML_ERROR_UNINITIALIZED;
@@ -28,32 +31,37 @@ EXPORT nvmlReturn_t nvmlInit_v2(void) {
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
-    *count = machine()->devices;
+    *count = machine()->split ? 1 : machine()->devices;
     return initialised ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
     if (!initialised) return NVML_ERROR_UNINITIALIZED;
-    if (index >= machine()->devices) return NVML_ERROR_INVALID_ARGUMENT;
-    *device = (nvmlDevice_t)(uintptr_t)(index + 1);
+    if (index >= (machine()->split ? 1 : machine()->devices)) return NVML_ERROR_INVALID_ARGUMENT;
+    *device = machine()->split ? WHOLE_CARD : (nvmlDevice_t)(uintptr_t)(index + 1);
     return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
     if (length < 41) return NVML_ERROR_INSUFFICIENT_SIZE;
-    snprintf(uuid, length, "GPU-abababab-abab-abab-abab-ababababab%02x", (unsigned)number_of(device));
+    if (device == WHOLE_CARD) snprintf(uuid, length, "GPU-cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcd00");
+    else snprintf(uuid, length, "%s-abababab-abab-abab-abab-ababababab%02x", machine()->split ? "MIG" : "GPU",
+                  (unsigned)number_of(device));
     return initialised ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
-    return NVML_ERROR_NOT_SUPPORTED;
+    *current = *pending = machine()->split;
+    return machine()->split ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) {
-    *count = 0;
+    *count = machine()->split ? 7 : 0;
     return NVML_SUCCESS;
 }
 EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig) {
-    return NVML_ERROR_NOT_FOUND;
+    if (device != WHOLE_CARD || index >= machine()->devices) return NVML_ERROR_NOT_FOUND;
+    *mig = (nvmlDevice_t)(uintptr_t)(index + 1);
+    return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
@@ -133,17 +141,29 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
     return answer(device, count, list, put_v2);
 }
 
-#define NOBODY(name, type) \
+#define OTHERS(name, type, put) \
     EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned *count, type *list) { \
+        if (atomic_load(&machine()->orders[MOCK_GRAPHICS])) return answer(device, count, list, put); \
         *count = 0; \
         return ready(device); \
     }
-NOBODY(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
-NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t)
-NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t)
-NOBODY(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
-NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t)
-NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t)
+OTHERS(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, put_v1)
+OTHERS(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t, put_v2)
+OTHERS(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, put_v2)
+OTHERS(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, put_v1)
+OTHERS(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t, put_v2)
+OTHERS(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, put_v2)
+
+static void put_pid(void *list, unsigned at, unsigned pid, uint64_t bytes) { ((unsigned *)list)[at] = pid; }
+
+EXPORT nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids) {
+    return answer(device, count, pids, put_pid);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats) {
+    *stats = (nvmlAccountingStats_t){.gpuUtilization = 1};
+    return ready(device);
+}
 
 EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list) {
     return answer(device, &list->numProcArrayEntries, list->procArray, put_detail);

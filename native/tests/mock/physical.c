@@ -16,7 +16,7 @@
 static uint64_t free_numbers[64];
 static int free_count;
 
-static void drop_if_unused(struct object *block) {
+void physical_drop_if_unused(struct object *block) {
     if (block->references || block->mappings) return;
     if (!block->host) machine_give(block->device, block->bytes, true);
     objects_remove(block);
@@ -62,10 +62,11 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle number) {
             if (free_count < 64) free_numbers[free_count++] = number;
             objects_remove(handle);
         }
-        drop_if_unused(block);
+        physical_drop_if_unused(block);
     }
+    bool released = handle || external_release(number);
     objects_unlock();
-    return handle ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return released ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle number,
@@ -99,7 +100,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
         at += mapping->bytes;
         block->mappings--;
         objects_remove(mapping);
-        drop_if_unused(block);
+        physical_drop_if_unused(block);
     }
     objects_unlock();
     return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -297,7 +298,7 @@ EXPORT CUresult cuMemMapArrayAsync(CUarrayMapInfo *maps, unsigned int count, CUs
         if (array->owner) {
             struct object *block = objects_find(array->owner, BLOCK);
             block->mappings--;
-            drop_if_unused(block);
+            physical_drop_if_unused(block);
             array->owner = 0;
         }
         if (maps[i].memOperationType != CU_MEM_OPERATION_TYPE_MAP || !handle) continue;

@@ -4,9 +4,13 @@
  * A pool reserves memory in steps of MOCK_POOL_STEP_MIB and keeps what is freed until the device is synchronised;
  * then it gives back what exceeds its release threshold. Pools of host memory take nothing from the card.
  */
+#define _GNU_SOURCE
 #include "driver.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static uint64_t default_pool[MOCK_DEVICES_MAX], current_pool[MOCK_DEVICES_MAX];
 
@@ -32,7 +36,7 @@ static void shrink(struct object *pool, uint64_t keep) {
     if (keep >= pool->bytes) return;
     keep = (keep + step() - 1) / step() * step();
     if (keep >= pool->bytes) return;
-    if (!pool->host) machine_give(pool->device, pool->bytes - keep, true);
+    if (!pool->host) machine_give(pool->device, pool->bytes - keep, !pool->managed);
     pool->bytes = keep;
 }
 
@@ -42,7 +46,7 @@ static CUresult take(struct object *pool, uint64_t bytes, CUdeviceptr *pointer) 
     bytes = (bytes + 511) / 512 * 512;
     if (pool->used + bytes > pool->bytes) {
         uint64_t grow = (pool->used + bytes - pool->bytes + step() - 1) / step() * step();
-        if (!pool->host && !machine_take(pool->device, grow, true)) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!pool->host && !machine_take(pool->device, grow, !pool->managed)) return CUDA_ERROR_OUT_OF_MEMORY;
         pool->bytes += grow;
     }
     pool->used += bytes;
@@ -127,7 +131,9 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *proper
     if (!pool || !properties) return CUDA_ERROR_INVALID_VALUE;
     objects_lock();
     bool host = properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
-    *pool = HANDLE_OF(CUmemoryPool, make(host ? 0 : driver_device(properties->location.id), host));
+    struct object *made = make(host ? 0 : driver_device(properties->location.id), host);
+    made->managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    *pool = HANDLE_OF(CUmemoryPool, made);
     objects_unlock();
     return CUDA_SUCCESS;
 }
@@ -174,9 +180,49 @@ EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int type,
+/* A pool of another process: a descriptor says which card. Its blocks are the other's. */
+EXPORT CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool handle, int type,
+                                                 unsigned long long flags) {
+    ENTER();
+    objects_lock();
+    struct object *pool = objects_find(NUMBER(handle), POOL);
+    uint64_t device = pool ? (uint64_t)pool->device : 0;
+    objects_unlock();
+    int fd = pool ? memfd_create("mock-pool", MFD_CLOEXEC) : -1;
+    if (fd < 0 || write(fd, &device, sizeof device) != sizeof device) return CUDA_ERROR_INVALID_VALUE;
+    *(int *)shareable = fd;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *handle, void *shareable, int type,
                                                    unsigned long long flags) {
-    return CUDA_ERROR_NOT_SUPPORTED;
+    ENTER();
+    uint64_t device;
+    if (pread((int)(intptr_t)shareable, &device, sizeof device, 0) != sizeof device) return CUDA_ERROR_INVALID_VALUE;
+    objects_lock();
+    *handle = HANDLE_OF(CUmemoryPool, make((int)device, true));
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr pointer) {
+    ENTER();
+    objects_lock();
+    struct object *block = objects_find(pointer, POOLED);
+    uint64_t bytes = block ? block->bytes : 0;
+    memcpy(data->reserved, &bytes, sizeof bytes);
+    objects_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
+    ENTER();
+    uint64_t bytes;
+    memcpy(&bytes, data->reserved, sizeof bytes);
+    objects_lock();
+    CUresult result = take(objects_find(NUMBER(pool), POOL), bytes, pointer);
+    objects_unlock();
+    return result;
 }
 
 EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
