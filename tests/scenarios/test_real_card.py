@@ -1,0 +1,112 @@
+"""`subak up` on a machine that has a card: pods share it, and none gets more than its part.
+
+The card is the mock driver's.  To Subak and to programs in containers it is as real as any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from subak.local.runtime import capability
+from tests.card import OUT_OF_MEMORY, TAKEN, TENANT, Card
+from tests.live import PATIENCE, Live, live
+
+PODS = {
+    "hami": ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1024, "nvidia.com/gpucores": 30}, {}),
+    "volcano": ({"volcano.sh/gpu-memory": 1000}, {}),
+    "koordinator": (
+        {"koordinator.sh/gpu-core": 25, "koordinator.sh/gpu-memory-ratio": 25},
+        {"koordinator.sh/gpu-isolation-provider": "HAMi-core"},
+    ),
+}
+MIB = {"hami": 1024, "volcano": 1000, "koordinator": 2048}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The cluster, and what programs need to see the card."""
+
+    cluster: Live
+    env: dict[str, str]
+
+    def ask(self, pod: str, words: str, before: str = "") -> str:
+        """What a program in the pod is told, after the shell has done something `before`."""
+        return self.sh(pod, f'{before}\nexec "$@"', sys.executable, "-c", TENANT, stdin=words)[1]
+
+    def sh(self, pod: str, script: str, *arguments: str, stdin: str = "") -> tuple[int, str]:
+        """Exit code and output of a script in the pod."""
+        command = ("subak", "exec", "-i", pod, "--", "sh", "-c", script, "sh", *arguments)
+        ran = self.cluster.run(*command, stdin=stdin, check=False)
+        return ran.returncode, ran.stdout + ran.stderr
+
+
+def pod(name: str, env: dict[str, str], *folders: Path) -> dict[str, Any]:
+    """A pod with a part of the card that waits for others to use it."""
+    limits, labels = PODS[name]
+    container = {
+        "name": "c",
+        "image": "busybox",
+        "command": ["sleep", "100000"],
+        "env": [{"name": key, "value": value} for key, value in env.items()],
+        "resources": {"limits": limits},
+        "volumeMounts": [{"name": f"v{n}", "mountPath": str(path)} for n, path in enumerate(folders)],
+    }
+    volumes = [{"name": f"v{n}", "hostPath": {"path": str(path)}} for n, path in enumerate(folders)]
+    metadata = {"name": name, "labels": labels}
+    spec = {"containers": [container], "volumes": volumes}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def machine(mock_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A machine whose card three pods share."""
+    obstacle = asyncio.run(capability.obstacle())
+    if obstacle:
+        pytest.skip(obstacle)
+    place = tmp_path_factory.mktemp("machine")
+    (place / "state").mkdir()
+    card = Card(mock_driver, place / "state" / "card")
+    (place / "hardware.yaml").write_text("nodes: [{profile: moore-threads}]")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in card.env.items():
+            patch.setenv(name, value)
+        patch.setenv("SUBAK_SLICES", str(place / "slices"))
+        patch.setenv("SUBAK_TURNS", str(place / "turns"))
+        with live("--hardware", place / "hardware.yaml") as cluster:
+            pods = [pod(name, card.env, mock_driver, place / "state") for name in PODS]
+            cluster.run("subak", "apply", "-f", "-", stdin=yaml.safe_dump_all(pods))
+            deadline = time.monotonic() + PATIENCE
+            while cluster.subak("get", "pods").stdout.count("Running") < len(PODS):
+                assert time.monotonic() < deadline, cluster.subak("get", "pods").stdout
+            yield Machine(cluster, card.env)
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_pod_has_its_part_of_the_card_and_no_more(machine: Machine, name: str) -> None:
+    mib = MIB[name]
+    assert machine.ask(name, f"total\ntake {mib}\ntake {mib - 200}\n") == f"{mib}\n{OUT_OF_MEMORY}{TAKEN}"
+    assert f"CUDA_DEVICE_MEMORY_LIMIT_0={mib << 20}" in machine.sh(name, "cat /etc/subak/limits")[1].splitlines()
+
+
+@pytest.mark.parametrize("more", ["", "CUDA_DEVICE_MEMORY_LIMIT_0=8g CUDA_DISABLE_CONTROL=true SUBAK_LIMITS=/nowhere"])
+def test_a_program_without_its_environment_is_limited_too(machine: Machine, more: str) -> None:
+    bare = " ".join(f"{key}={value}" for key, value in machine.env.items())
+    answers = machine.ask("hami", "total\ntake 2000\n", f'set -- env -i {bare} {more} "$@"')
+    assert answers == f"1024\n{OUT_OF_MEMORY}"
+
+
+def test_a_container_cannot_change_its_limits(machine: Machine) -> None:
+    tricks = ("echo > /etc/subak/limits", "rm -f /etc/subak/limits", "chmod 666 /etc/subak/limits")
+    script = "; ".join(f"({trick}) 2>/dev/null && echo it worked: {trick.split()[0]}" for trick in tricks)
+    code, said = machine.sh("hami", f"{script}; cat /etc/subak/limits")
+    assert (code, "it worked" in said) == (0, False)
+    assert "CUDA_DEVICE_SM_LIMIT_0=30" in said.splitlines()
