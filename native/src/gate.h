@@ -42,10 +42,10 @@ struct gate {
     struct token token;
     struct account *account;
     struct account own_account; /* where the container has none to share */
-    int64_t opened, charged, active, idle, closed, armed;
+    int64_t opened, free_until, charged, active, idle, closed, armed;
     uint64_t counted, watched;      /* launches already in the average, and at the last poll */
     double average_time, average_launches; /* charged time and the launches in it, fading */
-    bool switched, exhausted, contended;
+    bool exhausted, contended;
     bool undrained, endless;        /* work outlasted the last turn; or did so in the turn before this one */
     bool asking, light;             /* the wait for the next turn has begun, and after a pause */
     _Atomic uint64_t busy_time;     /* all time charged so far */

@@ -21,6 +21,7 @@
 
 #define WAKE (30 * US)
 #define SWITCH (150 * US)
+#define COLD (500 * US) /* what a thread that works much between launches loses after a wait */
 enum { TENANTS = 24, STACK = 128 * 1024 };
 
 /* ---- coroutines and time ------------------------------------------------------------------------------------ */
@@ -229,6 +230,7 @@ static void program(int number) {
         sleep_if_stopped(tenant);
         bool gated = tenant->gate.engaged;
         if (gated) gate_enter(&tenant->gate);
+        if (tenant->host && now_ns - asked > 5 * MS) hand_over(now_ns + COLD);
         hand_over(now_ns + 3 * US); /* the launch */
         if (gated) gate_leave(&tenant->gate, NULL, (CUstream)(uintptr_t)tenant->kernel, true);
         else streams_launched(&tenant->gate.streams, NULL, (CUstream)(uintptr_t)tenant->kernel, 1000);
@@ -361,7 +363,7 @@ static void contended(void) {
             measure(10);
             for (int i = 0; sets[s][i]; i++) {
                 snprintf(what, sizeof what, "%s, tenant %d of %u+%u...", kinds[k].name, i, sets[s][0], sets[s][1]);
-                expect(what, share(&tenants[i]), wanted[s][i], 2.0);
+                expect(what, share(&tenants[i]), wanted[s][i], kinds[k].host ? 4.0 : 2.0);
                 total += share(&tenants[i]);
                 sum += wanted[s][i];
             }
@@ -380,7 +382,7 @@ static void unequal(void) {
             measure(10);
             for (int i = 0; i < 2; i++) {
                 snprintf(what, sizeof what, "%s beside %s", kinds[i ? b : a].name, kinds[i ? a : b].name);
-                expect(what, share(&tenants[i]), 50, 3.0);
+                expect(what, share(&tenants[i]), 50, kinds[i ? b : a].host ? 4.0 : 3.0);
             }
         }
 }
