@@ -53,6 +53,26 @@ class Card:
         return sys.executable, "-c", TENANT
 
 
+class Tenant:
+    """A program on the card that does as it is told."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def ask(self, words: str) -> str:
+        """What CUDA answers."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(words + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+    def end(self) -> int:
+        """Let it end; gives its exit code."""
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
 def driver(mock: Path, into: Path) -> Path:
     """The mock's libraries, with all that it takes to be found as a card."""
     library = "libnvidia-ml.so.1"

@@ -13,7 +13,7 @@ import pytest
 
 import subak
 from subak.local.hardware.library import empty
-from tests.card import OUT_OF_MEMORY, TAKEN, UUID, Card
+from tests.card import OUT_OF_MEMORY, TAKEN, UUID, Card, Tenant
 
 Run = Callable[..., "subprocess.Popen[str]"]
 
@@ -123,26 +123,12 @@ def real(run: Run, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return lambda *options: Tenant(run(*options, "--", *card.tenant, hardware=None))
 
 
-class Tenant:
-    """A program on a card that does as it is told."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    def ask(self, words: str) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(words + "\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline()
-
-
 def test_a_program_stops_at_its_limit_and_goes_on(real: Callable[..., Tenant]) -> None:
     tenant = real("--memory", "1Gi")
     assert tenant.ask("total") == "1024\n"
     assert [tenant.ask("take 500") for _ in range(2)] == [TAKEN, OUT_OF_MEMORY]  # with its context of 100 MiB
     assert tenant.ask("take 400") == TAKEN
-    assert end(tenant.process)[0] == 0
+    assert tenant.end() == 0
 
 
 def test_two_slices_share_a_card(real: Callable[..., Tenant]) -> None:
@@ -150,19 +136,19 @@ def test_two_slices_share_a_card(real: Callable[..., Tenant]) -> None:
     assert (one.ask("total"), two.ask("total")) == ("1024\n", "2048\n")
     assert (one.ask("take 1500"), two.ask("take 1500")) == (OUT_OF_MEMORY, TAKEN)
     for each in (one, two):
-        assert end(each.process)[0] == 0
+        assert each.end() == 0
 
 
 def test_a_killed_program_leaves_its_slice_to_the_next(real: Callable[..., Tenant], tmp_path: Path) -> None:
     first = real("--memory", "8Gi")
     assert first.ask("take 4000") == TAKEN
     first.process.kill()
-    end(first.process)
+    first.end()
     second = real("--memory", "8Gi", "--timeout", "0")
     assert second.ask("take 8000") == TAKEN
     kept = {path.name for path in (tmp_path / "slices").iterdir()} - {"gate"}
     assert kept == {"000000002.json", "000000002.cache", "000000002.limits"}
-    end(second.process)
+    second.end()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +165,7 @@ def test_an_environment_that_says_less_lifts_no_limit(real: object, run: Run, ca
     shell = ("sh", "-c", f'{trick}; exec "$@"', "sh", *card.tenant)
     tenant = Tenant(run("--memory", "1Gi", "--", *shell, hardware=None))
     assert (tenant.ask("total"), tenant.ask("take 2000")) == ("1024\n", OUT_OF_MEMORY)
-    end(tenant.process)
+    tenant.end()
 
 
 def test_the_library_comes_after_what_is_preloaded_already(

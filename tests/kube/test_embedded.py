@@ -162,6 +162,9 @@ class OneProgram:
         self.asked.append((pod["metadata"]["name"], container, list(command), stdin, tty))
         return self.session
 
+    async def summary(self, node: str) -> dict[str, Any]:
+        raise NotImplementedError
+
 
 async def test_exec_and_logs_over_https(tmp_path: Path) -> None:
     kubelet = OneProgram()

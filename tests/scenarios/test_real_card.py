@@ -6,6 +6,8 @@ The card is the mock driver's.  To Subak and to programs in containers it is as 
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ import pytest
 import yaml
 
 from subak.local.runtime import capability
-from tests.card import OUT_OF_MEMORY, TAKEN, TENANT, Card
+from tests.card import CONTEXT_MIB, OUT_OF_MEMORY, TAKEN, TENANT, UUID, Card, Tenant
 from tests.live import PATIENCE, Live, live
 
 PODS = {
@@ -110,3 +112,25 @@ def test_a_container_cannot_change_its_limits(machine: Machine) -> None:
     code, said = machine.sh("hami", f"{script}; cat /etc/subak/limits")
     assert (code, "it worked" in said) == (0, False)
     assert "CUDA_DEVICE_SM_LIMIT_0=30" in said.splitlines()
+
+
+def test_top_tells_what_a_pod_uses_beside_what_it_has(machine: Machine) -> None:
+    command = ["subak", "exec", "-i", "koordinator", "--", sys.executable, "-c", TENANT]
+    pipes = subprocess.PIPE
+    tenant = Tenant(subprocess.Popen(command, stdin=pipes, stdout=pipes, text=True, env=machine.cluster.env))
+    assert tenant.ask("take 500") == TAKEN
+    deadline = time.monotonic() + PATIENCE
+    while (told := uses(machine)).get("default/koordinator") != 500 + CONTEXT_MIB:
+        assert time.monotonic() < deadline, told
+    assert (
+        f"default/koordinator 2,048 (uses {500 + CONTEXT_MIB}, time 0 of 25 %)" in machine.cluster.subak("top").stdout
+    )
+    assert tenant.end() == 0
+    assert uses(machine)["default/koordinator"] == 0
+
+
+def uses(machine: Machine) -> dict[str, int | None]:
+    """What each pod uses, in MiB."""
+    nodes = json.loads(machine.cluster.subak("top", "-o", "json").stdout)["nodes"]
+    tenants = [each for node in nodes for card in node["cards"] if card["uuid"] == UUID for each in card["tenants"]]
+    return {each["pod"]: each["in_use"] and each["in_use"]["memory_mib"] for each in tenants}

@@ -58,29 +58,59 @@ def endpoint(path: str | None, context: str) -> Endpoint:
         raise
 
 
-def connected(command: Callable[Concatenate[Connection, P], Awaitable[int | None]]) -> Callable[..., None]:
+Command = Callable[Concatenate[Connection, P], Awaitable[int | None]]
+Alone = Callable[Concatenate[str, P], Awaitable[int | None]]
+"""What a command does where there is no cluster; the text says why there is none.  None: it can do nothing then."""
+
+
+def connected(command: Command[P]) -> Callable[..., None]:
     """Run an asynchronous command on the cluster that the shared options name; it may return an exit code."""
+    return connected_or(None)(command)
 
-    @click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: $KUBECONFIG.")
-    @click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig, not the current one.")
-    @click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace; default: the context's.")
-    @functools.wraps(command)
-    def run(*args: P.args, **options: P.kwargs) -> None:
-        path, context, namespace = (options.pop(name) for name in ("path", "context", "namespace"))
-        everywhere = bool(options.pop("all_namespaces", False))
 
-        async def act() -> int | None:
-            target = endpoint(path, context)  # type: ignore[arg-type]
-            transport = HttpTransport(target)
-            connection = Connection(Client(transport), transport, str(namespace) or target.namespace, everywhere)
-            try:
-                return await command(connection, *args, **options)
-            finally:
-                await transport.close()
+def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[..., None]]:
+    """The same for a command that can do without a cluster, unless an option names one."""
 
-        sys.exit(told(act))
+    def decorate(command: Command[P]) -> Callable[..., None]:
+        @click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: $KUBECONFIG.")
+        @click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig, not the current one.")
+        @click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace; default: the context's.")
+        @functools.wraps(command)
+        def run(*args: P.args, **options: P.kwargs) -> None:
+            path, context, namespace = (options.pop(name) for name in ("path", "context", "namespace"))
+            everywhere = bool(options.pop("all_namespaces", False))
 
-    return run
+            async def act() -> int | None:
+                target = endpoint(path, context)  # type: ignore[arg-type]
+                transport = HttpTransport(target)
+                connection = Connection(Client(transport), transport, str(namespace) or target.namespace, everywhere)
+                try:
+                    return await command(connection, *args, **options)
+                finally:
+                    await transport.close()
+
+            async def act_or_go_alone() -> int | None:
+                try:
+                    return await act()
+                except (ConfigError, OSError, TimeoutError) as error:
+                    code = (
+                        None if alone is None or path or context else await alone(_no_cluster(error), *args, **options)
+                    )
+                    if code is None:
+                        raise
+                    return code
+
+            sys.exit(told(act_or_go_alone))
+
+        return run
+
+    return decorate
+
+
+def _no_cluster(error: Exception) -> str:
+    if isinstance(error, ConfigError):
+        return str(error)
+    return f"the cluster cannot be reached: {str(error) or 'no answer'}"
 
 
 def told(act: Callable[[], Awaitable[int | None]]) -> int:
@@ -95,8 +125,7 @@ def told(act: Callable[[], Awaitable[int | None]]) -> int:
         click.echo(f"error: {error.message if isinstance(error, click.UsageError) else error}", err=True)
         return MISUSED
     except (OSError, TimeoutError) as error:
-        detail = str(error) or "no answer"
-        click.echo(f"error: the cluster cannot be reached: {detail}; is `subak up` running?", err=True)
+        click.echo(f"error: {_no_cluster(error)}; is `subak up` running?", err=True)
         return REFUSED
     except KeyboardInterrupt:
         return 130

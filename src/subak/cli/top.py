@@ -1,28 +1,53 @@
-"""`subak top`: every card, how full it is, and who holds what of it."""
+"""`subak top`: every card, how full it is, who holds what of it, and what of that is really used."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import click
 
-from subak.cli.cards import card_data, show_cards, terminal
-from subak.cli.connection import Connection, connected
+from subak.cli.cards import show_node, terminal, used_card_data
+from subak.cli.connection import Connection, connected_or
 from subak.cli.live import Picture, picture
+from subak.cli.machine import OwnCards, in_use, own_cards
 from subak.cli.options import output_option
 from subak.cli.report import complain, emit
+from subak.cli.use import of_nodes
+from subak.node.usage import Uses
 
 EVERY = 2.0
+FOR_PEOPLE = ("text", "wide")
+
+
+async def _alone(why: str, nodes: tuple[str, ...], watch: bool, output: str) -> int | None:
+    """Without a cluster: the machine's own cards."""
+
+    async def show() -> int | None:
+        machine = own_cards()
+        if machine is None or (nodes and nodes != (machine.name,)):
+            return None
+        complain((), (), [f"this machine's own cards and the slices of `subak run`, without a cluster: {why}"])
+        if output in FOR_PEOPLE:
+            _show_machine(machine)
+        else:
+            emit({"nodes": [], "waiting": [], "machine": _machine_data(machine)}, output)
+        return 0
+
+    return await _again(show, watch, output)
 
 
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @click.option("-w", "--watch", is_flag=True, help="Draw it again every two seconds, until Ctrl-C.")
 @output_option
-@connected
-async def top(connection: Connection, nodes: tuple[str, ...], watch: bool, output: str) -> int:
-    """Draw every card as a bar, with the pods that hold a part of it.
+@connected_or(_alone)
+async def top(connection: Connection, nodes: tuple[str, ...], watch: bool, output: str) -> int | None:
+    """Draw every card as a bar, with the pods that hold a part of it, and what they use of that.
+
+    What is used is known where libsubak counts it.  Slices of `subak run` on this machine are shown as well, also
+    without a cluster.
 
     \b
     Examples:
@@ -32,34 +57,69 @@ async def top(connection: Connection, nodes: tuple[str, ...], watch: bool, outpu
 
     Exit code 2 if a node that is asked for does not exist.
     """
-    while True:
+
+    async def show() -> int | None:
         now = await picture(connection.client)
         known = [node.name for node in now.cluster.snapshot]
         unknown = sorted(set(nodes) - set(known))
         if unknown:
             complain([f"node {name} is not there; there are: {', '.join(known) or 'none'}" for name in unknown])
             return 2
-        if watch and output in ("text", "wide"):
+        chosen = sorted(nodes or known)
+        held = [name for name in chosen if any(card.tenants for card in now.cluster.snapshot.cards(name))]
+        uses = await of_nodes(connection.client, held)
+        machine = own_cards() if not nodes and in_use() else None
+        _show(now, chosen, uses, machine, output)
+        return 0
+
+    return await _again(show, watch, output)
+
+
+async def _again(show: Callable[[], Awaitable[int | None]], watch: bool, output: str) -> int | None:
+    """Show it once, or every few seconds while that goes well."""
+    while True:
+        if watch and output in FOR_PEOPLE:
             click.clear()
-        _show(now, nodes or known, output)
-        if not watch:
-            return 0
+        code = await show()
+        if code != 0 or not watch:
+            return code
         await asyncio.sleep(EVERY)
 
 
-def _show(now: Picture, names: Sequence[str], output: str) -> None:
+def _show(now: Picture, names: Sequence[str], uses: Uses, machine: OwnCards | None, output: str) -> None:
     snapshot = now.cluster.snapshot
     waiting = sorted(
         key for key, pod in now.pods.items() if not pod.spec.node_name and not pod.finished and _asks(now, key)
     )
-    if output in ("json", "yaml"):
-        nodes = [{"name": name, "cards": [card_data(card) for card in snapshot.cards(name)]} for name in sorted(names)]
-        emit({"nodes": nodes, "waiting": waiting}, output)
+    if output not in FOR_PEOPLE:
+        nodes = [
+            {"name": name, "cards": [used_card_data(card, uses) for card in snapshot.cards(name)]} for name in names
+        ]
+        emit({"nodes": nodes, "waiting": waiting, "machine": machine and _machine_data(machine)}, output)
         return
     complain((), now.cluster.warnings)
-    show_cards(terminal(), snapshot, [name for name in names if snapshot.cards(name) or output == "wide"])
+    console = terminal()
+    for name in names:
+        if snapshot.cards(name) or output == "wide":
+            show_node(console, name, snapshot.cards(name), uses)
     if waiting:
         click.echo(f"\nwaiting for a card: {', '.join(waiting)} (subak why POD)")
+    if machine is not None:
+        click.echo("\nThis machine's own cards, and slices of `subak run`:")
+        _show_machine(machine)
+
+
+def _show_machine(machine: OwnCards) -> None:
+    show_node(terminal(), machine.name, machine.cards, machine.uses)
+    if machine.owner:
+        click.echo(f"\nthe cards belong to {machine.owner}: what its pods hold is not known here")
+    if machine.waiting:
+        click.echo(f"\nwaiting for a card: {', '.join(machine.waiting)}")
+
+
+def _machine_data(machine: OwnCards) -> dict[str, Any]:
+    cards = [used_card_data(card, machine.uses) for card in machine.cards]
+    return {"name": machine.name, "owner": machine.owner, "cards": cards, "waiting": list(machine.waiting)}
 
 
 def _asks(now: Picture, key: str) -> bool:

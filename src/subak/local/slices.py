@@ -85,6 +85,24 @@ def claim(directory: Path, owner: str) -> int:
     return lock
 
 
+def owner(directory: Path) -> str:
+    """Who has all cards of the machine; empty if nobody."""
+    path = directory / _OWNER
+    if path.exists():
+        with path.open("rb") as file:
+            if not _free(file.fileno()):
+                return file.read().decode(errors="replace")
+    return ""
+
+
+def in_use(directory: Path) -> bool:
+    """Whether any slice lives there."""
+    if not directory.exists():
+        return False
+    with _gate(directory):
+        return any(True for _ in _living(directory))
+
+
 class Slices:
     """All slices of a machine, under a directory that all its users share."""
 
@@ -155,11 +173,9 @@ class Slices:
         return snapshot
 
     def _refuse_owned(self) -> None:
-        path = self.directory / _OWNER
-        if path.exists():
-            with path.open("rb") as file:
-                if not _free(file.fileno()):
-                    raise Taken(f"they belong to {file.read().decode(errors='replace')}")
+        who = owner(self.directory)
+        if who:
+            raise Taken(f"they belong to {who}")
 
 
 def _prepare(directory: Path) -> None:

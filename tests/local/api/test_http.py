@@ -79,6 +79,9 @@ class Kubelet:
         self.sessions.append(Echo(tty))
         return self.sessions[-1]
 
+    async def summary(self, node: str) -> Json:
+        raise NotImplementedError
+
 
 class Served:
     """A server that listens, and a client for it."""

@@ -157,6 +157,21 @@ class Printer:
     ) -> Session:
         raise NotImplementedError
 
+    async def summary(self, node: str) -> dict[str, Any]:
+        return {"node": {"nodeName": node}, "pods": []}
+
+
+async def test_the_kubelet_tells_what_pods_use() -> None:
+    talk = Talk(Server(Store(), Printer()))
+    await talk.create(NODES, {"metadata": {"name": "n1"}})
+    answer = await talk.send("GET", f"{NODES}/n1/proxy/stats/summary")
+    assert (answer.code, answer.body) == (200, {"node": {"nodeName": "n1"}, "pods": []})
+    nowhere = await talk.send("GET", f"{NODES}/n2/proxy/stats/summary")
+    assert (nowhere.code, nowhere.body["message"]) == (404, 'nodes "n2" not found')
+    assert (await talk.raw("GET", f"{NODES}/n1/proxy/metrics")).status == 404
+    assert (await talk.raw("DELETE", f"{NODES}/n1/proxy/stats/summary")).status == 405
+    assert (await talk.send("GET", f"{NODES}/n1")).code == 200
+
 
 async def test_logs_come_from_the_kubelet() -> None:
     talk = Talk(Server(Store(), Printer()))

@@ -91,7 +91,7 @@ def test_a_mount_keeps_its_destination_and_its_rights(folder: Path) -> None:
 
 def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:
     sources = mounted(folder)
-    assert Host(folder).regions(POD) == {"c": sources["/usr/local/vgpu"]}
+    assert Host(folder).region(POD, POD.containers[0]).parent == sources["/usr/local/vgpu"]
     Host(folder).remove(POD)
     assert not sources["/usr/local/vgpu"].exists()
     assert not sources["/etc/subak/limits"].exists()

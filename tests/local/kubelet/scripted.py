@@ -10,7 +10,9 @@ from subak.dialects import Injection
 from subak.local.api.kubelet import Session
 from subak.local.runtime.spec import File, Spec, StartError
 from subak.model import manifest
+from subak.model.device import Device
 from subak.model.reason import Refusal
+from subak.node.usage import Use
 
 
 class Scripted:
@@ -88,6 +90,7 @@ class ScriptedDevices:
     refused: dict[str, Refusal] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     make_believe: bool = True
+    used: dict[str, dict[str, list[tuple[Device, Use]]]] = field(default_factory=dict)
 
     async def allocate(self, pod: manifest.Pod) -> Sequence[Injection]:
         if pod.name in self.refused:
@@ -97,6 +100,9 @@ class ScriptedDevices:
 
     async def release(self, pod: manifest.Pod) -> None:
         self.held.discard(pod.name)
+
+    def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
+        return self.used.get(pod.name, {})
 
     def files(self, node: str) -> Sequence[File]:
         return ()

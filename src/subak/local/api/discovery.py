@@ -41,7 +41,7 @@ _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "updat
 _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _HEALTH = ("healthz", "livez", "readyz")
 # What a subresource takes or gives, if that is not the object itself.
-_OTHER_KINDS = {"binding": "Binding", "exec": "PodExecOptions"}
+_OTHER_KINDS = {"binding": "Binding", "exec": "PodExecOptions", "proxy": "NodeProxyOptions"}
 
 
 def answer_to(request: Request, parts: list[str], now: Callable[[], str]) -> Response:
@@ -154,6 +154,8 @@ def _subresources(kind: Kind) -> Iterator[tuple[str, list[str], Json]]:
         verbs = {names.get(verb, verb) for verb in methods.values()}
         if name == "exec":
             verbs = {"create", "get"}
+        if name == "proxy":
+            verbs = {"create", "delete", "get", "patch", "update"}
         what = {"kind": _OTHER_KINDS.get(name, kind.kind)}
         if name == "eviction":
             what = {"group": "policy", "version": "v1", "kind": "Eviction"}

@@ -40,7 +40,7 @@ POD = Kind(
     "", "v1", "Pod", "pods", "pod", ("po",), status=True,
     subresources=("binding", "eviction", "exec", "log"), categories=("all",),
 )  # fmt: skip
-NODE = Kind("", "v1", "Node", "nodes", "node", ("no",), namespaced=False, status=True)
+NODE = Kind("", "v1", "Node", "nodes", "node", ("no",), namespaced=False, status=True, subresources=("proxy",))
 NAMESPACE = Kind(
     "", "v1", "Namespace", "namespaces", "namespace", ("ns",), namespaced=False, status=True, subresources=("finalize",)
 )

@@ -1,4 +1,4 @@
-"""What the API server asks of whoever runs the containers: logs, and programs run inside."""
+"""What the API server asks of whoever runs the containers: logs, programs run inside, and what they use."""
 
 from __future__ import annotations
 
@@ -52,3 +52,6 @@ class Kubelet(Protocol):
         self, pod: dict[str, Any], container: str, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> Session:
         """Start a program in a running container."""
+
+    async def summary(self, node: str) -> dict[str, Any]:
+        """What the pods of a node use, as kubelet's `stats/summary` tells it."""

@@ -2,13 +2,14 @@
 
 /api/v1/namespaces/NAMESPACE/pods/NAME/status
 /apis/GROUP/VERSION/RESOURCE/NAME
+/api/v1/nodes/NAME/proxy/PATH
 """
 
 from __future__ import annotations
 
 from subak.kube.status import ApiError
 from subak.local.api import errors
-from subak.local.api.kinds import KINDS, NAMESPACE, POD, Kind
+from subak.local.api.kinds import KINDS, NAMESPACE, NODE, POD, Kind
 from subak.local.api.registry import Target
 
 # What can be done to a collection, in a namespace or in all, and to one object.
@@ -21,6 +22,7 @@ SUBRESOURCES: dict[tuple[Kind, str], dict[str, str]] = {
     (POD, "log"): {"GET": "log"},
     (POD, "exec"): {"GET": "exec", "POST": "exec"},
     (NAMESPACE, "finalize"): {"PUT": "update"},
+    (NODE, "proxy"): dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), "proxy"),
 }
 
 GROUPS: dict[str, dict[str, dict[str, Kind]]] = {}
@@ -69,7 +71,9 @@ def _target(kinds: dict[str, Kind], rest: list[str]) -> tuple[Target, bool] | No
         if rest == ["bindings"] and kinds.get("pods") is POD:
             return Target(POD, namespace, "", "binding"), True
     kind = kinds.get(rest[0])
-    if kind is None or len(rest) > 3 or (in_namespace and not kind.namespaced):
+    if kind is None or (in_namespace and not kind.namespaced):
+        return None
+    if len(rest) > 3 and (kind, rest[2]) != (NODE, "proxy"):  # what follows there is a path of the node's own
         return None
     if kind.namespaced and not in_namespace and len(rest) > 1:
         return None

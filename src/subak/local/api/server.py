@@ -35,7 +35,7 @@ from subak.local.api.kinds import POD, Kind
 from subak.local.api.kubelet import Kubelet, Session
 from subak.local.api.negotiation import JSON, YAML, Form
 from subak.local.api.registry import Hook, Registry, Target
-from subak.local.api.store import Store, Stored
+from subak.local.api.store import Store, Stored, encode
 from subak.local.api.watch import Bell, Watch
 
 Json = dict[str, Any]
@@ -80,6 +80,7 @@ class Server:
             "evict": self._evict,
             "log": self._log,
             "exec": self._exec,
+            "proxy": self._proxy,
         }
 
     async def send(self, request: Request) -> Response:
@@ -203,6 +204,16 @@ class Server:
         """Only reached by those who do not ask for a WebSocket."""
         streams.check(self.registry.find(target).object, request.query.get("container", ""))
         raise errors.bad_request("Upgrade request required")
+
+    async def _proxy(self, request: Request, target: Target, view: View) -> Response:
+        """What the node's kubelet answers: it is asked for one thing only."""
+        self.registry.find(replace(target, subresource=""))
+        path = request.path.strip("/").split("/")[5:]
+        if path != ["stats", "summary"]:
+            return Response(404, {"content-type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+        if request.method not in ("GET", "POST"):
+            return Response(405, {"content-type": "text/plain; charset=utf-8"}, b"405: Method Not Allowed")
+        return Response(200, {"content-type": JSON}, encode(await streams.summary(self.kubelet, target.name)))
 
 
 def _form(request: Request, target: Target, verb: str) -> Form:

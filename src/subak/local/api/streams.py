@@ -1,4 +1,4 @@
-"""Logs of containers, and programs run inside them: what is asked for, before the kubelet is asked."""
+"""What the kubelet is asked for: logs of containers, programs run inside them, and what they use."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check(pod: Json, container: str) -> str:
 async def execute(kubelet: Kubelet | None, pod: Json, wanted: Execution) -> Session:
     """Start a program in a container."""
     container = check(pod, wanted.container)
-    return await _reached(kubelet, pod).execute(
+    return await _reached(kubelet, pod["spec"]["nodeName"]).execute(
         pod, container, wanted.command, stdin=wanted.stdin, tty=wanted.tty
     )  # fmt: skip
 
@@ -75,12 +75,16 @@ async def logs(kubelet: Kubelet | None, pod: Json, query: Query, now: float) -> 
         container, options.follow, options.previous, options.timestamps, options.since,
         options.tail_lines, options.limit_bytes,
     )  # fmt: skip
-    return await _reached(kubelet, pod).logs(pod, settled)
+    return await _reached(kubelet, pod["spec"]["nodeName"]).logs(pod, settled)
 
 
-def _reached(kubelet: Kubelet | None, pod: Json) -> Kubelet:
+async def summary(kubelet: Kubelet | None, node: str) -> Json:
+    """What the pods of a node use."""
+    return await _reached(kubelet, node).summary(node)
+
+
+def _reached(kubelet: Kubelet | None, node: str) -> Kubelet:
     if kubelet is None:
-        node = pod["spec"]["nodeName"]
         raise ApiError(500, "", f'Get "https://{node}:10250": nobody runs containers on node {node}')
     return kubelet
 

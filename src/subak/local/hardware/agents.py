@@ -11,6 +11,7 @@ known here, by its UID, so that nothing has to be guessed from sizes and times.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,10 +30,12 @@ from subak.local.hardware.reports import Reports
 from subak.local.runtime.spec import File
 from subak.local.turns import NoTurns
 from subak.model import manifest
+from subak.model.device import Device
 from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
-from subak.node import library
+from subak.node import library, usage
+from subak.node.usage import Use
 
 CUDA_CARDS = "CUDA_VISIBLE_DEVICES"
 
@@ -109,6 +112,20 @@ class Agents:
             if self._host is not None:
                 self._host.remove(pod)
             await self._tell_use(ledger)
+
+    def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
+        """What the containers' regions say."""
+        ledger = self._ledgers.get(pod.spec.node_name)
+        holding = None if ledger is None else ledger.holdings.get(pod.metadata.uid)
+        if ledger is None or holding is None or self._host is None:
+            return {}
+        found: dict[str, list[tuple[Device, Use]]] = {}
+        for grant in holding.placement.grants:
+            for container in (pod.containers[position] for position in grant.containers):
+                uses = usage.read(self._host.region(pod, container), time.monotonic_ns())
+                cards = [ledger.node.device(share.id) for share in grant.shares if share.id in uses]
+                found.setdefault(container.name, []).extend((card, uses[card.id]) for card in cards if card)
+        return found
 
     def files(self, node: str) -> Sequence[File]:
         """The libraries and directories of the vendor's image."""

@@ -40,9 +40,10 @@ class Host:
         place = self._place(mount, real)
         return mount if place is None else replace(mount, source=str(place))
 
-    def regions(self, pod: manifest.Pod) -> dict[str, Path]:
-        """The directories in which the pod's containers keep their regions, by the container's name."""
-        return {each.name: self._of_container(isolation.owner(pod, each)) for each in pod.containers}
+    def region(self, pod: manifest.Pod, container: manifest.Container) -> Path:
+        """Where a container keeps its region."""
+        owner = isolation.owner(pod, container)
+        return self._of_container(owner) / f"{owner}.cache"
 
     def remove(self, pod: manifest.Pod) -> None:
         """Throw away what the pod's containers had."""

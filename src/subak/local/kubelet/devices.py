@@ -1,13 +1,15 @@
-"""What the kubelet asks of whoever knows the cards: each container's share, and what comes with the vendor's image."""
+"""What the kubelet asks of whoever knows the cards: each container's share and use, and what the vendor's image has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from subak.dialects import Injection
 from subak.local.runtime.spec import File
 from subak.model import manifest
+from subak.model.device import Device
+from subak.node.usage import Use
 
 
 class Devices(Protocol):
@@ -22,6 +24,9 @@ class Devices(Protocol):
 
     async def release(self, pod: manifest.Pod) -> None:
         """The pod has ended and holds nothing any more.  Does no harm if it never held anything."""
+
+    def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
+        """What the pod's containers use of their cards, by the container's name, as far as anybody knows."""
 
     def files(self, node: str) -> Sequence[File]:
         """What the vendor's image or plugin would bring into a container on this node."""

@@ -3,7 +3,7 @@
     kubelet = Kubelet(client, runtime, devices, nodes=["gpu-1"], directory=Path(...))
     await kubelet.run()          # until cancelled; containers are the runtime's to end then
 
-The API server asks it for logs and for programs to be run in containers.
+The API server asks it for logs, for programs to be run in containers, and for what these use.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from subak.local.kubelet.lookup import Lookup
 from subak.local.kubelet.pod import Metadata, Seen
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.services import Service
+from subak.local.kubelet.summary import summary
 from subak.local.kubelet.worker import Worker
 from subak.local.runtime.spec import Runtime, StartError
 from subak.model import manifest
@@ -126,6 +127,11 @@ class Kubelet:
             return await process.execute(command, stdin=stdin, tty=tty)
         except StartError as error:
             raise _internal(f"error executing command in container: {error.message}") from None
+
+    async def summary(self, node: str) -> dict[str, Any]:
+        """What the pods of a node use of its cards."""
+        pods = [worker.pod() for worker in self._workers.values() if worker.node == node]
+        return await asyncio.to_thread(summary, node, pods, self._house.devices)
 
     def _on_synced(self) -> None:
         """The first list is complete: pods that ran before come first, then in the order of their creation."""

@@ -31,6 +31,7 @@ from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.status import refused, status
 from subak.local.kubelet.supplies import Supplies
 from subak.local.runtime.spec import StartError
+from subak.model import manifest
 from subak.model.manifest import Role
 from subak.model.reason import Refusal
 
@@ -154,6 +155,10 @@ class Worker:
             self.poke()
 
     # What is known
+
+    def pod(self) -> manifest.Pod:
+        """The pod, as it was last seen."""
+        return self._seen.manifest()
 
     def process(self, container: str) -> Process | None:
         """The container of that name, if it runs."""

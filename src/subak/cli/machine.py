@@ -1,0 +1,47 @@
+"""This machine's own NVIDIA cards, and the slices that `subak run` has given of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from subak.dialects.interpreter import Interpreter
+from subak.local import slices
+from subak.local.hardware import nvml, objects
+from subak.local.slices import DIRECTORY, Slices
+from subak.node import usage
+from subak.node.usage import Use, Uses
+from subak.snapshot.card import CardState
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCards:
+    """The cards with their tenants, what these use, and who waits.  `owner` is the cluster that has the cards now."""
+
+    name: str
+    cards: tuple[CardState, ...]
+    uses: Uses
+    waiting: tuple[str, ...]
+    owner: str
+
+
+def own_cards() -> OwnCards | None:
+    """How things are; None if the machine has no cards."""
+    interpreter = Interpreter()
+    machine = nvml.find(interpreter).machine
+    if machine is None:
+        return None
+    digest, _ = objects.digest(machine, interpreter)
+    node = replace(digest, taints=())  # they are for pods
+    held = Slices(DIRECTORY, interpreter, node)
+    pods, now = held.pods(), time.monotonic_ns()
+    uses: dict[tuple[str, str], Use] = {}
+    for region, pod in pods.items():
+        uses |= {(card, pod.key): use for card, use in usage.read(region, now).items()}
+    waiting = tuple(pod.key for pod in pods.values() if not pod.spec.node_name)
+    return OwnCards(node.name, tuple(held.snapshot().cards(node.name)), uses, waiting, slices.owner(DIRECTORY))
+
+
+def in_use() -> bool:
+    """Whether somebody has a slice of them, or waits for one."""
+    return slices.in_use(DIRECTORY)

@@ -1,0 +1,81 @@
+"""What tenants really use of their cards, beside what they have booked.
+
+The nodes of a cluster tell it by kubelet's Summary API, which the API server passes on.  Many kubelets say nothing of
+accelerators, and not everybody may ask them: then nothing is known, which is something else than nothing used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from subak.kube.client import Client
+from subak.kube.codec import BadAnswer, decode
+from subak.kube.resource import NODES
+from subak.kube.status import ApiError
+from subak.model.manifest import Lean
+from subak.node.usage import Use, Uses
+
+AT_ONCE = 16
+MOST_NODES = 200
+"""More nodes are not asked, at one request each; whoever wants their figures names them."""
+
+
+class Accelerator(Lean, frozen=True, gc=False, kw_only=True):
+    """A container's part of a card.  Kubelet's own type has no word for an unknown share of time."""
+
+    id: str = ""
+    memory_used: int = 0
+    duty_cycle: int | None = None
+
+
+class ContainerStats(Lean, frozen=True, gc=False, kw_only=True):
+    """A container."""
+
+    accelerators: tuple[Accelerator, ...] | None = None
+
+
+class PodReference(Lean, frozen=True, gc=False, kw_only=True):
+    """Which pod it is."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+class PodStats(Lean, frozen=True, gc=False, kw_only=True):
+    """A pod."""
+
+    pod_ref: PodReference
+    containers: tuple[ContainerStats, ...] | None = None
+
+
+class Summary(Lean, frozen=True, gc=False, kw_only=True):
+    """What we read of a node's answer."""
+
+    pods: tuple[PodStats, ...] | None = None
+
+
+async def of_nodes(client: Client, names: Collection[str]) -> Uses:
+    """What the pods of these nodes use, as far as the nodes tell."""
+    if len(names) > MOST_NODES:
+        return {}
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(name: str) -> Summary:
+        try:
+            async with gate:
+                answer = await client.request("GET", f"{NODES.path(name=name)}/proxy/stats/summary")
+            return decode(Summary, answer.body)
+        except (ApiError, BadAnswer):
+            return (
+                Summary()
+            )  # not there, not allowed, not answering, or not a summary: its cards are shown all the same
+
+    uses: dict[tuple[str, str], Use] = {}
+    for summary in await asyncio.gather(*map(ask, names)):
+        for pod in summary.pods or ():
+            for accelerator in (each for container in pod.containers or () for each in container.accelerators or ()):
+                key = accelerator.id, f"{pod.pod_ref.namespace}/{pod.pod_ref.name}"
+                use = Use(accelerator.memory_used, accelerator.duty_cycle)
+                uses[key] = uses[key] + use if key in uses else use
+    return uses
