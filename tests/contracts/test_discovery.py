@@ -108,8 +108,21 @@ def test_subresources(client: Client) -> None:
         "verbs": ["create", "get"],
     }
     assert found["pods/log"]["verbs"] == ["get"]
+    assert found["nodes/proxy"] == {
+        "name": "nodes/proxy",
+        "singularName": "",
+        "namespaced": False,
+        "kind": "NodeProxyOptions",
+        "verbs": ["create", "delete", "get", "patch", "update"],
+    }
     for plural in ("nodes", "namespaces", "services", "resourcequotas"):
         assert found[f"{plural}/status"]["verbs"] == ["get", "patch", "update"]
+
+
+def test_a_node_that_is_not_there_tells_nothing(client: Client) -> None:
+    answer = client.send("GET", "/api/v1/nodes/nowhere/proxy/stats/summary")
+    assert (answer.code, answer.reason) == (404, "NotFound")
+    assert answer.message == 'nodes "nowhere" not found'
 
 
 def test_all_means_pods_and_services(client: Client) -> None:
