@@ -39,7 +39,7 @@ static void bury_the_dead(void) {
 }
 
 struct view view_of(int device, uint64_t physical_total, uint64_t physical_free) {
-    if (ledger_on()) keeper_check(false);
+    if (ledger_on()) keeper_check(true);
     bury_the_dead();
     if (ledger_on() && context_count(device)) {
         pool_refresh(device); /* pools give memory back without telling */

@@ -82,8 +82,8 @@ struct region *look_into_region(void) {
 uint64_t booked(int device) {
     struct region *here = look_into_region();
     uint64_t sum = 0;
-    for (int slot = 0; slot < SLOTS; slot++)
-        sum += here->uses[device][slot].charged + here->uses[device][slot].overhead +
+    for (int slot = 0; slot < SLOTS && slot < here->hami.process_count; slot++)
+        if (here->slots[slot].owner) sum += here->uses[device][slot].charged + here->uses[device][slot].overhead +
                here->uses[device][slot].managed;
     return sum;
 }

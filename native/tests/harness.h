@@ -66,7 +66,7 @@ uint64_t true_mib(int device);
 /* The region file of this test, mapped by the test itself. */
 struct region *look_into_region(void);
 
-/* Sum of what all living slots have booked on a card, in bytes. */
+/* Sum of what all slots that belong to somebody have booked on a card, in bytes. */
 uint64_t booked(int device);
 
 /* Waits until the condition holds; fails the test after `seconds`. */

@@ -390,3 +390,52 @@ TEST(shared_memory_counts_once_and_for_whoever_still_holds_it, "CUDA_DEVICE_MEMO
     end(other);
     EVENTUALLY(1, told_mib() == CONTEXT + 200);
 }
+
+/* Opens the same memory twice, which gives one address, and closes it once. */
+PART(opener) {
+    CUipcMemHandle handle;
+    CUdeviceptr first, second;
+    int fd = atoi(argument);
+    char byte;
+    begin(0);
+    CHECK(read(fd, &handle, sizeof handle) == sizeof handle);
+    OK(cuIpcOpenMemHandle_v2(&first, handle, 1));
+    OK(cuIpcOpenMemHandle_v2(&second, handle, 1));
+    CHECK_EQUAL(first, second);
+    OK(cuIpcCloseMemHandle(first));
+    CHECK(write(fd, "x", 1) == 1);
+    CHECK(read(fd, &byte, 1) == 1); /* its exporter is dead now */
+    CHECK_EQUAL(told_mib(), CONTEXT + 200); /* so it is ours alone */
+    OK(cuIpcCloseMemHandle(second));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    CHECK_EQUAL(cuIpcCloseMemHandle(second), CUDA_ERROR_INVALID_VALUE);
+    CHECK(write(fd, "x", 1) == 1);
+}
+
+PART(exporter) {
+    CUipcMemHandle handle;
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 200 * MIB));
+    OK(cuIpcGetMemHandle(&handle, pointer));
+    CHECK(write(atoi(argument), &handle, sizeof handle) == sizeof handle);
+    pause();
+}
+
+TEST(an_exporter_that_is_killed_leaves_its_memory_to_whoever_opened_it, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    int ends[2];
+    CUipcMemHandle handle;
+    char byte;
+    CHECK(!socketpair(1, 1, 0, ends));
+    CHECK_EQUAL(dup2(ends[1], 50), 50);
+    pid_t exporter = another("exporter", "50");
+    CHECK(read(ends[0], &handle, sizeof handle) == sizeof handle);
+    pid_t opener = another("opener", "50");
+    CHECK(write(ends[0], &handle, sizeof handle) == sizeof handle);
+    CHECK(read(ends[0], &byte, 1) == 1);
+    CHECK_EQUAL(booked(0), (2 * CONTEXT + 200) * MIB); /* counted once */
+    end(exporter);
+    CHECK(write(ends[0], "x", 1) == 1);
+    CHECK(read(ends[0], &byte, 1) == 1);
+    CHECK_EQUAL(result_of(opener), 0);
+}

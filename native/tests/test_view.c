@@ -140,6 +140,83 @@ TEST(what_neighbours_take_is_not_shown_as_free, "CUDA_DEVICE_MEMORY_LIMIT=4g") {
     CHECK_EQUAL(details[0].pid, getpid());
 }
 
+typedef nvmlReturn_t (*list_v1)(nvmlDevice_t, unsigned *, nvmlProcessInfo_v1_t *);
+typedef nvmlReturn_t (*list_v2)(nvmlDevice_t, unsigned *, nvmlProcessInfo_t *);
+
+/* 33: every list there is, in all its versions, with two strangers and two of ours on the card. */
+TEST(every_list_of_processes_has_ours_alone, "CUDA_DEVICE_MEMORY_LIMIT=4g", "MOCK_MEMORY_MIB=32768") {
+    static const list_v1 first[] = {nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses,
+                                    nvmlDeviceGetMPSComputeRunningProcesses};
+    static const list_v2 later[] = {nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3,
+                                    nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3,
+                                    nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses_v3};
+    char region[256];
+    pid_t strangers[2];
+    nvmlProcessInfo_v1_t one[8];
+    nvmlProcessInfo_t two[8];
+    unsigned count, pids[8];
+    atomic_store(&machine()->orders[MOCK_GRAPHICS], 1);
+    snprintf(region, sizeof region, "%s", getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"));
+    setenv("CUDA_DEVICE_MEMORY_SHARED_CACHE", "/nowhere/region", 1);
+    setenv("CUDA_DEVICE_MEMORY_LIMIT", "8g", 1);
+    for (int i = 0; i < 2; i++) strangers[i] = another("fill_the_card", NULL);
+    EVENTUALLY(10, true_mib(0) == 2 * (CONTEXT + 7000));
+    setenv("CUDA_DEVICE_MEMORY_SHARED_CACHE", region, 1);
+    setenv("CUDA_DEVICE_MEMORY_LIMIT", "4g", 1);
+    pid_t ours = another("hold_300", NULL);
+    EVENTUALLY(10, access(region, F_OK) == 0 && booked(0) == (CONTEXT + 300) * MIB);
+    begin(0);
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        count = 8;
+        CHECK_EQUAL(first[i](card(0), &count, one), NVML_SUCCESS);
+        CHECK_EQUAL(count, 2);
+        CHECK_EQUAL(one[0].pid + one[1].pid, (unsigned)getpid() + (unsigned)ours);
+    }
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
+        count = 8;
+        CHECK_EQUAL(later[i](card(0), &count, two), NVML_SUCCESS);
+        CHECK_EQUAL(count, 2);
+        CHECK_EQUAL(two[0].pid + two[1].pid, (unsigned)getpid() + (unsigned)ours);
+        CHECK_EQUAL(two[0].usedGpuMemory + two[1].usedGpuMemory, (2 * CONTEXT + 300) * MIB);
+    }
+    nvmlProcessUtilizationInfo_t used[8];
+    nvmlProcessesUtilizationInfo_t info = {.processSamplesCount = 8, .procUtilArray = used};
+    CHECK_EQUAL(nvmlDeviceGetProcessesUtilizationInfo(card(0), &info), NVML_SUCCESS);
+    CHECK_EQUAL(info.processSamplesCount, 2);
+    count = 8;
+    CHECK_EQUAL(nvmlDeviceGetAccountingPids(card(0), &count, pids), NVML_SUCCESS);
+    CHECK_EQUAL(count, 2);
+    nvmlAccountingStats_t stats;
+    CHECK_EQUAL(nvmlDeviceGetAccountingStats(card(0), (unsigned)ours, &stats), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlDeviceGetAccountingStats(card(0), (unsigned)strangers[0], &stats), NVML_ERROR_NOT_FOUND);
+    for (int i = 0; i < 2; i++) kill(strangers[i], SIGKILL), result_of(strangers[i]);
+    kill(ours, SIGKILL), result_of(ours);
+}
+
+TEST(without_limits_nobody_is_hidden, "CUDA_DEVICE_MEMORY_SHARED_CACHE=") {
+    nvmlProcessInfo_t processes[8];
+    unsigned count = 8;
+    pid_t other = another("fill_the_card", NULL);
+    EVENTUALLY(10, true_mib(0) >= 7000);
+    begin(0);
+    CHECK_EQUAL(nvmlDeviceGetComputeRunningProcesses_v3(card(0), &count, processes), NVML_SUCCESS);
+    CHECK_EQUAL(count, 2);
+    kill(other, SIGKILL), result_of(other);
+}
+
+/* An instance shows its share; the card that it is a part of is nobody's share and is shown as it is. */
+TEST(instances_of_a_split_card_show_their_own_share, "MOCK_DEVICES=2", "MOCK_MIG=1",
+     "CUDA_DEVICE_MEMORY_LIMIT_0=1g", "CUDA_DEVICE_MEMORY_LIMIT_1=2g") {
+    nvmlDevice_t instance;
+    nvmlMemory_t memory;
+    for (unsigned i = 0; i < 2; i++) {
+        CHECK_EQUAL(nvmlDeviceGetMigDeviceHandleByIndex(card(0), i, &instance), NVML_SUCCESS);
+        CHECK_EQUAL(nvmlDeviceGetMemoryInfo(instance, &memory), NVML_SUCCESS);
+        CHECK_EQUAL(memory.total, (i + 1) * 1024 * MIB);
+    }
+    CHECK_EQUAL(memory_of(0).total, 8192 * MIB);
+}
+
 PART(hold_300) {
     CUdeviceptr pointer;
     begin(0);

@@ -187,8 +187,14 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer) {
     return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static void opened_before(struct object *block, void *number) {
-    if (block->owner == *(uint64_t *)number) *(uint64_t *)number = block->number;
+struct opening {
+    uint64_t exported;
+    struct object *before;
+};
+
+static void look_for(struct object *block, void *argument) {
+    struct opening *opening = argument;
+    if (block->owner == opening->exported) opening->before = block;
 }
 
 EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags) {
@@ -197,16 +203,15 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handl
     unsigned long long bytes, number;
     if (sscanf(handle.reserved, "%d %llu %llu", &device, &bytes, &number) != 3) return CUDA_ERROR_INVALID_HANDLE;
     objects_lock();
-    struct object *block = NULL;
-    uint64_t same = number;
-    objects_each(IPC, opened_before, &same);
-    if (same != number) { /* the same address again, to be closed as often */
-        objects_find(same, IPC)->references++;
-        *pointer = same;
+    struct opening opening = {.exported = number};
+    objects_each(IPC, look_for, &opening);
+    if (opening.before) { /* the same address again, to be closed as often */
+        opening.before->references++;
+        *pointer = opening.before->number;
         objects_unlock();
         return CUDA_SUCCESS;
     }
-    block = objects_add(IPC, objects_number(bytes));
+    struct object *block = objects_add(IPC, objects_number(bytes));
     block->device = device;
     block->bytes = bytes;
     block->owner = number;
