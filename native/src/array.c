@@ -81,7 +81,7 @@ static CUresult end(struct request *request, CUresult result, const void *array)
                             .device = (int16_t)request->device};
     bool kept = result == CUDA_SUCCESS && table_put(&arrays, (uint64_t)(uintptr_t)array, record);
     ledger_confirm(request->device, CHARGE_SEEN, request->bytes, kept ? request->bytes : 0);
-    truth_reconcile(request->device);
+    truth_reconcile_now(request->device);
     return result;
 }
 
@@ -203,7 +203,7 @@ static CUresult destroyed(CUresult result, const void *array, bool known, struct
     }
     drop_tiles(array, NULL);
     ledger_freed(record.device, CHARGE_SEEN, record.bytes);
-    truth_reconcile(record.device);
+    truth_reconcile_now(record.device);
     return result;
 }
 

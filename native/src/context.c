@@ -81,7 +81,7 @@ static void end(struct coming *coming, CUresult result, CUcontext context, CUdev
     if (device < 0) return;
     ledger_cancel(device, CHARGE_SEEN, coming->reserved);
     if (result != CUDA_SUCCESS || !enter(context, device)) return;
-    truth_reconcile(device);
+    truth_reconcile_now(device);
     take_over_from_card(coming);
     if (ledger_overhead(device) > coming->overhead)
         atomic_store(&region()->context_bytes[device], ledger_overhead(device) - coming->overhead);
@@ -132,7 +132,7 @@ static void went(CUcontext context) {
     alloc_context_gone(context);
     array_context_gone(context);
     if (left == 0) pool_device_cleared(device);
-    truth_reconcile(device);
+    truth_reconcile_now(device);
     if (left == 0 && truth_own(device, &bytes) != TRUTH_LISTED) ledger_set_overhead(device, 0, 0);
 }
 
@@ -197,7 +197,7 @@ static int card_of(CUcontext context, bool is_current) {
         if (!is_current || REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return -1;
         record.device = (int16_t)device_of_ordinal(ordinal);
         limiter_context_created(context, ordinal);
-        if (record.device >= 0 && enter(context, record.device)) truth_reconcile(record.device);
+        if (record.device >= 0 && enter(context, record.device)) truth_reconcile_now(record.device);
     }
     last.context = context;
     last.generation = now;
@@ -225,7 +225,7 @@ int context_of_stream(CUstream stream) {
 static CUresult grown(CUresult result) {
     CUcontext context;
     int device = ledger_on() ? context_current(&context) : -1;
-    if (device >= 0) truth_reconcile(device);
+    if (device >= 0) truth_reconcile_now(device);
     return result;
 }
 

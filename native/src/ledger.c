@@ -194,7 +194,7 @@ static bool attempt(int device, enum charge kind, uint64_t bytes, uint64_t limit
     charge(device, kind, (int64_t)bytes);
     struct sum sum = sum_of(device);
     bool fits = sum.usage <= limit;
-    if (fits && limit - sum.usage < NEAR_LIMIT && truth_age(device) > FRESH_NS) {
+    if (fits && limit - sum.usage < NEAR_LIMIT && truth_tried(device) > FRESH_NS) {
         truth_reconcile_holding(device, kind == CHARGE_SEEN ? bytes : 0);
         sum = sum_of(device);
         fits = sum.usage <= limit;

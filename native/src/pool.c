@@ -257,7 +257,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
         pool->booked = 0;
     }
     lock_release(&pool->lock);
-    if (pool->place != ON_HOST) truth_reconcile(pool->device);
+    if (pool->place != ON_HOST) truth_reconcile_now(pool->device);
     return result;
 }
 

@@ -23,7 +23,7 @@
 enum { LISTED_AT_ONCE = 64, LISTED_AT_MOST = 1 << 16, ATTEMPTS = 3 };
 
 static struct lock locks[DEVICES];
-static _Atomic uint64_t answered_at[DEVICES];
+static _Atomic uint64_t tried_at[DEVICES], answered_at[DEVICES];
 
 static bool find_me(const nvmlProcessInfo_t *processes, unsigned int count, uint64_t *bytes) {
     bool found = false;
@@ -77,17 +77,29 @@ static bool reconcile_once(int device, int own_requests, uint64_t held) {
 }
 
 static void reconcile(int device, int own_requests, uint64_t held) {
-    if (!lock_try(&locks[device])) return; /* another thread is at it */
-    for (int i = 0; i < ATTEMPTS && !reconcile_once(device, own_requests, held); i++) {
-    }
-    atomic_store(&answered_at[device], person_nanoseconds());
+    bool known = false;
+    for (int i = 0; i < ATTEMPTS && !known; i++) known = reconcile_once(device, own_requests, held);
+    uint64_t now = person_nanoseconds();
+    atomic_store(&tried_at[device], now);
+    if (known) atomic_store(&answered_at[device], now);
     lock_release(&locks[device]);
 }
 
-void truth_reconcile(int device) { reconcile(device, 0, 0); }
-void truth_reconcile_holding(int device, uint64_t held) { reconcile(device, 1, held); }
+void truth_reconcile(int device) {
+    if (lock_try(&locks[device])) reconcile(device, 0, 0); /* else another thread is at it */
+}
+
+void truth_reconcile_holding(int device, uint64_t held) {
+    if (lock_try(&locks[device])) reconcile(device, 1, held);
+}
+
+void truth_reconcile_now(int device) {
+    lock_take(&locks[device]);
+    reconcile(device, 0, 0);
+}
 
 uint64_t truth_age(int device) { return person_nanoseconds() - atomic_load(&answered_at[device]); }
+uint64_t truth_tried(int device) { return person_nanoseconds() - atomic_load(&tried_at[device]); }
 
 void truth_forked(void) {
     for (int device = 0; device < DEVICES; device++) lock_forked(&locks[device]);

@@ -10,8 +10,12 @@ void truth_reconcile(int device);
 /* The same in the middle of a request: so many bytes are charged that the driver has not been asked for yet. */
 void truth_reconcile_holding(int device, uint64_t held);
 
-/* Nanoseconds since the last answer. */
+/* The same as the first, but waits for another thread that is at it with older figures: after something grew or went. */
+void truth_reconcile_now(int device);
+
+/* Nanoseconds since the last answer that could be used, and since NVML was last asked. */
 uint64_t truth_age(int device);
+uint64_t truth_tried(int device);
 
 /* NVML's figure for this process in bytes. */
 enum truth { TRUTH_LISTED, TRUTH_NOT_LISTED, TRUTH_UNKNOWN };

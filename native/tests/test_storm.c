@@ -1,16 +1,14 @@
 /*
  * Death at any moment.
  *
- * Processes that allocate in every way are killed with SIGKILL at random moments, a thousand times, and others are
- * stepped through a request instruction by instruction and killed in between. Afterwards the books are true again, and
- * nobody who lived had to wait. TEST_KILLS and TEST_STEPS make the runs longer.
+ * Processes that allocate in every way are killed with SIGKILL at random moments, a thousand times. Afterwards the books
+ * are true again, and nobody who lived had to wait. TEST_KILLS makes the run longer or shorter.
  */
 #define _GNU_SOURCE
 #include "harness.h"
 
 #include <signal.h>
 #include <string.h>
-#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,8 +17,6 @@ enum { WORKERS = 8, HELD = 6 };
 
 /* Signs of life: one word for each worker. */
 static _Atomic uint64_t *sign_of(int worker) { return &machine()->notes[worker]; }
-
-/* ---- the storm (37) ------------------------------------------------------------------------------------- */
 
 struct thing {
     int kind; /* 0 none */
@@ -126,58 +122,3 @@ TEST(a_storm_of_kills_leaves_true_books_and_hangs_nobody, "CUDA_DEVICE_MEMORY_LI
         CHECK_EQUAL(result_of(another("expect_true_books", NULL)), 0);
     }
 }
-
-/* ---- step by step (38) ---------------------------------------------------------------------------------- */
-
-/* Stops before the piece of work that is to be cut: the argument says which. To claim a slot is called directly: this
- * program has a copy of the region's code linked in, so that nothing of a driver's start has to be stepped through. */
-PART(stepped) {
-    CUmemGenericAllocationHandle handle = 0;
-    config();
-    if (argument[0] != 'c') begin(0);
-    if (argument[0] == 'r') OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
-    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL)) _exit(77);
-    raise(SIGSTOP);
-    if (argument[0] == 'c') region_slot(), region_reap();
-    if (argument[0] == 'a') OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
-    if (argument[0] == 'r') OK(cuMemRelease(handle));
-    _exit(0);
-}
-
-/* Lets it take `steps` single steps and kills it. Gives how many steps it took, fewer if it ended before. */
-static long cut(const char *work, long steps) {
-    int status;
-    pid_t pid = another("stepped", work);
-    CHECK_EQUAL(waitpid(pid, &status, WUNTRACED), pid);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return -1; /* tracing is forbidden here */
-    CHECK(WIFSTOPPED(status));
-    for (long step = 0; step < steps; step++) {
-        CHECK(!ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL));
-        CHECK_EQUAL(waitpid(pid, &status, __WALL), pid);
-        if (WIFEXITED(status)) return step;
-    }
-    kill(pid, SIGKILL);
-    waitpid(pid, &status, 0);
-    return steps;
-}
-
-static void cut_everywhere(const char *work) {
-    unsigned seed = (unsigned)machine_now();
-    CUdeviceptr pointer;
-    begin(0); /* the survivor */
-    long whole = cut(work, 5000000), samples = size_of_run("TEST_STEPS", 25);
-    if (whole < 0) return;
-    printf("      %ld steps\n", whole);
-    CHECK(whole > 100);
-    for (long i = 0; i < samples; i++) {
-        cut(work, samples >= whole ? i : (long)((uint64_t)rand_r(&seed) * (uint64_t)whole / RAND_MAX));
-        OK(cuMemAlloc_v2(&pointer, 900 * MIB)); /* all but what the victim would hold, had it not been reaped */
-        OK(cuMemFree_v2(pointer));
-        EVENTUALLY(1, told_mib() == CONTEXT);
-        CHECK_EQUAL(booked(0), CONTEXT * MIB);
-    }
-}
-
-TEST(death_at_any_step_of_a_claim, "CUDA_DEVICE_MEMORY_LIMIT=1g") { cut_everywhere("c"); }
-TEST(death_at_any_step_of_an_allocation, "CUDA_DEVICE_MEMORY_LIMIT=1g") { cut_everywhere("a"); }
-TEST(death_at_any_step_of_a_release, "CUDA_DEVICE_MEMORY_LIMIT=1g") { cut_everywhere("r"); }
