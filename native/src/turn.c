@@ -3,10 +3,12 @@
  *
  * Only the holder of the token launches, so the time it holds is its own GPU time: the host's clock is the meter.
  * Charged is the time from the first launch of the turn until the GPU has run dry. When another process ran before,
- * the first 100 us are the hardware's change of contexts and nobody's work. A tenant that is bound by its own CPU time
- * comes back from a wait with cold caches, which it would not have done without us: a training step in Python lost more
- * than a millisecond a turn, so its first 700 us are free. Gaps between kernels count as the tenant's,
+ * the first 100 us are the hardware's change of contexts and nobody's work. Gaps between kernels count as the tenant's,
  * as they do in the time it takes without a limit; the idle moment at the end of a turn does not, unless others wait.
+ *
+ * A tenant that is bound by its own CPU time does less work in the same time when it is held now and then: it comes
+ * back with cold caches to a core that has slept. A share is meant in work, so where nobody else wants the GPU, what a
+ * long wait costs such a tenant (1 to 2 ms for a training step in Python) is not charged.
  *
  * A turn ends when the tenant has been idle for a moment, when its ledger is empty, or when others wait and the
  * quantum is over; a light waiter, who asks after a pause and so for little, is let in after 2 ms. To close is to shut
@@ -24,7 +26,8 @@
 #define QUANTUM_LIGHT (2 * MS)
 #define LIGHT_AFTER (5 * MS)
 #define SWITCH (100 * US)
-#define WARM_UP (700 * US)
+#define COLD_AFTER (10 * MS)
+#define WARM_UP (1200 * US)
 #define LINGER (1 * MS)
 #define LINGER_WAITED_FOR (200 * US)
 #define POLL (250 * US)
@@ -114,7 +117,8 @@ static int64_t allowed_in(struct gate *gate, int64_t now) {
 
 static void open_gate(struct gate *gate, bool switched) {
     int64_t now = clock_now();
-    bool cold = gate->asking && atomic_load_explicit(&gate->quick, memory_order_relaxed);
+    bool cold = !switched && gate->asking && now - gate->closed >= COLD_AFTER &&
+                atomic_load_explicit(&gate->quick, memory_order_relaxed);
     gate->opened = gate->active = now;
     gate->free_until = now + (switched ? SWITCH : 0) + (cold ? WARM_UP : 0);
     gate->charged = gate->idle = 0;
