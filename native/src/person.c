@@ -68,6 +68,8 @@ bool person_alive(uint64_t word) {
     return start > 0 && (!(word >> 32) || word_of(pid, start) == word);
 }
 
+bool person_dated(uint64_t word) { return word >> 32 & 0x7fffffff; }
+
 uint64_t person_namespace(void) {
     uint64_t inode = atomic_load_explicit(&namespace, memory_order_relaxed);
     if (inode) return inode;

@@ -258,14 +258,18 @@ uint32_t region_pid(const struct region_slot *slot) {
     return (uint32_t)atomic_load_explicit(&slot->owner, memory_order_relaxed);
 }
 
+/* Its own thread beats while it has a context. A beat far ahead is a scribble. */
+static bool beats(const struct region_slot *slot) {
+    int64_t silent = (int64_t)(person_nanoseconds() - atomic_load(&slot->beat));
+    return silent < SILENCE_NS && silent > -SILENCE_NS;
+}
+
 bool region_alive(const struct region_slot *slot) {
-    uint64_t word = atomic_load(&slot->owner), namespace = atomic_load(&slot->namespace);
-    /* In another pid namespace its number means nothing to us. Its own thread beats while it has a context. */
-    if (namespace != person_namespace() && namespace >= NAMESPACES_FROM && namespace <= UINT32_MAX) {
-        int64_t silent = (int64_t)(person_nanoseconds() - atomic_load(&slot->beat));
-        return silent < SILENCE_NS && silent > -SILENCE_NS; /* a beat far ahead is a scribble */
-    }
-    return person_alive(word & ~REAPING);
+    uint64_t word = atomic_load(&slot->owner) & ~REAPING, namespace = atomic_load(&slot->namespace);
+    bool dated = person_dated(word); /* not so where /proc is missing; then it has no namespace either */
+    if (namespace == person_namespace() || !namespace) return person_alive(word) && (dated || (!namespace && beats(slot)));
+    /* In another pid namespace its number means nothing to us. What is no namespace was scribbled. */
+    return namespace >= NAMESPACES_FROM && namespace <= UINT32_MAX && beats(slot);
 }
 
 static void clear(struct region *region, int number) {

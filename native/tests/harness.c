@@ -69,19 +69,26 @@ uint64_t told_mib(void) {
 
 uint64_t true_mib(int device) { return machine_used(device) / MIB; }
 
-struct region *look_into_region(void) {
+struct region *region_if_there(void) {
     static struct region *here;
     int fd = open(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"), O_RDWR | O_CLOEXEC);
-    CHECK(fd >= 0);
+    if (fd < 0) return NULL;
     void *map = mmap(here, sizeof *here, PROT_READ | PROT_WRITE, MAP_SHARED | (here ? MAP_FIXED : 0), fd, 0);
     CHECK(map != MAP_FAILED);
     close(fd);
     return here = map;
 }
 
+struct region *look_into_region(void) {
+    struct region *here = region_if_there();
+    CHECK(here);
+    return here;
+}
+
 uint64_t booked(int device) {
-    struct region *here = look_into_region();
+    struct region *here = region_if_there();
     uint64_t sum = 0;
+    if (!here) return UINT64_MAX;
     for (int slot = 0; slot < SLOTS && slot < here->hami.process_count; slot++)
         if (here->slots[slot].owner) sum += here->uses[device][slot].charged + here->uses[device][slot].overhead +
                here->uses[device][slot].managed;

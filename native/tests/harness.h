@@ -63,10 +63,11 @@ CUcontext begin(int ordinal);
 uint64_t told_mib(void);
 uint64_t true_mib(int device);
 
-/* The region file of this test, mapped by the test itself. */
+/* The region file of this test, mapped by the test itself; the second gives NULL while there is none. */
 struct region *look_into_region(void);
+struct region *region_if_there(void);
 
-/* Sum of what all slots that belong to somebody have booked on a card, in bytes. */
+/* Sum of what all slots that belong to somebody have booked on a card, in bytes. UINT64_MAX without a region. */
 uint64_t booked(int device);
 
 /* Waits until the condition holds; fails the test after `seconds`. */

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "person.h"
+
 #define CONTEXT 100
 
 /* Takes `argument` MiB and holds them until it is killed. Exit 2 if it does not get them, or not even a context. */
@@ -293,8 +295,7 @@ TEST(a_table_full_of_the_living_still_limits, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CUdeviceptr pointer;
     CHECK_EQUAL(result_of(another("come_and_go", "")), 0);
     struct region *here = look_into_region();
-    uint64_t parent = (uint32_t)getppid(); /* alive, start time unknown */
-    for (int slot = 0; slot < SLOTS; slot++) atomic_store(&here->slots[slot].owner, parent);
+    for (int slot = 0; slot < SLOTS; slot++) atomic_store(&here->slots[slot].owner, person_me()); /* alive for sure */
     memset(here->uses, 0, sizeof here->uses);
     atomic_store(&here->hami.process_count, SLOTS);
     begin(0);
