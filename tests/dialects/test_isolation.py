@@ -135,6 +135,14 @@ class TestLimits:
         switched = said([share()], GPU_CORE_UTILIZATION_POLICY="disable", CUDA_TASK_PRIORITY="0")
         assert {"GPU_CORE_UTILIZATION_POLICY=disable", "CUDA_TASK_PRIORITY=0"} <= set(switched)
 
+    def test_a_library_that_only_a_variable_names_is_preloaded_into_all_programs(self) -> None:
+        by_variable = isolation.limits(shared(), 1, [share()])
+        by_variable.mounts = [each for each in by_variable.mounts if each.destination != "/etc/ld.so.preload"]
+        added = isolation.guard(shared(), 1, [share()], by_variable)
+        assert [each.destination for each in added] == ["/etc/subak/limits", "/etc/ld.so.preload"]
+        off = shared(env=[{"name": "CUDA_DISABLE_CONTROL", "value": "true"}])
+        assert [each.destination for each in isolation.guard(off, 1, [share()], by_variable)] == ["/etc/subak/limits"]
+
     def test_who_has_whole_cards_gets_no_such_file(self) -> None:
         assert isolation.guard(shared(), 1, [share()], Injection({"NVIDIA_VISIBLE_DEVICES": "0"})) == []
 

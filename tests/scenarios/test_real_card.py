@@ -99,11 +99,14 @@ def test_a_pod_has_its_part_of_the_card_and_no_more(machine: Machine, name: str)
     assert f"CUDA_DEVICE_MEMORY_LIMIT_0={mib << 20}" in machine.sh(name, "cat /etc/subak/limits")[1].splitlines()
 
 
-@pytest.mark.parametrize("more", ["", "CUDA_DEVICE_MEMORY_LIMIT_0=8g CUDA_DISABLE_CONTROL=true"])
-def test_a_program_without_its_environment_is_limited_too(machine: Machine, more: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("hami", ""), ("hami", "CUDA_DEVICE_MEMORY_LIMIT_0=8g CUDA_DISABLE_CONTROL=true"), ("koordinator", "")],
+)
+def test_a_program_without_its_environment_is_limited_too(machine: Machine, name: str, more: str) -> None:
     bare = " ".join(f"{key}={value}" for key, value in machine.env.items())
-    answers = machine.ask("hami", "total\ntake 2000\n", f'set -- env -i {bare} {more} "$@"')
-    assert answers == f"1024\n{OUT_OF_MEMORY}"
+    answers = machine.ask(name, "total\ntake 3000\n", f'set -- env -i {bare} {more} "$@"')
+    assert answers == f"{MIB[name]}\n{OUT_OF_MEMORY}"
 
 
 def test_a_container_cannot_change_its_limits(machine: Machine) -> None:

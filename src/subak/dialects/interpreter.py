@@ -8,7 +8,7 @@ from itertools import combinations
 
 import msgspec
 
-from subak.dialects import Ask, Dialect, Injection, Patch, isolation, kubernetes
+from subak.dialects import Ask, Dialect, Injection, Patch, kubernetes
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
@@ -183,7 +183,7 @@ class Interpreter:
             for position in grant.containers:
                 part = self.by_name[grant.dialect].inject(pod, grant, position, node)
                 result[position].env |= part.env
-                result[position].mounts += part.mounts + isolation.guard(pod, position, grant.shares, part)
+                result[position].mounts += part.mounts
         return result
 
 

@@ -26,6 +26,7 @@ LOCKS = "/tmp/vgpulock"
 """Where all programs on a host's cards take turns."""
 LIMITS = "/etc/subak/limits"
 HOST_LIMITS = "/run/subak/limits"
+PRELOADING = Mount(f"{HOST_DIRECTORY}/ld.so.preload", PRELOAD)
 
 REGION, POLICY, PRIORITY, TURNS = (
     "CUDA_DEVICE_MEMORY_SHARED_CACHE",
@@ -58,17 +59,30 @@ def limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Injecti
         Mount(f"{HOST_DIRECTORY}/libsubak.so", LIBRARY),  # inside the directory above, so it comes after it
         Mount(LOCKS, LOCKS, read_only=False),
     ]
-    if not any(each.name == "CUDA_DISABLE_CONTROL" and each.value == "true" for each in container.env or ()):
-        mounts.append(Mount(f"{HOST_DIRECTORY}/ld.so.preload", PRELOAD))
+    if not _switched_off(container):
+        mounts.append(PRELOADING)
     return Injection(env, mounts)
 
 
 def guard(pod: manifest.Pod, position: int, shares: Sequence[Share], injection: Injection) -> list[Mount]:
-    """The agent's file, for a container that a dialect holds to its shares."""
-    if not any(each.destination == LIBRARY for each in injection.mounts):
+    """What a container that a dialect holds to its shares needs, so that they hold without its environment too.
+
+    That is the agent's file, and the library in every program, where a dialect has it in a variable only.
+    """
+    destinations = {each.destination for each in injection.mounts}
+    if LIBRARY not in destinations:
         return []
-    name = owner(pod, pod.containers[position])
-    return [Mount(f"{HOST_LIMITS}/{name}", LIMITS, content=limits_file(shares, injection.env))]
+    container = pod.containers[position]
+    content = limits_file(shares, injection.env)
+    mounts = [Mount(f"{HOST_LIMITS}/{owner(pod, container)}", LIMITS, content=content)]
+    if PRELOAD not in destinations and not _switched_off(container):
+        mounts.append(PRELOADING)
+    return mounts
+
+
+def _switched_off(container: manifest.Container) -> bool:
+    """Whether the container wants no limits, as HAMi lets it choose."""
+    return any(each.name == "CUDA_DISABLE_CONTROL" and each.value == "true" for each in container.env or ())
 
 
 def limits_file(shares: Sequence[Share], env: Mapping[str, str]) -> str:

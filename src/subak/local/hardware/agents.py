@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from subak.dialects import Injection
+from subak.dialects import Injection, isolation
 from subak.dialects.interpreter import Interpreter
+from subak.dialects.nvidia import FAMILY
 from subak.kube.client import Client
 from subak.kube.resource import PODS
 from subak.local.hardware import objects
@@ -32,7 +33,7 @@ from subak.local.turns import NoTurns
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Placement
+from subak.model.placement import Placement, Share
 from subak.model.reason import Refusal
 from subak.node import library, usage
 from subak.node.usage import Use
@@ -175,6 +176,8 @@ class Agents:
     def _injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
         injections = self._interpreter.injections(pod, placement, node)
         machine = self._machines[node.name]
+        for position, shares in _nvidia(placement, node):
+            injections[position].mounts += isolation.guard(pod, position, shares, injections[position])
         try:
             if self._host is not None:
                 for injection in injections:
@@ -226,6 +229,14 @@ def _show(injection: Injection, cards: Sequence[str], device_files: Mapping[str,
     injection.env[CUDA_CARDS] = ",".join(dict.fromkeys(id for id in (*seen, *cards) if id))
     nodes = (path for id in cards for path in device_files.get(id, ()))
     injection.devices = list(dict.fromkeys((*injection.devices, *nodes)))
+
+
+def _nvidia(placement: Placement, node: Node) -> Iterator[tuple[int, Sequence[Share]]]:
+    """The containers that have NVIDIA cards, by position, with their shares; a container asks in one language only."""
+    for grant in placement.grants:
+        cards = (node.device(share.id) for share in grant.shares)
+        if any(card is not None and card.family == FAMILY for card in cards):
+            yield from ((position, grant.shares) for position in grant.containers)
 
 
 def _take(ledger: Ledger, pod: manifest.Pod, placement: Placement) -> None:
