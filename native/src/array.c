@@ -181,12 +181,15 @@ static void keep_tile(const CUarrayMapInfo *map, const CUarrayMapInfo *place) {
 
 #define MAP_ARRAY(name) \
     CUresult name(CUarrayMapInfo *maps, unsigned int count, CUstream stream) { \
+        if (!ledger_on()) return REAL(name)(maps, count, stream); \
+        uint32_t releasing = vmm_begin_release(); \
         CUresult result = REAL(name)(maps, count, stream); \
-        for (unsigned int i = 0; result == CUDA_SUCCESS && ledger_on() && i < count; i++) { \
+        for (unsigned int i = 0; result == CUDA_SUCCESS && i < count; i++) { \
             CUarrayMapInfo place = place_of(&maps[i]); \
             drop_tiles(maps[i].resource.array, &place); \
             if (maps[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP) keep_tile(&maps[i], &place); \
         } \
+        vmm_end_release(releasing); \
         return result; \
     }
 MAP_ARRAY(cuMemMapArrayAsync)

@@ -76,9 +76,12 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset,
 }
 
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice ordinal, size_t offset, size_t bytes) {
+    if (!ledger_on()) return REAL(cuMulticastUnbind)(object, ordinal, offset, bytes);
+    uint32_t releasing = vmm_begin_release();
     CUresult result = REAL(cuMulticastUnbind)(object, ordinal, offset, bytes);
-    int device = result == CUDA_SUCCESS && ledger_on() ? device_of_ordinal(ordinal) : -1;
-    if (device >= 0) drop(object, device, offset, bytes);
+    int device = device_of_ordinal(ordinal);
+    if (result == CUDA_SUCCESS && device >= 0) drop(object, device, offset, bytes);
+    vmm_end_release(releasing);
     return result;
 }
 

@@ -6,7 +6,7 @@
  * read at different moments; the difference means something only if the ledger stood still meanwhile and no driver
  * call was under way. If it did not, we try again, and else keep the figure we had.
  *
- * Pools first: what a pool has given back to the driver unseen would otherwise pass for a smaller overhead.
+ * Pools before and after: what a pool has given back to the driver unseen would otherwise pass for a smaller overhead.
  */
 #include "truth.h"
 
@@ -71,6 +71,7 @@ static bool reconcile_once(int device, int own_requests, uint64_t held) {
     uint64_t operations = ledger_operations(device), charged = ledger_charged(device) - held, bytes;
     if (ledger_busy(device) > own_requests) return false;
     if (truth_own(device, &bytes) != TRUTH_LISTED) return true; /* not listed: nothing to learn */
+    pool_refresh(device);
     if (ledger_busy(device) > own_requests || ledger_operations(device) != operations) return false;
     ledger_set_overhead(device, bytes > charged ? bytes - charged : 0, bytes);
     return true;

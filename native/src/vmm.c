@@ -34,6 +34,19 @@ struct block {
 static struct table handles;  /* handle -> block; record.bytes: how often it must be released */
 static struct table mappings; /* address -> block; record.bytes: length */
 static struct lock lock;
+static _Atomic uint32_t cards; /* a bit for each card that ever had a block of ours */
+
+uint32_t vmm_begin_release(void) {
+    uint32_t releasing = atomic_load_explicit(&cards, memory_order_relaxed);
+    for (int device = 0; device < DEVICES; device++)
+        if (releasing >> device & 1) ledger_begin_free(device);
+    return releasing;
+}
+
+void vmm_end_release(uint32_t releasing) {
+    for (int device = 0; device < DEVICES; device++)
+        if (releasing >> device & 1) ledger_cancel(device, CHARGE_SEEN, 0);
+}
 
 static struct block *block_of(CUmemGenericAllocationHandle handle) {
     struct record record;
@@ -57,6 +70,7 @@ static CUresult remember(CUmemGenericAllocationHandle handle, int device, enum c
     struct block *block = calloc(1, sizeof *block);
     bool kept = false;
     if (block) {
+        if (device >= 0) atomic_fetch_or(&cards, 1u << device);
         *block = (struct block){.device = device, .kind = kind, .bytes = bytes, .references = 1};
         lock_take(&lock);
         kept = table_put(&handles, handle, (struct record){.bytes = 1, .body = block});
@@ -85,6 +99,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct record record;
     if (!ledger_on()) return REAL(cuMemRelease)(handle);
     lock_take(&lock);
+    uint32_t releasing = vmm_begin_release();
     CUresult result = REAL(cuMemRelease)(handle);
     bool ours = result == CUDA_SUCCESS && table_take(&handles, handle, &record);
     if (ours) {
@@ -93,6 +108,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     }
     lock_release(&lock);
     if (result == CUDA_SUCCESS && !ours) multicast_released(handle);
+    vmm_end_release(releasing);
     return result;
 }
 
@@ -164,11 +180,13 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     if (!ledger_on()) return REAL(cuMemUnmap)(address, bytes);
     lock_take(&lock);
+    uint32_t releasing = vmm_begin_release();
     CUresult result = REAL(cuMemUnmap)(address, bytes);
     struct record record;
     for (CUdeviceptr at = address; result == CUDA_SUCCESS && at - address < bytes && table_take(&mappings, at, &record);
          at += record.bytes)
         let_go(record.body);
+    vmm_end_release(releasing);
     lock_release(&lock);
     return result;
 }
@@ -225,6 +243,7 @@ void vmm_drop(void *block) {
 
 void vmm_forked(void) {
     lock_forked(&lock);
+    atomic_store(&cards, 0);
     table_forked(&handles);
     table_forked(&mappings);
 }

@@ -6,7 +6,10 @@
  */
 #include "harness.h"
 
+#include <linux/futex.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define LIMIT_1G "CUDA_DEVICE_MEMORY_LIMIT=1g"
 #define CONTEXT 100
@@ -485,6 +488,30 @@ TEST(without_nvml_the_ledger_still_holds, LIMIT_1G) {
     begin(0);
     OK(cuMemAlloc_v2(&pointer, 1000 * MIB));
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* The keeper asks NVML in the middle of everything. What the driver has given back already and the books not yet must
+ * not pass for a smaller context. */
+TEST(the_context_keeps_its_size_whatever_is_freed_meanwhile, LIMIT_1G) {
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr pointer, address;
+    begin(0);
+    OK(cuMemAddressReserve(&address, 64 * MIB, 0, 0, 0));
+    struct region *here = look_into_region();
+    for (uint64_t until = machine_now() + 1500000000ull; machine_now() < until;) {
+        atomic_fetch_add(&here->asked, 1); /* wakes it */
+        syscall(SYS_futex, &here->asked, FUTEX_WAKE, 1, NULL, NULL, 0);
+        OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
+        OK(cuMemMap(address, 64 * MIB, 0, handle, 0));
+        OK(cuMemRelease(handle));
+        OK(cuMemUnmap(address, 64 * MIB));
+        OK(cuMemAlloc_v2(&pointer, 64 * MIB));
+        OK(cuMemFree_v2(pointer));
+        OK(cuMemAllocAsync(&pointer, 64 * MIB, NULL));
+        OK(cuMemFreeAsync(pointer, NULL));
+        OK(cuCtxSynchronize()); /* the pool gives it back and does not tell */
+        CHECK_EQUAL(here->uses[0][0].overhead, CONTEXT * MIB);
+    }
 }
 
 /* ---- odd callers ---------------------------------------------------------------------------------------- */

@@ -57,14 +57,6 @@ bool machine_alive(struct mock_process *process) {
     return start && (uint32_t)start == (uint32_t)(identity >> 32);
 }
 
-bool machine_alive_lately(struct mock_process *process) {
-    uint64_t now = machine_now();
-    if (atomic_load(&process->identity) && now - atomic_load(&process->seen_alive) < 20000000) return true;
-    bool alive = machine_alive(process);
-    if (alive) atomic_store(&process->seen_alive, now);
-    return alive;
-}
-
 static void clear_use(struct mock_process *process) {
     for (int d = 0; d < MOCK_DEVICES_MAX; d++) {
         struct mock_use *use = &process->use[d];
@@ -82,6 +74,15 @@ static void bury(struct mock_process *process) {
     if (!atomic_compare_exchange_strong(&process->identity, &identity, 1)) return; /* 1: being buried */
     clear_use(process);
     atomic_store(&process->identity, 0);
+}
+
+bool machine_alive_lately(struct mock_process *process) {
+    uint64_t now = machine_now();
+    if (atomic_load(&process->identity) && now - atomic_load(&process->seen_alive) < 20000000) return true;
+    bool alive = machine_alive(process);
+    if (alive) atomic_store(&process->seen_alive, now);
+    else bury(process);
+    return alive;
 }
 
 static struct mock_process *enter(void) {
@@ -176,7 +177,11 @@ static uint64_t used_by(int device, bool living_only) {
     for (int i = 0, count = atomic_load(&machine()->processes); i < count; i++) {
         struct mock_process *process = &machine()->process[i];
         uint64_t own = atomic_load(&process->use[device].seen) + atomic_load(&process->use[device].managed);
-        if (own && (!living_only || machine_alive(process))) used += own;
+        if (!own || (living_only && !machine_alive(process))) {
+            if (own) bury(process); /* so that nobody has to ask about it again */
+            continue;
+        }
+        used += own;
     }
     return used;
 }
