@@ -8,8 +8,8 @@
  * Earning stops at 300 ms, which is more than a tenant waits for its turn among fifteen; after a pause in its own
  * work a tenant starts with much less, a burst.
  *
- * A gate that closed for lack of credit opens again with enough for a turn of REOPEN_WORK, since each turn costs
- * some 100 us for filling and draining the queue; but between REOPEN_SOONEST and REOPEN_LATEST.
+ * A gate that closed for lack of credit opens again with enough for a turn of some length, since each turn costs time
+ * for filling and draining the queue; but between REOPEN_SOONEST and REOPEN_LATEST.
  *
  * Two clocks that disagree (a region file that outlived a reboot) would look like a debt of days; beyond an hour
  * the word is nonsense and counts as none.
@@ -18,7 +18,6 @@
 
 #include "clock.h"
 
-#define REOPEN_WORK (10 * MS)
 #define REOPEN_SOONEST (20 * MS)
 #define REOPEN_LATEST (200 * MS)
 #define BURST_WALL (50 * MS)
@@ -30,8 +29,8 @@ static int64_t wall(int64_t work, unsigned percent) { return work * 100 / percen
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static int64_t reopen_wall(unsigned percent) {
-    int64_t enough = larger(REOPEN_SOONEST, wall(REOPEN_WORK, percent));
+static int64_t reopen_wall(unsigned percent, int64_t turn) {
+    int64_t enough = larger(REOPEN_SOONEST, wall(turn, percent));
     return enough < REOPEN_LATEST ? enough : REOPEN_LATEST;
 }
 
@@ -44,8 +43,8 @@ int64_t credit_left(const struct account *account, unsigned percent, int64_t now
     return (now - sane(atomic_load_explicit(&account->paid, memory_order_relaxed), now)) * percent / 100;
 }
 
-int64_t credit_reopens_in(const struct account *account, unsigned percent, int64_t now) {
-    return sane(atomic_load_explicit(&account->paid, memory_order_relaxed), now) + reopen_wall(percent) - now;
+int64_t credit_reopens_in(const struct account *account, unsigned percent, int64_t turn, int64_t now) {
+    return sane(atomic_load_explicit(&account->paid, memory_order_relaxed), now) + reopen_wall(percent, turn) - now;
 }
 
 void credit_charge(struct account *account, unsigned percent, int64_t now, int64_t busy) {
@@ -55,8 +54,8 @@ void credit_charge(struct account *account, unsigned percent, int64_t now, int64
     }
 }
 
-void credit_resume(struct account *account, unsigned percent, int64_t now) {
-    int64_t oldest = now - larger(BURST_WALL, reopen_wall(percent) + BURST_OVER_REOPEN);
+void credit_resume(struct account *account, unsigned percent, int64_t turn, int64_t now) {
+    int64_t oldest = now - larger(BURST_WALL, reopen_wall(percent, turn) + BURST_OVER_REOPEN);
     int64_t paid = atomic_load_explicit(&account->paid, memory_order_relaxed);
     while (paid < oldest && !atomic_compare_exchange_weak_explicit(&account->paid, &paid, oldest, memory_order_relaxed,
                                                                    memory_order_relaxed)) {

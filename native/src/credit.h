@@ -16,12 +16,13 @@ struct account {
 /* GPU time in ns that may be used now; negative while a debt is paid back. `percent` is 1..99. */
 int64_t credit_left(const struct account *account, unsigned percent, int64_t now);
 
-/* Ns from now until a gate that closed for lack of credit opens again; 0 or less: it may open. */
-int64_t credit_reopens_in(const struct account *account, unsigned percent, int64_t now);
+/* Ns from now until a gate that closed for lack of credit opens again, for a turn of so many ns of GPU time; 0 or less:
+ * it may open. */
+int64_t credit_reopens_in(const struct account *account, unsigned percent, int64_t turn, int64_t now);
 
 void credit_charge(struct account *account, unsigned percent, int64_t now, int64_t busy);
 
 /* Work comes after a pause: what was earned in idleness is not saved up beyond a burst. */
-void credit_resume(struct account *account, unsigned percent, int64_t now);
+void credit_resume(struct account *account, unsigned percent, int64_t turn, int64_t now);
 
 #endif

@@ -7,8 +7,8 @@
  * as they do in the time it takes without a limit; the idle moment at the end of a turn does not, unless others wait.
  *
  * A tenant that is bound by its own CPU time does less work in the same time when it is held now and then: it comes
- * back with cold caches to a core that has slept. A share is meant in work, so where nobody else wants the GPU, what a
- * long wait costs such a tenant (1 to 2 ms for a training step in Python) is not charged.
+ * back with cold caches to a core that has slept. So it has fewer and longer turns. And since a share is meant in work,
+ * what a long wait costs it (1 to 2 ms for a training step in Python) is not charged where nobody else wants the GPU.
  *
  * A turn ends when the tenant has been idle for a moment, when its ledger is empty, or when others wait and the
  * quantum is over; a light waiter, who asks after a pause and so for little, is let in after 2 ms. To close is to shut
@@ -26,6 +26,8 @@
 #define QUANTUM_LIGHT (2 * MS)
 #define LIGHT_AFTER (5 * MS)
 #define SWITCH (100 * US)
+#define TURN (10 * MS)
+#define TURN_QUICK (20 * MS)
 #define COLD_AFTER (10 * MS)
 #define WARM_UP (1200 * US)
 #define LINGER (1 * MS)
@@ -50,6 +52,8 @@
 #define HOST_BOUND_LAUNCH (200 * US)
 
 static unsigned limit_of(struct gate *gate) { return atomic_load_explicit(&gate->percent, memory_order_relaxed); }
+
+static bool is_quick(struct gate *gate) { return atomic_load_explicit(&gate->quick, memory_order_relaxed); }
 
 static int64_t per_launch(const struct gate *gate) {
     return gate->average_launches > 0 ? (int64_t)(gate->average_time / gate->average_launches) : 0;
@@ -107,18 +111,20 @@ static void keep_armed(struct gate *gate, int64_t now) {
 
 /* ---- opening -------------------------------------------------------------------------------------------- */
 
+/* How much GPU time a turn should have that the ledger has been waited for. */
+static int64_t worth_opening(struct gate *gate) { return is_quick(gate) ? TURN_QUICK : TURN; }
+
 /* Ns until the ledger allows a turn; 0 or less: now. */
 static int64_t allowed_in(struct gate *gate, int64_t now) {
     unsigned percent = limit_of(gate);
     if (!percent) return 0;
     if (credit_left(gate->account, percent, now) <= 0) gate->exhausted = true;
-    return gate->exhausted ? credit_reopens_in(gate->account, percent, now) : 0;
+    return gate->exhausted ? credit_reopens_in(gate->account, percent, worth_opening(gate), now) : 0;
 }
 
 static void open_gate(struct gate *gate, bool switched) {
     int64_t now = clock_now();
-    bool cold = !switched && gate->asking && now - gate->closed >= COLD_AFTER &&
-                atomic_load_explicit(&gate->quick, memory_order_relaxed);
+    bool cold = !switched && gate->asking && is_quick(gate) && now - gate->closed >= COLD_AFTER;
     gate->opened = gate->active = now;
     gate->free_until = now + (switched ? SWITCH : 0) + (cold ? WARM_UP : 0);
     gate->charged = gate->idle = 0;
@@ -136,7 +142,7 @@ static void open_gate(struct gate *gate, bool switched) {
 /* Work after a pause does not bring along more than a burst. */
 static bool after_pause(struct gate *gate, int64_t now) {
     if (now - gate->closed < LIGHT_AFTER) return false;
-    if (limit_of(gate)) credit_resume(gate->account, limit_of(gate), now);
+    if (limit_of(gate)) credit_resume(gate->account, limit_of(gate), worth_opening(gate), now);
     return true;
 }
 

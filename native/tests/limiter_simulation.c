@@ -347,7 +347,7 @@ static void alone(void) {
             struct tenant *tenant = add_kind(&kinds[k], limits[i]);
             measure(10);
             snprintf(what, sizeof what, "%s, alone at %u", kinds[k].name, limits[i]);
-            expect(what, share(tenant), limits[i], kinds[k].host ? 3.0 : 1.0);
+            expect(what, share(tenant), limits[i], kinds[k].host ? 2.0 : 1.0);
         }
 }
 
