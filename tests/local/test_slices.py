@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from subak.dialects.interpreter import Interpreter
-from subak.local.slices import Slice, Slices, Taken, claim
+from subak.local.slices import Slice, Slices, Taken, claim, in_use
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.reason import Refusal
@@ -146,3 +146,38 @@ def test_the_cards_are_a_clusters_or_those_of_slices_never_both(machine: Callabl
         claim(slices.directory, "another cluster")
     os.close(owned)
     assert isinstance(attempt(slices, slices.enter(ask(1_000))), manifest.Pod)
+
+
+def test_who_has_the_cards_can_be_asked(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    assert (slices.owner(), in_use(slices.directory)) == ("", False)
+    owned = claim(slices.directory, "a cluster")
+    assert slices.owner() == "a cluster"
+    os.close(owned)
+    slice = slices.enter(ask(1_000))
+    assert (slices.owner(), in_use(slices.directory)) == ("", True)
+    end(slice)
+    assert not in_use(slices.directory)
+
+
+def test_the_library_s_files_go_with_the_slice(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    slice = slices.enter(ask(1_000))
+    limits = slice.write_limits("CUDA_DEVICE_MEMORY_LIMIT_0=1g\n")
+    slice.region.touch()
+    assert limits.stat().st_mode & 0o222 == 0
+    (found,) = slices.pods()
+    assert found == slice.region
+    end(slice)
+    assert not slices.pods()
+    assert {path.name for path in slices.directory.iterdir()} == {"gate"}
+
+
+def test_what_another_has_put_there_is_not_written_to(machine: Callable[[], Slices], tmp_path: Path) -> None:
+    slices = machine()
+    slice = slices.enter(ask(1_000))
+    (tmp_path / "precious").write_text("precious")
+    slice.path.with_suffix(".limits").symlink_to(tmp_path / "precious")
+    with pytest.raises(FileExistsError):
+        slice.write_limits("CUDA_DEVICE_MEMORY_LIMIT_0=1g\n")
+    assert (tmp_path / "precious").read_text() == "precious"

@@ -39,7 +39,7 @@ def own_cards() -> OwnCards | None:
     for region, pod in pods.items():
         uses |= {(card, pod.key): use for card, use in usage.read(region, now).items()}
     waiting = tuple(pod.key for pod in pods.values() if not pod.spec.node_name)
-    return OwnCards(node.name, tuple(held.snapshot().cards(node.name)), uses, waiting, slices.owner(DIRECTORY))
+    return OwnCards(node.name, tuple(held.snapshot().cards(node.name)), uses, waiting, held.owner())
 
 
 def in_use() -> bool:

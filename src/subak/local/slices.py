@@ -85,16 +85,6 @@ def claim(directory: Path, owner: str) -> int:
     return lock
 
 
-def owner(directory: Path) -> str:
-    """Who has all cards of the machine; empty if nobody."""
-    path = directory / _OWNER
-    if path.exists():
-        with path.open("rb") as file:
-            if not _free(file.fileno()):
-                return file.read().decode(errors="replace")
-    return ""
-
-
 def in_use(directory: Path) -> bool:
     """Whether any slice lives there."""
     if not directory.exists():
@@ -172,10 +162,23 @@ class Slices:
                 snapshot.restore(pod.key, placement, resources)
         return snapshot
 
+    def owner(self) -> str:
+        """The cluster that has all cards of the machine; empty if there is none."""
+        with _gate(self.directory):
+            return self._owner()
+
+    def _owner(self) -> str:
+        path = self.directory / _OWNER
+        if path.exists():
+            with path.open("rb") as file:
+                if not _free(file.fileno()):
+                    return file.read().decode(errors="replace")
+        return ""
+
     def _refuse_owned(self) -> None:
-        who = owner(self.directory)
-        if who:
-            raise Taken(f"they belong to {who}")
+        owner = self._owner()
+        if owner:
+            raise Taken(f"they belong to {owner}")
 
 
 def _prepare(directory: Path) -> None:

@@ -26,7 +26,7 @@ def directory() -> Path:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode):
             raise NoTurns(f"{path}, where programs take turns on the cards, is no directory: remove it")
-        if found.st_mode & 0o777 != 0o777 and found.st_uid == os.geteuid():
+        if found.st_mode & 0o777 != 0o777 and os.geteuid() in (0, found.st_uid):
             path.chmod(0o1777)  # for everybody, as /tmp
     except OSError as error:
         raise NoTurns(f"{path}, where programs take turns on the cards, cannot be used: {error.strerror}") from None
