@@ -5,6 +5,7 @@ On a live cluster it is tested with all other commands, and on real cards in `sc
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from subak.cli import use
 from subak.cli.use import MOST_NODES, of_nodes
 from subak.kube.client import Client
 from subak.kube.transport import Request, Response
@@ -143,6 +145,19 @@ async def test_nodes_that_say_nothing_of_cards_leave_them_unknown() -> None:
         "lost": (502, "Bad Gateway"),
     }
     assert await of_nodes(Client(Nodes(answers)), list(answers)) == {}
+
+
+async def test_a_node_that_never_answers_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Nodes):
+        async def send(self, request: Request) -> Response:
+            if "silent" in request.path:
+                await asyncio.Event().wait()
+            return await super().send(request)
+
+    monkeypatch.setattr(use, "PATIENCE", 0.01)
+    card = {"name": "c", "accelerators": [{"id": "GPU-a", "memoryUsed": 5}]}
+    nodes = Silent({"n1": (200, {"pods": [pod("p", card)]})})
+    assert await of_nodes(Client(nodes), ["silent", "n1"]) == {("GPU-a", "team/p"): Use(5, None)}
 
 
 async def test_a_huge_cluster_is_not_asked_node_by_node() -> None:

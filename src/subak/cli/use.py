@@ -17,6 +17,8 @@ from subak.model.manifest import Lean
 from subak.node.usage import Use, Uses
 
 AT_ONCE = 16
+PATIENCE = 3.0
+"""Seconds to wait for a node's answer: one that is down must not keep us from the others."""
 MOST_NODES = 200
 """More nodes are not asked, at one request each; whoever wants their figures names them."""
 
@@ -63,13 +65,12 @@ async def of_nodes(client: Client, names: Collection[str]) -> Uses:
 
     async def ask(name: str) -> Summary:
         try:
-            async with gate:
+            async with gate, asyncio.timeout(PATIENCE):
                 answer = await client.request("GET", f"{NODES.path(name=name)}/proxy/stats/summary")
             return decode(Summary, answer.body)
-        except (ApiError, BadAnswer):
-            return (
-                Summary()
-            )  # not there, not allowed, not answering, or not a summary: its cards are shown all the same
+        except (ApiError, BadAnswer, TimeoutError):
+            # Not there, not allowed, not answering, or no summary: its cards are shown all the same.
+            return Summary()
 
     uses: dict[tuple[str, str], Use] = {}
     for summary in await asyncio.gather(*map(ask, names)):
