@@ -62,8 +62,8 @@ def tenants() -> dict[str, Any]:
 def test_slices_are_shown_with_what_they_use(machine: Card) -> None:
     limited, other = slice_of(machine, "--memory", "1Gi", "--cores", "30"), slice_of(machine, "--memory", "2Gi")
     assert (limited.ask("take 500"), other.ask("take 1000")) == (TAKEN, TAKEN)
-    by_memory = sorted([500 + CONTEXT_MIB, 1000 + CONTEXT_MIB])
-    until(lambda: sorted(each["memory_mib"] for each in tenants().values() if each), by_memory)
+    used = ((500 + CONTEXT_MIB, 0), (1000 + CONTEXT_MIB, None))  # nobody counts the time of one without a limit
+    until(lambda: {(each["memory_mib"], each["time_percent"]) for each in tenants().values() if each}, set(used))
     shown = subak("top")
     assert "without a cluster: no API server is known" in shown.stderr
     assert f"1,024 (uses {500 + CONTEXT_MIB}, time 0 of 30 %)" in shown.stdout
@@ -71,13 +71,6 @@ def test_slices_are_shown_with_what_they_use(machine: Card) -> None:
     for each in (limited, other):
         assert each.end() == 0
     assert tenants() == {}
-
-
-def test_time_that_nobody_counts_is_unknown(machine: Card) -> None:
-    tenant = slice_of(machine, "--memory", "1Gi")
-    assert tenant.ask("take 2") == TAKEN
-    until(tenants, {"1": {"memory_mib": 2 + CONTEXT_MIB, "time_percent": None}})
-    tenant.end()
 
 
 def test_a_slice_whose_programs_use_no_card_is_unknown_and_not_nought(machine: Card) -> None:
