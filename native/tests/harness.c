@@ -9,11 +9,12 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { SECONDS = 120, PARTS = 32 };
+enum { SECONDS = 60, PARTS = 32 };
 
 static struct test *tests;
 static struct {
@@ -98,6 +99,7 @@ uint64_t booked(int device) {
 pid_t another(const char *inside, const char *argument) {
     pid_t pid = fork();
     if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody stays behind who waits for a test that is gone */
         execl(program, program, "--part", inside, argument ? argument : "", NULL);
         _exit(127);
     }
@@ -152,6 +154,7 @@ static int run_one(const struct test *test) {
     if (!mkdtemp(directory)) return 1;
     pid_t pid = fork();
     if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         setpgid(0, 0);
         prepare(test, directory);
         execl(program, program, "--inside", test->name, NULL);

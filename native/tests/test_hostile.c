@@ -80,7 +80,7 @@ PART(neighbour) {
 }
 
 static void start_everybody(pid_t *pids) {
-    char limits[300], region[300], worker[8];
+    char limits[300], region[300], worker[16];
     snprintf(limits, sizeof limits, "%s/limits", getenv("HARNESS_DIRECTORY"));
     FILE *file = fopen(limits, "w");
     CHECK(file && fputs("CUDA_DEVICE_MEMORY_LIMIT=1g\n", file) >= 0 && !fclose(file));
@@ -266,7 +266,7 @@ TEST(a_full_disk_limits_each_process_by_itself_until_there_is_room, "CUDA_DEVICE
 /* Starts those workers again that a cut has killed. */
 static int replace_the_lost(pid_t *pids) {
     int status, lost = 0;
-    char worker[8];
+    char worker[16];
     CHECK_EQUAL(waitpid(pids[NEIGHBOUR], &status, WNOHANG), 0);
     for (int i = 0; i < WORKERS; i++) {
         if (!waitpid(pids[i], &status, WNOHANG)) continue;
@@ -284,15 +284,17 @@ TEST(a_file_that_is_cut_again_and_again_heals, "MOCK_MEMORY_MIB=16384") {
     pid_t pids[EVERYBODY];
     unsigned seed = (unsigned)machine_now();
     int lost = 0;
+    if (getenv("HARNESS_PRELOAD")) return; /* sanitizers have a handler of their own for SIGBUS */
     start_everybody(pids);
     for (long round = 0, rounds = size_of_run("TEST_NOISE", 300) / 5; round < rounds; round++) {
         CHECK(!truncate(path(), rand_r(&seed) % 3000000) || errno == ENOENT);
         harness_nap(rand_r(&seed) % 10000);
         lost += replace_the_lost(pids);
     }
-    struct stat status;
-    EVENTUALLY(10, !stat(path(), &status) && status.st_size >= (off_t)sizeof(struct region));
-    lost += replace_the_lost(pids);
+    uint64_t before[WORKERS];
+    for (int i = 0; i < WORKERS; i++) before[i] = machine()->notes[i];
+    for (int i = 0; i < WORKERS; i++)
+        EVENTUALLY(20, (lost += replace_the_lost(pids), machine()->notes[i] > before[i] + 50)); /* past all that is cut */
     printf("      %d processes were hit\n", lost);
     expect_recovery(pids);
 }

@@ -109,7 +109,7 @@ TEST(a_storm_of_kills_leaves_true_books_and_hangs_nobody, "CUDA_DEVICE_MEMORY_LI
     for (long round = 0; round < rounds; round++) {
         for (int i = 0; i < WORKERS; i++) workers[i] = start(i);
         for (long i = 0; i < kills / rounds; i++) {
-            harness_nap((unsigned)rand_r(&seed) % 6000);
+            harness_nap((unsigned)rand_r(&seed) % 3000);
             int victim = rand_r(&seed) % WORKERS;
             kill(workers[victim], SIGKILL);
             CHECK_EQUAL(result_of(workers[victim]), 128 + SIGKILL); /* and did not fail before */
