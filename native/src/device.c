@@ -13,6 +13,7 @@
 #include "hooks.h"
 #include "lock.h"
 #include "log.h"
+#include "region.h"
 
 enum { UUID_ROOM = 96 };
 
@@ -125,6 +126,14 @@ int device_of_nvml(nvmlDevice_t handle) {
     for (int card = 0; card < card_count; card++)
         if (!strcmp(cards[card].uuid, uuid)) return card;
     return -1;
+}
+
+void device_show(void) {
+    struct hami_region *shown = &region()->hami;
+    uint64_t count = 0;
+    for (int device = 0; device < DEVICES && *device_uuid(device); device++, count++)
+        snprintf(shown->uuids[device], sizeof shown->uuids[device], "%s", device_uuid(device));
+    __atomic_store_n(&shown->device_count, count, __ATOMIC_RELAXED);
 }
 
 void device_forked(void) { lock_forked(&lock); }

@@ -24,6 +24,9 @@ int device_of_nvml(nvmlDevice_t handle);
 nvmlDevice_t device_nvml(int device); /* NULL if NVML does not work */
 const char *device_uuid(int device);  /* "" if there is no such card */
 
+/* Monitors want to know which cards these are: writes it into the region. */
+void device_show(void);
+
 void device_forked(void);
 
 #endif

@@ -31,7 +31,6 @@
 #include "vmm.h"
 
 #include <pthread.h>
-#include <stdio.h>
 
 static CUresult exchange(CUresult result, void **function) {
     if (result == CUDA_SUCCESS && function) *function = hooks_exchange(*function);
@@ -74,15 +73,6 @@ static void forked(void) {
     limiter_forked();
 }
 
-/* Monitors want to know which cards these are. */
-static void describe_cards(void) {
-    struct hami_region *shown = &region()->hami;
-    uint64_t count = 0;
-    for (int device = 0; device < DEVICES && *device_uuid(device); device++, count++)
-        snprintf(shown->uuids[device], sizeof shown->uuids[device], "%s", device_uuid(device));
-    shown->device_count = count;
-}
-
 static void start(void) {
     static atomic_bool registered;
     if (atomic_load_explicit(&started, memory_order_acquire)) return;
@@ -91,7 +81,7 @@ static void start(void) {
         if (!atomic_exchange(&registered, true)) pthread_atfork(NULL, NULL, forked);
         if (!config()->disabled && region_wanted()) {
             device_discover();
-            describe_cards();
+            device_show();
             ledger_start();
         }
         limiter_started();

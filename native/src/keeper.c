@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "context.h"
+#include "device.h"
 #include "hooks.h"
 #include "ledger.h"
 #include "lock.h"
@@ -127,7 +128,9 @@ void keeper_check(bool at_once) {
         int64_t tick = now.tv_sec * 1000 + now.tv_nsec / 1000000;
         if (atomic_exchange_explicit(&last, tick, memory_order_relaxed) == tick) return;
     }
-    if (region_repair()) ledger_publish();
+    if (!region_repair()) return;
+    ledger_publish();
+    device_show();
 }
 
 void keeper_wake_all(void) { futex(asked_word(), FUTEX_WAKE, INT32_MAX, NULL); }

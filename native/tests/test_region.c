@@ -150,6 +150,9 @@ TEST(a_file_that_is_deleted_comes_back_with_everybody_in_it, LIMIT_1G) {
     CHECK(!unlink(path()));
     EVENTUALLY(3, access(path(), F_OK) == 0);
     EVENTUALLY(3, booked(0) == (CONTEXT + 300) * MIB);
+    EVENTUALLY(3, look_into_region()->hami.device_count == 1); /* and for monitors it is as before */
+    CHECK(!strncmp(look_into_region()->hami.uuids[0], "GPU-abababab", 12));
+    CHECK_EQUAL(look_into_region()->hami.processes[0].status, 1);
     CHECK_EQUAL(told_mib(), CONTEXT + 300);
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 }

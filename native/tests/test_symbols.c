@@ -115,3 +115,38 @@ TEST(plugins_cannot_bind_past_us, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     void *apart = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
     CHECK(apart && dlsym(apart, "cuMemAlloc_v2") == (void *)cuMemAlloc_v2);
 }
+
+/* A library of the test's own, from one line of C. */
+static const char *library_of(const char *name, const char *code) {
+    static char path[512];
+    char command[2048], output[64];
+    snprintf(path, sizeof path, "%s/%s.so", getenv("HARNESS_DIRECTORY"), name);
+    snprintf(command, sizeof command, "LD_PRELOAD= LD_LIBRARY_PATH= cc -shared -fPIC -O1 -o %s -x c - -ldl <<'END'\n"
+             "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stddef.h>\n%s\nEND\n", path, code);
+    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+    return path;
+}
+
+/* What LLVM's OpenMP does when it is loaded: it looks behind itself for another tool of its own name, and goes on for
+ * ever if it finds itself. */
+TEST(a_library_that_looks_behind_itself_does_not_find_itself) {
+    if (getenv("HARNESS_PRELOAD")) return;
+    void *tool = dlopen(library_of("tool", "void *start_tool(void) { return dlsym(RTLD_NEXT, \"start_tool\"); }"), RTLD_NOW);
+    void *(*start)(void) = (void *(*)(void))dlsym(tool, "start_tool");
+    CHECK(start && !start() && !start());
+}
+
+/* Allocators in front of the C library look the real functions up in the first malloc of a program. */
+TEST(other_preloaded_libraries_go_before_and_behind) {
+    char command[2048], output[64];
+    if (getenv("HARNESS_PRELOAD")) return;
+    const char *counting = library_of(
+        "malloc", "static void *(*real)(size_t); static int calls;\n"
+                  "void *malloc(size_t n) { if (!real) real = dlsym(RTLD_NEXT, \"malloc\"); calls++; return real(n); }");
+    for (int order = 0; order < 2; order++) {
+        snprintf(command, sizeof command, "LD_PRELOAD=%s:%s bash -c 'echo $((6 * 7))' 2>&1",
+                 order ? counting : getenv("LD_PRELOAD"), order ? getenv("LD_PRELOAD") : counting);
+        CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+        CHECK(!strcmp(output, "42\n"));
+    }
+}
