@@ -130,6 +130,16 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
         regions.read(tmp_path / "none.cache", NOW)
 
 
+def test_a_pipe_or_a_link_in_its_place_is_neither_waited_for_nor_followed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.cache")
+    (tmp_path / "secret").write_bytes(region())
+    (tmp_path / "link.cache").symlink_to(tmp_path / "secret")
+    (tmp_path / "directory.cache").mkdir()
+    for name in ("pipe.cache", "link.cache", "directory.cache"):
+        with pytest.raises(NoRegion, match=name):
+            regions.read(tmp_path / name, NOW)
+
+
 def test_a_scan_goes_on_past_damaged_files(tmp_path: Path) -> None:
     content = region()
     add(content, 0, 17, 100 * MIB)

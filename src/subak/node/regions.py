@@ -12,6 +12,7 @@ is known to be gone: in our own pid namespace /proc says so, elsewhere it has no
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,7 +82,11 @@ def scan(directory: Path, now_ns: int) -> Iterator[Region | NoRegion]:
 def read(path: Path, now_ns: int) -> Region:
     """The region in a file.  `now_ns` is the monotonic clock, which is one for all containers of a machine."""
     try:
-        with path.open("rb") as file:
+        # Whoever writes the file may also put a pipe there, which would make us wait, or a link to what is not his.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise NoRegion(f"{path}: not an ordinary file")
             content = file.read(OWN_SIZE)
     except OSError as error:
         raise NoRegion(f"{path}: {error.strerror}") from None
