@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define CONTEXT 100
-enum { WORKERS = 8, HELD = 6 };
+enum { WORKERS = 6, HELD = 6 };
 
 /* Signs of life: one word for each worker. */
 static _Atomic uint64_t *sign_of(int worker) { return &machine()->notes[worker]; }
