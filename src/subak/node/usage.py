@@ -1,13 +1,10 @@
 """What a tenant really uses of its cards, as its region says.
 
-The region is a file of the tenant, who may have put anything in its place.  So it is never waited for, no link is
-followed, and whatever is no region says nothing.
+The region is a file of the tenant, who may have put anything in its place.  Whatever is no region says nothing.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,17 +38,11 @@ Uses = Mapping[tuple[str, str], Use]
 def read(path: Path, now_ns: int) -> Mapping[str, Use]:
     """The tenant's use of each of its cards, by UUID; nothing if nobody knows.  `now_ns` is the monotonic clock."""
     try:
-        region = regions.parse(_content(path), path, now_ns)
-    except (OSError, regions.NoRegion):
+        region = regions.read(path, now_ns)
+    except regions.NoRegion:
         return {}
     return {
         card.uuid: Use(card.used_bytes, None if card.core_limit_percent is None else card.core_percent)
         for card in region.cards
         if card.uuid
     }
-
-
-def _content(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        return file.read(regions.OWN_SIZE) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
