@@ -281,7 +281,8 @@ static void clear(struct region *region, int number) {
         atomic_store(&use->pooled, 0), atomic_store(&use->exported, 0), atomic_store(&use->imported, 0);
         atomic_store(&use->pending, 0);
     }
-    memset(process, 0, sizeof *process);
+    for (size_t i = 0; i < sizeof *process / sizeof(uint64_t); i++) /* others may look, or write, at the same time */
+        __atomic_store_n((uint64_t *)process + i, 0, __ATOMIC_RELAXED);
     atomic_store(&region->slots[number].namespace, 0);
     atomic_store(&region->slots[number].beat, 0);
     atomic_store(&region->slots[number].answered, 0);

@@ -25,7 +25,9 @@ struct hami_process {
     } used[DEVICES];
     uint64_t monitorused[DEVICES];
     struct {
-        uint64_t dec, enc, sm, spare[3];
+        uint64_t dec, enc;
+        _Atomic uint64_t sm;
+        uint64_t spare[3];
     } util[DEVICES];
     int32_t status; /* 1 running, 0 gone */
     uint64_t seqlock, spare[2];
