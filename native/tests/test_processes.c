@@ -55,9 +55,9 @@ TEST(two_processes_share_one_limit) { share_exactly(2); }
 TEST(eight_processes_share_one_limit) { share_exactly(8); }
 TEST(thirty_two_processes_share_one_limit, "MOCK_MEMORY_MIB=16384") { share_exactly(32); }
 
-/* Races for the last bytes: allocates and frees 100 MiB as fast as it can; never more than fits may be granted. */
 static bool met(void) { return machine()->device[0].most > (8 * CONTEXT + 100) * MIB; }
 
+/* Races for the last bytes: allocates and frees 100 MiB as fast as it can; never more than fits may be granted. */
 PART(race) {
     CUdeviceptr pointer;
     int granted = 0, rounds = atoi(argument);
