@@ -42,6 +42,7 @@ struct gate {
     struct token token;
     struct account *account;
     struct account own_account; /* where the container has none to share */
+    void (*look)(void);         /* sees to it that the account is there; NULL: it always is */
     int64_t opened, free_until, charged, active, idle, closed, armed;
     uint64_t counted, watched;      /* launches already in the average, and at the last poll */
     double average_time, average_launches; /* charged time and the launches in it, fading */

@@ -31,6 +31,7 @@
 #include "futex.h"
 #include "gate.h"
 #include "hooks.h"
+#include "keeper.h"
 #include "log.h"
 #include "mps.h"
 #include "region.h"
@@ -127,8 +128,11 @@ static bool armed(struct card *card, int64_t now) {
     return card->armed_changed && now - card->armed_changed < ARMED_FOR;
 }
 
+static void look_at_region(void) { keeper_check(true); }
+
 static void decide(struct card *card, int64_t now) {
     struct gate *gate = &card->gate;
+    if (card->counts) look_at_region();
     bool tick = !card->ticked || now - card->ticked >= TICK;
     if (tick && card->counts) report(card, now);
     if (tick) {
@@ -209,6 +213,7 @@ static struct gate *gate_of(CUdevice ordinal) {
         if (card->counts) {
             region_slot();
             card->gate.account = (struct account *)&region()->compute[device].words[0];
+            card->gate.look = look_at_region;
         }
         bool off = mps_holds(ordinal) || config()->disabled || config()->core_policy == CORES_DISABLE;
         if (!off) {

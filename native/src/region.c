@@ -14,9 +14,9 @@
  * number, never as an index or a length.
  *
  * One thing is beyond us: whoever may write the file may also cut it short, and the next touch of a page that is gone is
- * a SIGBUS. Requests look at the file first, which leaves microseconds; a process whose cores are limited touches its
- * account with every launch. Only a signal handler could catch that, and handlers are the program's. It ends processes of
- * this container alone, which who can do it could end anyway; the others mend the file and count on.
+ * a SIGBUS. Whoever uses the region looks at the file first, which leaves microseconds, and milliseconds while a new one
+ * is made. Only a signal handler could catch the rest, and handlers are the program's. It ends processes of this
+ * container alone, which who can do it could end anyway; the others mend the file and count on.
  */
 #define _GNU_SOURCE
 #include "region.h"

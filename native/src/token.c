@@ -44,25 +44,46 @@ static uint64_t random_id(void) {
     return id ? id : 1;
 }
 
-static void drop_file(struct token *token) {
-    if (token->futexes) munmap(token->futexes, sizeof(struct turns));
-    if (token->file >= 0) close(token->file);
-    token->futexes = NULL;
-    token->file = -1;
-    token->slot = -1;
-}
-
 /* By number: the symbols of stat and fstat changed in glibc 2.33, and older ones must load us. */
 static bool status_of(int file, const char *path, struct stat *status) {
     return !(path ? syscall(SYS_newfstatat, AT_FDCWD, path, status, 0)
                   : syscall(SYS_newfstatat, file, "", status, AT_EMPTY_PATH));
 }
 
-static void open_file(struct token *token) {
-    /* A tenant may have put anything there: do not follow a link, do not wait in a FIFO. */
-    token->file = open(token->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+/* Programs close descriptors that they did not open, and the number may by now be a file of theirs. */
+static bool is_ours(const struct token *token) {
     struct stat s;
-    if (token->file < 0 || !status_of(token->file, NULL, &s) || !S_ISREG(s.st_mode)) {
+    return token->file >= 0 && status_of(token->file, NULL, &s) && s.st_ino == token->inode && s.st_dev == token->device;
+}
+
+static void drop_file(struct token *token) {
+    if (token->futexes) munmap(token->futexes, sizeof(struct turns));
+    if (is_ours(token)) close(token->file);
+    token->futexes = NULL;
+    token->file = -1;
+    token->slot = -1;
+}
+
+/* Out of the way of programs that put files at numbers of their choice. */
+static int move_up(int file) {
+    int high = file < 0 ? -1 : fcntl(file, F_DUPFD_CLOEXEC, 500);
+    if (high < 0) return file;
+    close(file);
+    return high;
+}
+
+static void open_file(struct token *token) {
+    /* A tenant may have put anything there: do not follow a link, do not wait in a FIFO. Not created if it is there:
+     * kernels that protect files in shared directories forbid that for another user's file. */
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    token->file = open(token->path, flags);
+    if (token->file < 0 && errno == ENOENT) token->file = open(token->path, flags | O_CREAT | O_EXCL, 0666);
+    if (token->file < 0 && errno == EEXIST) token->file = open(token->path, flags); /* somebody was faster */
+    token->file = move_up(token->file);
+    struct stat s;
+    bool there = token->file >= 0 && status_of(token->file, NULL, &s);
+    if (there) token->inode = s.st_ino, token->device = s.st_dev;
+    if (!there || !S_ISREG(s.st_mode)) {
         log_line(LOG_WARNING, "%s: no shared file, so turns are not taken: %s", token->path, strerror(errno));
         drop_file(token);
         return;
@@ -76,11 +97,12 @@ static void open_file(struct token *token) {
 
 /* Somebody may have removed or replaced the file; those who share a GPU must share one file. */
 static void keep_file(struct token *token, int64_t now) {
-    if (token->looked && now - token->looked < LOOK_AGAIN) return;
+    bool sound = token->file < 0 || is_ours(token);
+    if (sound && token->looked && now - token->looked < LOOK_AGAIN) return;
     token->looked = now;
-    struct stat there, ours;
-    if (token->file >= 0 && status_of(-1, token->path, &there) && status_of(token->file, NULL, &ours) &&
-        there.st_ino == ours.st_ino && there.st_dev == ours.st_dev)
+    struct stat there;
+    if (is_ours(token) && status_of(-1, token->path, &there) && there.st_ino == token->inode &&
+        there.st_dev == token->device)
         return;
     drop_file(token);
     open_file(token);
@@ -100,7 +122,7 @@ void token_close(struct token *token) { drop_file(token); }
 /* ---- reading and changing ------------------------------------------------------------------------------- */
 
 static bool read_turns(struct token *token, int64_t now) {
-    if (token->file < 0) return false;
+    if (!is_ours(token)) return false;
     size_t most = sizeof token->turns, few = offsetof(struct turns, slots) + 30 * sizeof(struct turns_slot);
     memset(&token->turns, 0, few);
     ssize_t got = pread(token->file, &token->turns, few, 0);
@@ -116,8 +138,9 @@ static bool read_turns(struct token *token, int64_t now) {
 
 static bool lock_file(struct token *token, int64_t now) {
     bool patient = !token->stuck || now - token->stuck > LOCK_STUCK_FOR;
+    int64_t began = clock_now(); /* opening the file may have taken long */
     for (int tries = 0; flock(token->file, LOCK_EX | LOCK_NB); tries++) {
-        if (!patient || clock_now() - now > LOCK_AT_MOST) {
+        if (!patient || clock_now() - began > LOCK_AT_MOST) {
             token->stuck = now;
             return false;
         }
@@ -129,6 +152,7 @@ static bool lock_file(struct token *token, int64_t now) {
 }
 
 static bool write_part(struct token *token, const void *data, size_t size, size_t offset) {
+    if (!is_ours(token)) return false;
     return pwrite(token->file, data, size, (off_t)offset) == (ssize_t)size;
 }
 
@@ -168,7 +192,7 @@ static bool claim_slot(struct token *token, int64_t now) {
 
 /* One change of the table: reads, lets `change` decide, writes, and wakes whom the token went to. */
 static bool change_turns(struct token *token, int64_t now, bool (*change)(struct token *, int64_t)) {
-    if (token->file < 0) return false;
+    if (!is_ours(token)) return false;
     bool locked = lock_file(token, now), done = false;
     int woken = -1;
     if (read_turns(token, now)) {
@@ -183,7 +207,7 @@ static bool change_turns(struct token *token, int64_t now, bool (*change)(struct
             know_slot(token);
         }
     }
-    if (locked) flock(token->file, LOCK_UN);
+    if (locked && is_ours(token)) flock(token->file, LOCK_UN);
     if (woken >= 0 && woken != token->slot && token->futexes)
         futex_wake((char *)token->futexes + SLOT(woken, word), FUTEX_SHARED);
     return done;
@@ -301,7 +325,7 @@ void token_release(struct token *token, int64_t now) {
 /* ---- whether a limited tenant is at work ---------------------------------------------------------------- */
 
 void token_arm(struct token *token) {
-    if (token->file < 0) return;
+    if (!is_ours(token)) return;
     uint32_t armed = token_armed(token) + 1;
     write_part(token, &armed, sizeof armed, offsetof(struct turns, armed));
     if (token->futexes) futex_wake((char *)token->futexes + offsetof(struct turns, armed), FUTEX_SHARED);
@@ -309,7 +333,7 @@ void token_arm(struct token *token) {
 
 uint32_t token_armed(struct token *token) {
     uint32_t armed = 0;
-    if (token->file < 0) return 0;
+    if (!is_ours(token)) return 0;
     return pread(token->file, &armed, sizeof armed, offsetof(struct turns, armed)) == sizeof armed ? armed : 0;
 }
 

@@ -10,6 +10,7 @@
 struct token {
     char path[256];
     int file;      /* -1: there is no shared file, and the token is ours when we want it */
+    uint64_t inode, device; /* of the file */
     void *futexes; /* the file mapped: an address for futex calls, which only the kernel touches */
     uint64_t id;   /* of this process */
     int slot;      /* -1: none claimed */

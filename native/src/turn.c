@@ -53,6 +53,12 @@
 
 static unsigned limit_of(struct gate *gate) { return atomic_load_explicit(&gate->percent, memory_order_relaxed); }
 
+/* The account stands in a file of the container, which somebody may have cut short: look before touching it. */
+static struct account *account_of(struct gate *gate) {
+    if (gate->look) gate->look();
+    return gate->account;
+}
+
 static bool is_quick(struct gate *gate) { return atomic_load_explicit(&gate->quick, memory_order_relaxed); }
 
 static int64_t per_launch(const struct gate *gate) {
@@ -88,7 +94,7 @@ static void charge(struct gate *gate, int64_t now, bool busy, int64_t at_most) {
     if (!busy) return;
     if (time > at_most) time = at_most;
     uint64_t launches = atomic_load_explicit(&gate->launches, memory_order_relaxed);
-    if (limit_of(gate)) credit_charge(gate->account, limit_of(gate), now, time);
+    if (limit_of(gate)) credit_charge(account_of(gate), limit_of(gate), now, time);
     atomic_fetch_add_explicit(&gate->busy_time, (uint64_t)time, memory_order_relaxed);
     gate->average_time += (double)time;
     gate->average_launches += (double)(launches - gate->counted);
@@ -118,8 +124,8 @@ static int64_t worth_opening(struct gate *gate) { return is_quick(gate) ? TURN_Q
 static int64_t allowed_in(struct gate *gate, int64_t now) {
     unsigned percent = limit_of(gate);
     if (!percent) return 0;
-    if (credit_left(gate->account, percent, now) <= 0) gate->exhausted = true;
-    return gate->exhausted ? credit_reopens_in(gate->account, percent, worth_opening(gate), now) : 0;
+    if (credit_left(account_of(gate), percent, now) <= 0) gate->exhausted = true;
+    return gate->exhausted ? credit_reopens_in(account_of(gate), percent, worth_opening(gate), now) : 0;
 }
 
 static void open_gate(struct gate *gate, bool switched) {
@@ -142,7 +148,7 @@ static void open_gate(struct gate *gate, bool switched) {
 /* Work after a pause does not bring along more than a burst. */
 static bool after_pause(struct gate *gate, int64_t now) {
     if (now - gate->closed < LIGHT_AFTER) return false;
-    if (limit_of(gate)) credit_resume(gate->account, limit_of(gate), worth_opening(gate), now);
+    if (limit_of(gate)) credit_resume(account_of(gate), limit_of(gate), worth_opening(gate), now);
     return true;
 }
 
@@ -166,13 +172,13 @@ static void charge_undrained(struct gate *gate, int64_t now) {
     if (time > CHARGE_AT_MOST) time = CHARGE_AT_MOST;
     if (token_is_out(&gate->token, now)) time /= 2;
     if (!streams_busy(&gate->streams)) gate->undrained = false;
-    if (limit_of(gate)) credit_charge(gate->account, limit_of(gate), now, time);
+    if (limit_of(gate)) credit_charge(account_of(gate), limit_of(gate), now, time);
     gate->charged = now;
 }
 
 /* Processes of one container share its ledger. Who had the last turn lets the others go first. */
 static int64_t stand_back(struct gate *gate) {
-    return atomic_load_explicit(&gate->account->last, memory_order_relaxed) == gate->token.id ? STAND_BACK : 0;
+    return atomic_load_explicit(&account_of(gate)->last, memory_order_relaxed) == gate->token.id ? STAND_BACK : 0;
 }
 
 /* False if it took long: the helper has to look at the limit and at the monitor's wishes now and then. */
@@ -254,7 +260,7 @@ static void shut(struct gate *gate, int64_t now) {
 /* The end of every turn. One that another process of the container left hardly any credit for was none. */
 static void hand_on(struct gate *gate) {
     if (atomic_load_explicit(&gate->busy_time, memory_order_relaxed) - gate->busy_before >= TURN_AT_LEAST)
-        atomic_store_explicit(&gate->account->last, gate->token.id, memory_order_relaxed);
+        atomic_store_explicit(&account_of(gate)->last, gate->token.id, memory_order_relaxed);
     token_release(&gate->token, clock_now()); /* does nothing to a token that is not ours any more */
 }
 
@@ -291,7 +297,7 @@ static void watch(struct gate *gate) {
     int64_t flight = (int64_t)streams_in_flight(&gate->streams, spacing) * per_launch(gate);
     bool idle = now - gate->active >= (view.waiter ? LINGER_WAITED_FOR : LINGER);
     bool over = view.waiter && now - gate->opened + flight > (view.light ? QUANTUM_LIGHT : QUANTUM);
-    if (percent && credit_left(gate->account, percent, now) <= flight) gate->exhausted = true;
+    if (percent && credit_left(account_of(gate), percent, now) <= flight) gate->exhausted = true;
     if (idle) charge_last_work(gate, now);
     if (idle || over || gate->exhausted) close_gate(gate, now);
 }
@@ -300,7 +306,7 @@ static int64_t until_poll(struct gate *gate) {
     int64_t wait = gate->contended ? POLL_WAITED_FOR : POLL;
     unsigned percent = limit_of(gate);
     if (!percent) return wait;
-    int64_t left = credit_left(gate->account, percent, clock_now());
+    int64_t left = credit_left(account_of(gate), percent, clock_now());
     return left < POLL_DRAIN ? POLL_DRAIN : left < wait ? left : wait;
 }
 

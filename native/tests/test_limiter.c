@@ -437,6 +437,51 @@ TEST(thousands_of_short_lives) {
     }
 }
 
+/* The number under which the library keeps the file of the turns; -1 if there is none. */
+static int turns_descriptor(void) {
+    char link[64], target[256];
+    for (int number = 3; number < 1024; number++) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", number);
+        ssize_t length = readlink(link, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = 0;
+        if (strstr(target, "/subak-")) return number;
+    }
+    return -1;
+}
+
+TEST(a_program_that_closes_foreign_descriptors_keeps_its_files, "CUDA_DEVICE_SM_LIMIT=50") {
+    char path[256];
+    struct stat status;
+    snprintf(path, sizeof path, "%s/precious", getenv("HARNESS_DIRECTORY"));
+    begin(0);
+    CUfunction kernel = kernel_of(500);
+    int own = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    for (int i = 0; i < 5; i++) {
+        double before = gpu_time(getpid(), 0);
+        uint64_t began = machine_now();
+        while (machine_now() - began < 300000000ull) {
+            launch(kernel, NULL);
+            OK(cuCtxSynchronize());
+        }
+        CHECK(gpu_time(getpid(), 0) - before < 220); /* of 300 ms: the limit holds, with a burst at first */
+        int theirs = turns_descriptor();
+        CHECK(theirs >= 0);
+        CHECK(dup2(own, theirs) == theirs); /* closes the library's file and takes its place */
+    }
+    CHECK(!fstat(own, &status) && status.st_size == 0);
+}
+
+TEST(a_region_that_is_cut_ends_nobody) {
+    pid_t pid = tenant("a", 40, "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    for (int i = 0; i < 5; i++) {
+        CHECK(!truncate(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"), 1000 * i));
+        harness_nap(150000);
+        goes_on(pid);
+    }
+    CHECK_SHARE(share_of(pid), 10, 50);
+}
+
 TEST(a_forked_child_is_no_tenant, "CUDA_DEVICE_SM_LIMIT=60") {
     begin(0);
     CUfunction kernel = kernel_of(500);

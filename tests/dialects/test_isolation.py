@@ -127,7 +127,6 @@ class TestLimits:
             "CUDA_DEVICE_SM_LIMIT_0=30",
             f"CUDA_DEVICE_MEMORY_LIMIT_1={4000 * MIB}",
             "CUDA_DEVICE_MEMORY_SHARED_CACHE=/usr/local/vgpu/u-1_main.cache",
-            "GPU_CORE_UTILIZATION_POLICY=default",
             "SUBAK_TURNS=/tmp/vgpulock",
         ]
 

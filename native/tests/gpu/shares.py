@@ -2,10 +2,10 @@
 
     python3 native/tests/gpu/shares.py [SECTION...]      (build libsubak first; needs PyTorch for gemm and train)
 
-Sections: bound, mixed, latency, failures, launch, throughput, host, mps; without any, all of them.  Tenants stay alive for the
-whole run and are told what to do; their limits are changed the way a monitor would do it, by writing to the container's
-region.  Each tenant has CPUs of its own, as containers with guaranteed CPUs have: what neighbours do to each other on
-hyperthreads of one core is not the GPU's doing.
+Sections: bound, mixed, latency, failures, launch, throughput, host, mps; without any, all of them.  Tenants stay alive
+for the whole run and are told what to do; their limits are changed the way a monitor would do it, by writing to the
+container's region.  Each tenant has CPUs of its own, as containers with guaranteed CPUs have: what neighbours do to
+each other on hyperthreads of one core is not the GPU's doing.
 """
 
 from __future__ import annotations
@@ -163,20 +163,22 @@ def bound(tenants: list[Tenant], torches: list[Tenant], works: list[str]) -> Non
 
 
 def host(tenants: list[Tenant], torches: list[Tenant], works: list[str], rounds: int) -> None:
-    """Work bound by the CPU, whose speed varies by the second: runs with and without limits alternate.  A round measures
-    every cell once, and the tenants of a cell without limit shortly before; a share is the mean over all rounds."""
+    """Work bound by the CPU, whose speed varies by the second: runs with and without limits alternate.  A round
+    measures every cell once, and the tenants of a cell without limit shortly before; a share is the mean of all rounds.
+    Gates open and close with a period of up to 200 ms, so windows begin a little later in each round: always at the
+    same point of the period they would tell of that point."""
     cells = [[10], [25], [50], [75], *PAIRS]
     free_before = {0: [0], 2: [0], 4: [0, 1], 6: [2, 3], 7: [0, 1]}  # which tenants run free before which cell
     for work in works:
         group = torches if work == "train" else tenants
         shares = [[0.0] * len(cell) for cell in cells]
-        for _ in range(rounds):
-            full = [0.0] * 4
+        for round_number in range(rounds):
+            full, warmup = [0.0] * 4, 0.25 + 0.2 * round_number / rounds
             for number, cell in enumerate(cells):
                 for i in free_before.get(number, []):
                     full[i] = together((group[i], work, 100), warmup=0.1, window=0.25)[0]["rate"]
                 jobs = [(tenant, work, limit) for tenant, limit in zip(group, cell, strict=False)]
-                for i, got in enumerate(together(*jobs, warmup=0.15, window=0.5)):
+                for i, got in enumerate(together(*jobs, warmup=warmup, window=0.5)):
                     shares[number][i] += got["rate"] / full[i] * 100 / rounds
         for cell, mean in zip(cells, shares, strict=True):
             points = 3 if len(cell) == 1 else 5

@@ -93,7 +93,6 @@ def limits_file(shares: Sequence[Share], env: Mapping[str, str]) -> str:
             lines[f"CUDA_DEVICE_MEMORY_LIMIT_{i}"] = str(share.memory_bytes)
         if 0 < share.cores < FULL_CORES:
             lines[f"CUDA_DEVICE_SM_LIMIT_{i}"] = str(share.cores)
-    lines |= {REGION: env[REGION], POLICY: env.get(POLICY, "default"), TURNS: env.get(TURNS, LOCKS)}
-    if PRIORITY in env:
-        lines[PRIORITY] = env[PRIORITY]
+    lines |= {REGION: env[REGION], TURNS: env.get(TURNS, LOCKS)}
+    lines |= {name: env[name] for name in (POLICY, PRIORITY) if name in env}
     return "".join(f"{name}={value}\n" for name, value in lines.items())
