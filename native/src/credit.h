@@ -10,7 +10,9 @@
 
 struct account {
     _Atomic int64_t paid;  /* the moment at which everything charged so far is earned */
-    _Atomic uint64_t last; /* which of the container's processes had the last turn; not part of the ledger */
+    /* Not part of the ledger: */
+    _Atomic uint64_t last; /* which of the container's processes had the last turn */
+    _Atomic uint64_t used; /* ns of GPU time charged so far, for whoever wants to know */
 };
 
 /* GPU time in ns that may be used now; negative while a debt is paid back. `percent` is 1..99. */

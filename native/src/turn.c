@@ -29,7 +29,7 @@
 #define TURN (10 * MS)
 #define TURN_QUICK (20 * MS)
 #define COLD_AFTER (10 * MS)
-#define WARM_UP (1200 * US)
+#define WARM_UP (1800 * US)
 #define LINGER (1 * MS)
 #define LINGER_WAITED_FOR (200 * US)
 #define POLL (250 * US)
@@ -83,6 +83,12 @@ static void set_spacing(struct gate *gate) {
     atomic_store_explicit(&gate->spacing, (uint32_t)spacing, memory_order_relaxed);
 }
 
+static void settle(struct gate *gate, int64_t now, int64_t time) {
+    struct account *account = account_of(gate);
+    if (limit_of(gate)) credit_charge(account, limit_of(gate), now, time);
+    atomic_fetch_add_explicit(&account->used, (uint64_t)time, memory_order_relaxed);
+}
+
 /* Charges the time up to now, or lets it pass. */
 static void charge(struct gate *gate, int64_t now, bool busy, int64_t at_most) {
     int64_t first = atomic_load(&gate->first);
@@ -94,7 +100,7 @@ static void charge(struct gate *gate, int64_t now, bool busy, int64_t at_most) {
     if (!busy) return;
     if (time > at_most) time = at_most;
     uint64_t launches = atomic_load_explicit(&gate->launches, memory_order_relaxed);
-    if (limit_of(gate)) credit_charge(account_of(gate), limit_of(gate), now, time);
+    settle(gate, now, time);
     atomic_fetch_add_explicit(&gate->busy_time, (uint64_t)time, memory_order_relaxed);
     gate->average_time += (double)time;
     gate->average_launches += (double)(launches - gate->counted);
@@ -172,7 +178,7 @@ static void charge_undrained(struct gate *gate, int64_t now) {
     if (time > CHARGE_AT_MOST) time = CHARGE_AT_MOST;
     if (token_is_out(&gate->token, now)) time /= 2;
     if (!streams_busy(&gate->streams)) gate->undrained = false;
-    if (limit_of(gate)) credit_charge(account_of(gate), limit_of(gate), now, time);
+    settle(gate, now, time);
     gate->charged = now;
 }
 

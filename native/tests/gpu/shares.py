@@ -95,6 +95,14 @@ class Tenant:
         with self.region.open("r+b") as file, mmap.mmap(file.fileno(), 0) as region:
             region[offset : offset + 8] = struct.pack("<q", value)
 
+    def charged(self) -> float:
+        """Seconds of GPU time that the container was charged for so far."""
+        if not self.region.exists():
+            return 0.0
+        with self.region.open("rb") as file:
+            file.seek(COMPUTE_WORDS + 16)
+            return float(struct.unpack("<Q", file.read(8))[0]) / 1e9
+
     def set(self, limit: int) -> bool:
         changed, self.limit = limit != self.limit, limit
         if changed and self.region.exists():
@@ -111,12 +119,18 @@ Job = tuple[Tenant, str, int]  # who, what, at which limit
 
 
 def together(*jobs: Job, warmup: float = WARMUP, window: float = WINDOW) -> list[dict[str, float]]:
+    """What each said of its work in the window, and in percent of it, what it was charged for."""
     changed = [tenant.set(limit) for tenant, _, limit in jobs]
     time.sleep(SETTLE if any(changed) else 0.02)
     start = time.monotonic() + 0.05
     for tenant, work, _ in jobs:
         tenant.say(f"run {work} {warmup} {window} {start}")
-    return [tenant.hear() for tenant, _, _ in jobs]
+    charged = []
+    for moment in (start + warmup, start + warmup + window):
+        time.sleep(max(0.0, moment - time.monotonic()))
+        charged.append([tenant.charged() for tenant, _, _ in jobs])
+    said = [tenant.hear() for tenant, _, _ in jobs]
+    return [{**each, "charged": (b - a) / window * 100} for each, a, b in zip(said, *charged, strict=True)]
 
 
 def near(shares: list[float], limits: list[int], points: float, total: float = 0) -> bool:
@@ -171,7 +185,7 @@ def host(tenants: list[Tenant], torches: list[Tenant], works: list[str], rounds:
     free_before = {0: [0], 2: [0], 4: [0, 1], 6: [2, 3], 7: [0, 1]}  # which tenants run free before which cell
     for work in works:
         group = torches if work == "train" else tenants
-        shares = [[0.0] * len(cell) for cell in cells]
+        shares, charged = ([[0.0] * len(cell) for cell in cells] for _ in range(2))
         for round_number in range(rounds):
             full, warmup = [0.0] * 4, 0.25 + 0.2 * round_number / rounds
             for number, cell in enumerate(cells):
@@ -180,9 +194,11 @@ def host(tenants: list[Tenant], torches: list[Tenant], works: list[str], rounds:
                 jobs = [(tenant, work, limit) for tenant, limit in zip(group, cell, strict=False)]
                 for i, got in enumerate(together(*jobs, warmup=warmup, window=0.5)):
                     shares[number][i] += got["rate"] / full[i] * 100 / rounds
-        for cell, mean in zip(cells, shares, strict=True):
+                    charged[number][i] += got["charged"] / rounds
+        for cell, mean, time_mean in zip(cells, shares, charged, strict=True):
             points = 3 if len(cell) == 1 else 5
-            row(f"{work}, {rounds} rounds", asked(cell), shown(mean), f"{points} points", near(mean, cell, points))
+            text = f"{shown(mean)}; charged {'  '.join(f'{each:.1f}' for each in time_mean)}"
+            row(f"{work}, {rounds} rounds", asked(cell), text, f"{points} points", near(mean, cell, points))
 
 
 def mixed(tenants: list[Tenant], torches: list[Tenant], twin: Tenant) -> None:
