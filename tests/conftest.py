@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.card import Card, driver
+from tests.native.runs import ABLE, Runs
 
 # A busy machine is no reason to fail.
 settings.register_profile("any machine", deadline=None)
@@ -38,3 +40,13 @@ def mock_driver(libsubak: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def card(mock_driver: Path, tmp_path: Path) -> Card:
     """A card that no other test uses."""
     return Card(mock_driver, tmp_path / "card")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def native_runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """The programs of native/tests that this session asks for, begun now."""
+    own = (item for item in request.session.items if item.path.parent.name == "native")
+    calls = (getattr(item, "callspec", None) for item in own)
+    running = Runs([call.params["program"] for call in calls if call] if ABLE else [])
+    yield running
+    running.end()

@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static struct mock_machine *shared;
-static struct mock_process *me;
+static _Atomic(struct mock_machine *) shared;
+static _Atomic(struct mock_process *) me;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t shape(const char *name, uint64_t otherwise) {
