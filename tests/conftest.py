@@ -43,10 +43,11 @@ def card(mock_driver: Path, tmp_path: Path) -> Card:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def native_runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
+def native_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """The programs of native/tests that this session asks for, begun now."""
     own = (item for item in request.session.items if item.path.parent.name == "native")
     calls = (getattr(item, "callspec", None) for item in own)
-    running = Runs([call.params["program"] for call in calls if call] if ABLE else [])
+    wanted = [call.params["program"] for call in calls if call]
+    running = Runs(wanted if ABLE else [], tmp_path_factory.mktemp("native"))
     yield running
     running.end()

@@ -161,6 +161,7 @@ TEST(a_file_that_is_cut_while_it_is_used_is_mended, LIMIT_1G) {
     CUdeviceptr pointer;
     begin(0);
     OK(cuMemAlloc_v2(&pointer, 300 * MIB));
+    harness_nap(200000); /* the keeper has had its first look, and rests */
     CHECK(!truncate(path(), 100));
     harness_nap(20000); /* longer than the interval of the check */
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);

@@ -1,91 +1,85 @@
 """The programs of `native/tests` in the background: built and run while other tests have their turn.
 
 The limiter's programs measure time, so they run one after the other and with normal priority; everything else runs on
-two lanes with the lowest.  All begin with the session, so that most are done when their own tests come.  Builds are kept
-in the checkout, under a lock, so that a second run has nothing to compile and two runs at once do not fight.
+two lanes with the lowest.  All begin with the session, so that most are done when their own tests come.  Builds are
+kept in the checkout, under a lock, so that a second run has nothing to compile and two runs at once do not fight.
+
+It is a process of its own (`python -m tests.native.runs DIRECTORY PROGRAM...`), and no child of the tests': some of
+them look at their children.  It leaves one file of results for each program.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-import pytest
-
-NATIVE = Path(__file__).parents[2] / "native"
+ROOT = Path(__file__).parents[2]
+NATIVE = ROOT / "native"
 VARIANTS = ("plain", "asan", "tsan")
 TIMED = ("test_limiter", "limiter_threads")  # of the plain build
 LONG = ("test_storm", "test_hostile", "test_steps", "limiter_simulation", "test_processes")  # begun first
 ABLE = bool(shutil.which("gcc") and shutil.which("make"))
+PATIENCE_S = 600
+
+# Starts a program that is nobody's child, and says its number.
+_ORPHAN = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True).pid)"
 
 
-def ask(variant: str, question: str) -> list[str]:
-    """What the Makefile says of a variant of the build."""
-    command = ["make", "-s", "--no-print-directory", "-C", str(NATIVE), f"VARIANT={variant}", question]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+class Result(NamedTuple):
+    """How a program ended; `missing` says why it could not be built here."""
+
+    returncode: int
+    output: str
+    errors: str
+    missing: str = ""
+
+
+class Runs:
+    """The programs that a session wants, each with its result as soon as it is there."""
+
+    def __init__(self, wanted: Sequence[str], directory: Path) -> None:
+        self._directory = directory
+        self._worker = 0
+        if wanted:
+            worker = [sys.executable, "-m", "tests.native.runs", str(directory), *wanted]
+            started = subprocess.run(
+                [sys.executable, "-c", _ORPHAN, *worker], cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE
+            )
+            self._worker = int(started.stdout)
+
+    def result(self, name: str) -> Result:
+        """Waits for a program."""
+        path = _result(self._directory, name)
+        until = time.monotonic() + PATIENCE_S
+        while not path.exists():
+            assert time.monotonic() < until, f"{name} is not done after {PATIENCE_S} s"
+            assert Path(f"/proc/{self._worker}").exists(), f"whoever runs {name} has died"
+            time.sleep(0.02)
+        return Result(*json.loads(path.read_text()))
+
+    def end(self) -> None:
+        """Ends what still runs."""
+        if self._worker:
+            with suppress(ProcessLookupError):
+                os.killpg(self._worker, signal.SIGKILL)
 
 
 def programs() -> list[str]:
     """All (variant, program) as `variant/program`, each with what the Makefile leaves out."""
     if not shutil.which("make"):
         return []
-    return [f"{variant}/{Path(path).name}" for variant in VARIANTS for path in ask(variant, "programs")]
-
-
-class Runs:
-    """The programs that a session wants, each with its result as soon as it is there."""
-
-    def __init__(self, wanted: Sequence[str]) -> None:
-        self._processes: set[subprocess.Popen[str]] = set()
-        self._ended = False
-        self._timed = ThreadPoolExecutor(1)
-        self._lanes = ThreadPoolExecutor(2)
-        self._builds: dict[str, Future[str]] = {}
-        self._results: dict[str, Future[subprocess.CompletedProcess[str]]] = {}
-        for name in sorted(wanted, key=_urgency):
-            variant, program = name.split("/")
-            if variant not in self._builds:
-                self._builds[variant] = self._lanes.submit(build, variant, 19)
-            timed = variant == "plain" and program in TIMED
-            self._results[name] = (self._timed if timed else self._lanes).submit(self._run, variant, program, timed)
-
-    def result(self, name: str) -> subprocess.CompletedProcess[str]:
-        """Waits for a program. Skips the test if its sanitizer is missing, and fails it if it was not built."""
-        missing = self._builds[name.split("/")[0]].result()
-        if missing:
-            pytest.skip(missing)
-        return self._results[name].result()
-
-    def end(self) -> None:
-        """Ends what still runs."""
-        self._ended = True
-        for process in list(self._processes):
-            process.kill()
-        self._timed.shutdown(cancel_futures=True)
-        self._lanes.shutdown(cancel_futures=True)
-
-    def _run(self, variant: str, program: str, timed: bool) -> subprocess.CompletedProcess[str]:
-        missing = self._builds[variant].result()
-        if missing or self._ended:
-            return subprocess.CompletedProcess(program, 1, "", missing)
-        env = os.environ | dict(setting.split("=", 1) for setting in ask(variant, "environment"))
-        command = [*(() if timed else ("nice", "-n", "19")), str(directory(variant) / "tests" / program)]
-        with subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            self._processes.add(process)
-            output, errors = process.communicate()
-            self._processes.discard(process)
-        return subprocess.CompletedProcess(program, process.returncode, output, errors)
-
-
-def _urgency(name: str) -> tuple[bool, int, int]:
-    """Long ones first, and plain ones before those that have to be built."""
-    variant, program = name.split("/")
-    return (variant != "plain", VARIANTS.index(variant), LONG.index(program) if program in LONG else len(LONG))
+    return [f"{variant}/{Path(path).name}" for variant in VARIANTS for path in _ask(variant, "programs")]
 
 
 def directory(variant: str) -> Path:
@@ -107,3 +101,57 @@ def build(variant: str, niceness: int) -> str:
     if made.returncode:
         raise AssertionError(made.stdout + made.stderr)
     return ""
+
+
+def _ask(variant: str, question: str) -> list[str]:
+    """What the Makefile says of a variant of the build."""
+    command = ["make", "-s", "--no-print-directory", "-C", str(NATIVE), f"VARIANT={variant}", question]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def _result(directory: Path, name: str) -> Path:
+    return directory / f"{name.replace('/', '-')}.json"
+
+
+# ---- the worker ---------------------------------------------------------------------------------------------------
+
+
+def _urgency(name: str) -> tuple[int, int]:
+    """Plain ones before those that have to be built, long ones first."""
+    variant, program = name.split("/")
+    return VARIANTS.index(variant), LONG.index(program) if program in LONG else len(LONG)
+
+
+def _run(name: str, timed: bool, built: Future[str]) -> Result:
+    variant, program = name.split("/")
+    try:
+        if missing := built.result():
+            return Result(0, "", "", missing)
+    except AssertionError as error:
+        return Result(1, "", str(error))
+    env = os.environ | dict(setting.split("=", 1) for setting in _ask(variant, "environment"))
+    command = [*(() if timed else ("nice", "-n", "19")), str(directory(variant) / "tests" / program)]
+    ran = subprocess.run(command, env=env, text=True, capture_output=True)
+    return Result(ran.returncode, ran.stdout, ran.stderr)
+
+
+def _keep(results: Path, name: str, timed: bool, built: Future[str]) -> None:
+    path = _result(results, name)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(_run(name, timed, built)))
+    unfinished.rename(path)
+
+
+def _work(results: Path, wanted: Sequence[str]) -> None:
+    builds: dict[str, Future[str]] = {}
+    with ThreadPoolExecutor(1) as timed_lane, ThreadPoolExecutor(2) as lanes:
+        for name in sorted(wanted, key=_urgency):
+            variant, program = name.split("/")
+            if variant not in builds:
+                builds[variant] = lanes.submit(build, variant, 0 if variant == "plain" else 19)
+            timed = variant == "plain" and program in TIMED
+            (timed_lane if timed else lanes).submit(_keep, results, name, timed, builds[variant])
+
+
+if __name__ == "__main__":
+    _work(Path(sys.argv[1]), sys.argv[2:])
