@@ -33,7 +33,10 @@ ABLE = bool(shutil.which("gcc") and shutil.which("make"))
 PATIENCE_S = 600
 
 # Starts a program that is nobody's child, and says its number.
-_ORPHAN = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True).pid)"
+_ORPHAN = """
+import subprocess, sys
+print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, start_new_session=True).pid)
+"""
 
 
 class Result(NamedTuple):

@@ -31,6 +31,8 @@ Disturbance = Callable[[Request, Answering], Coroutine[Any, Any, Response]]
 MEMORY = "volcano.sh/gpu-memory"
 LOCK = "hami.io/mutex.lock"
 SGPU = {"metax-tech.com/sgpu": "1", "metax-tech.com/vcore": "10", "metax-tech.com/vmemory": "4"}
+SGPU_PODS = 10
+"""As many of these fit on the card of a node of `add_metax_node`."""
 
 
 class Way:
