@@ -262,4 +262,5 @@ def main() -> None:
     os._exit(0)  # frameworks take their time to end, and nothing is left to see
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -332,4 +332,5 @@ def main() -> None:
     sys.exit(1 if table.missed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ make -s all build/gpu-tenant || exit 2
 mkdir -p "$(dirname "$SUBAK_TABLE")"
 : >"$SUBAK_TABLE"
 missed=0
-[[ $# -gt 0 ]] || set -- memory frameworks slices shares
+[[ $# -gt 0 ]] || set -- memory cases frameworks slices shares
 for each in "$@"; do
     program=${each%%:*}
     sections=${each#"$program"}
