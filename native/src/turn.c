@@ -21,6 +21,7 @@
 
 #include "clock.h"
 #include "futex.h"
+#include "log.h"
 
 #define QUANTUM (20 * MS)
 #define QUANTUM_LIGHT (2 * MS)
@@ -265,8 +266,13 @@ static void shut(struct gate *gate, int64_t now) {
 
 /* The end of every turn. One that another process of the container left hardly any credit for was none. */
 static void hand_on(struct gate *gate) {
-    if (atomic_load_explicit(&gate->busy_time, memory_order_relaxed) - gate->busy_before >= TURN_AT_LEAST)
+    uint64_t busy = atomic_load_explicit(&gate->busy_time, memory_order_relaxed) - gate->busy_before;
+    if (busy >= TURN_AT_LEAST)
         atomic_store_explicit(&account_of(gate)->last, gate->token.id, memory_order_relaxed);
+    log_line(LOG_DEBUG, "card %d: a turn of %.2f ms, %.2f charged, %u waits for the GPU%s%s%s", gate->device,
+             (double)(clock_now() - gate->opened) / MS, (double)busy / MS, atomic_load(&gate->stalls),
+             gate->exhausted ? ", credit used up" : "", gate->undrained ? ", work goes on" : "",
+             is_quick(gate) ? ", bound by its CPU" : "");
     token_release(&gate->token, clock_now()); /* does nothing to a token that is not ours any more */
 }
 

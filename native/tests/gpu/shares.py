@@ -199,6 +199,20 @@ def host(tenants: list[Tenant], torches: list[Tenant], works: list[str], rounds:
             points = 3 if len(cell) == 1 else 5
             text = f"{shown(mean)}; charged {'  '.join(f'{each:.1f}' for each in time_mean)}"
             row(f"{work}, {rounds} rounds", asked(cell), text, f"{points} points", near(mean, cell, points))
+        rests(group[0], work, rounds)
+
+
+def rests(tenant: Tenant, work: str, rounds: int) -> None:
+    """The control: the same program without limit that rests by itself.  What it loses against its share of the time is
+    what sleeping costs on this machine, with or without anybody who limits."""
+    for on, off in ((20, 60), (40, 40), (80, 27)):
+        share = 0.0
+        for number in range(rounds):
+            full = together((tenant, work, 100), warmup=0.1, window=0.25)[0]["rate"]
+            resting = together((tenant, f"{work}/{on}/{off}", 100), warmup=0.25 + 0.01 * number, window=0.5)[0]["rate"]
+            share += resting / full * 100 / rounds
+        time_share = on / (on + off) * 100
+        row(f"{work} that rests by itself", f"{on} of {on + off} ms", f"{share:.1f} of {time_share:.1f}", "", None)
 
 
 def mixed(tenants: list[Tenant], torches: list[Tenant], twin: Tenant) -> None:

@@ -1,7 +1,8 @@
 /*
  * A tenant that stays alive and works when told to. One order a line on stdin, one JSON object a line on stdout:
  *
- *   run WORKLOAD WARMUP SECONDS START     work from START (CLOCK_MONOTONIC) on, count what is done in SECONDS
+ *   run WORKLOAD WARMUP SECONDS START     work from START (CLOCK_MONOTONIC) on, count what is done in SECONDS;
+ *                                         WORKLOAD/ON/OFF rests by itself for OFF ms after every ON ms
  *   meet FILE SIDE                        launch a kernel that ends when the other side's kernel runs
  *
  * Workloads: spin (2 ms kernels, one at a time), queued (the same, 50 in flight), short (0.3 ms, one at a time),
@@ -138,13 +139,20 @@ static void unit(const char *workload, long number) {
     if (!strcmp(workload, "gap")) usleep(500);
 }
 
-static void run(const char *workload, double warmup, double seconds, double start) {
+static void run(char *workload, double warmup, double seconds, double start) {
+    int on = 0, off = 0;
+    char *rest = strchr(workload, '/');
+    if (rest && sscanf(rest, "/%d/%d", &on, &off) == 2) *rest = 0;
     while (now() < start) usleep(200);
-    double begin = start + warmup, end = begin + seconds, longest = 0, last = 0;
+    double begin = start + warmup, end = begin + seconds, longest = 0, last = 0, awake = now();
     long number = 0, done = 0;
-    for (double t = now(); t < end;) {
+    for (double t = awake; t < end;) {
         unit(workload, number++);
         t = now();
+        if (off && t - awake >= on / 1e3) {
+            usleep((unsigned)off * 1000);
+            awake = now();
+        }
         if (t >= begin && t < end) {
             done++;
             if (last && t - last > longest) longest = t - last;

@@ -1,4 +1,4 @@
-"""A PyTorch tenant with the same orders as tenant.c: `run gemm|train WARMUP SECONDS START`, one JSON object a line.
+"""A PyTorch tenant with the same orders as tenant.c: `run gemm|train[/ON/OFF] WARMUP SECONDS START`, JSON in answer.
 
 gemm: 8192^3 in bf16, four in flight. Its GPU time is also measured, by events around each kernel, because an H200's
 clock rises when it is not fully loaded and work alone would then overstate the share.
@@ -65,12 +65,17 @@ class Train:
         return 0.0
 
 
-def run(work: Gemm | Train, warmup: float, seconds: float, start: float) -> None:
+def run(work: Gemm | Train, warmup: float, seconds: float, start: float, on: float, off: float) -> None:
     while time.monotonic() < start:
         time.sleep(0.0002)
     begin, end = start + warmup, start + warmup + seconds
     done, longest, last = 0, 0.0, 0.0
+    awake = time.monotonic()
     while (t := time.monotonic()) < end:
+        if off and t - awake >= on:
+            torch.cuda.synchronize()
+            time.sleep(off)
+            awake = time.monotonic()
         work.step()
         t = time.monotonic()
         if begin <= t < end:
@@ -106,7 +111,9 @@ def main() -> None:
     say(ready=True)
     for line in sys.stdin:
         _, what, warmup, seconds, start = line.split()
-        run(gemm if what == "gemm" else train, float(warmup), float(seconds), float(start))
+        what, *rest = what.split("/")
+        on, off = (float(milliseconds) / 1e3 for milliseconds in rest or (0, 0))
+        run(gemm if what == "gemm" else train, float(warmup), float(seconds), float(start), on, off)
 
 
 main()
