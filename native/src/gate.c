@@ -13,7 +13,10 @@
  * cold caches on a core that has clocked down. Where the moment is known at which the ledger opens the gate, it spins
  * for the last millisecond before.
  */
+#define _GNU_SOURCE
 #include "gate.h"
+
+#include <sched.h>
 
 #include "clock.h"
 #include "futex.h"
@@ -94,7 +97,9 @@ void gate_leave(struct gate *gate, CUcontext context, CUstream stream, bool laun
                                 atomic_load_explicit(&gate->spacing, memory_order_relaxed));
     }
     atomic_fetch_sub(&gate->inside, 1);
-    if (mark.wait) wait_for_mark(gate, &mark);
+    if (!mark.wait) return;
+    atomic_store_explicit(&gate->cpu, sched_getcpu() + 1, memory_order_relaxed);
+    wait_for_mark(gate, &mark);
 }
 
 void gate_abandon(struct gate *gate) {

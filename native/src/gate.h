@@ -29,6 +29,7 @@ struct gate {
     _Atomic uint32_t spinning; /* a thread spins for the gate; one is enough */
     _Atomic int64_t opens_at;  /* when the ledger allows opening; 0: not known */
     _Atomic bool quick;        /* this tenant is bound by its own CPU time */
+    _Atomic int cpu;           /* where a launching thread was last seen, plus one */
 
     /* Set from outside. */
     _Atomic bool engaged;     /* launches have to pass the gate at all */
@@ -43,6 +44,7 @@ struct gate {
     struct account *account;
     struct account own_account; /* where the container has none to share */
     void (*look)(void);         /* sees to it that the account is there; NULL: it always is */
+    int64_t looked;
     int64_t opened, free_until, charged, active, idle, closed, armed;
     uint64_t counted, watched;      /* launches already in the average, and at the last poll */
     double average_time, average_launches; /* charged time and the launches in it, fading */

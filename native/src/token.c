@@ -33,6 +33,7 @@
 #define LOCK_AT_MOST (2 * MS)
 #define LOCK_STUCK_FOR (100 * MS)
 #define LOOK_AGAIN (1 * SECOND)
+#define BEAT (2 * MS) /* of the holder; it is missed after 30 ms */
 #define SLOT(slot, field) (offsetof(struct turns, slots) + (size_t)(slot) * sizeof(struct turns_slot) + \
                            offsetof(struct turns_slot, field))
 
@@ -301,7 +302,10 @@ bool token_is_out(struct token *token, int64_t now) {
 struct token_view token_poll(struct token *token, int64_t now) {
     struct token_view view = {0};
     if (!read_turns(token, now)) return view;
-    if (know_slot(token)) show_life(token);
+    if (know_slot(token) && now - token->beaten >= BEAT) {
+        show_life(token);
+        token->beaten = now;
+    }
     view.lost = !token->unasked && token->turns.owner != token->owner;
     view.waiter = turns_next(&token->turns, &token->sight, token->slot, now, &view.light) >= 0;
     return view;

@@ -19,6 +19,7 @@ struct token {
     bool light;       /* how we asked */
     uint64_t owner;   /* the table's owner word while we hold */
     uint64_t beat;
+    int64_t beaten;   /* when */
     int64_t asked;    /* since when we wait; 0: we do not */
     int64_t stuck;    /* when the file's lock was last found stuck */
     int64_t looked;   /* when the file was last looked for by name */

@@ -30,7 +30,7 @@
 #define TURN (10 * MS)
 #define TURN_QUICK (20 * MS)
 #define COLD_AFTER (10 * MS)
-#define WARM_UP (1800 * US)
+#define WARM_UP (1 * MS)
 #define LINGER (1 * MS)
 #define LINGER_WAITED_FOR (200 * US)
 #define POLL (250 * US)
@@ -48,6 +48,7 @@
 #define SPACING_MOST 64
 #define AVERAGE_OVER (50 * MS)
 #define ARM_EVERY (100 * MS)
+#define LOOK_EVERY (50 * US) /* once in a step: looking costs a microsecond or two */
 #define REST (200 * MS)
 #define HOST_BOUND_DRAIN (200 * US)
 #define HOST_BOUND_LAUNCH (200 * US)
@@ -56,7 +57,11 @@ static unsigned limit_of(struct gate *gate) { return atomic_load_explicit(&gate-
 
 /* The account stands in a file of the container, which somebody may have cut short: look before touching it. */
 static struct account *account_of(struct gate *gate) {
-    if (gate->look) gate->look();
+    int64_t now = clock_now();
+    if (gate->look && now - gate->looked > LOOK_EVERY) {
+        gate->look();
+        gate->looked = now;
+    }
     return gate->account;
 }
 
