@@ -82,7 +82,7 @@ def played(case: Case, space: Space) -> list[Any]:
 def recorded(file: str) -> dict[str, Any]:
     """What a real server answered to the cases of a file."""
     path = HERE / "answers" / f"{file}.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    return dict(_cleaned(json.loads(path.read_text()), owners=True)) if path.exists() else {}
 
 
 def record(file: str, said: dict[str, list[Any]]) -> None:
@@ -122,10 +122,17 @@ def _cleaned(value: Any, owners: bool) -> Any:
     kept = {key: _cleaned(each, owners) for key, each in value.items() if owners or key != "managedFields"}
     if kept.get("kind") == "Table":
         _clean_table(kept)
+    if isinstance(kept.get("managedFields"), list):
+        kept["managedFields"].sort(key=_owner)
     for key in ("resourceVersion", "continue"):
         if isinstance(kept.get(key), str) and kept[key]:
             kept[key] = "SOME"
     return kept
+
+
+def _owner(entry: Any) -> tuple[str, ...]:
+    """Entries stand in the order of their times, to the second, and two steps may or may not fall into one."""
+    return tuple(str(entry.get(key, "")) for key in ("operation", "manager", "subresource", "apiVersion"))
 
 
 def _plain(text: str) -> str:
