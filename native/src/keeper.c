@@ -2,7 +2,9 @@
  * The keeper: one thread in each process that has a context where something is limited or watched.
  *
  * Twice a second it looks whether the region file is still sound, what the pools hold, what NVML says, leaves a sign of
- * life, and writes the process' figures again if somebody else has written over them; every five seconds it reaps dead processes. Another process that is short of memory wakes it early.
+ * life, and writes the process' figures again if somebody else has written over them; every five seconds it reaps dead
+ * processes. Another process that is short of memory wakes it early.
+ *
  * It blocks all signals, holds no lock while it sleeps, and is gone before the driver's own exit handlers run: the
  * handler that ends it is registered after cuInit, so it comes before them.
  */

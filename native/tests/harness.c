@@ -68,6 +68,15 @@ uint64_t told_mib(void) {
     return (total - free) / MIB;
 }
 
+void expect_enforcement(void) {
+    CUdeviceptr pointer, more;
+    uint64_t before = told_mib();
+    OK(cuMemAlloc_v2(&pointer, 700 * MIB));
+    CHECK_EQUAL(cuMemAlloc_v2(&more, 300 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemFree_v2(pointer));
+    CHECK_EQUAL(told_mib(), before);
+}
+
 uint64_t true_mib(int device) { return machine_used(device) / MIB; }
 
 struct region *region_if_there(void) {

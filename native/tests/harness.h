@@ -61,6 +61,7 @@ CUcontext begin(int ordinal);
 
 /* What the container uses in MiB: as CUDA tells it, and as the machine knows it (context included). */
 uint64_t told_mib(void);
+void expect_enforcement(void); /* a limit of one GiB holds in this process, which has a context and nothing else */
 uint64_t true_mib(int device);
 
 /* The region file of this test, mapped by the test itself; the second gives NULL while there is none. */

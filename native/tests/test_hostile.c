@@ -210,14 +210,6 @@ TEST(figures_that_were_wiped_out_come_back, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
 
 /* ---- the file itself ------------------------------------------------------------------------------------ */
 
-static void expect_enforcement(void) {
-    CUdeviceptr pointer, more;
-    OK(cuMemAlloc_v2(&pointer, 700 * MIB));
-    CHECK_EQUAL(cuMemAlloc_v2(&more, 300 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-    OK(cuMemFree_v2(pointer));
-    CHECK_EQUAL(told_mib(), CONTEXT);
-}
-
 /* A program that may write small files only must not get a signal because of us. */
 TEST(a_limit_on_file_sizes_is_respected, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     machine(); /* the mock has a file of its own */

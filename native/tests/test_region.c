@@ -16,15 +16,6 @@
 
 static const char *path(void) { return getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"); }
 
-/* The limit of a GiB holds in this process, whatever became of the file. */
-static void expect_enforcement(void) {
-    CUdeviceptr pointer, more;
-    OK(cuMemAlloc_v2(&pointer, 700 * MIB));
-    CHECK_EQUAL(cuMemAlloc_v2(&more, 300 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-    OK(cuMemFree_v2(pointer));
-    CHECK_EQUAL(told_mib(), CONTEXT);
-}
-
 TEST(monitors_find_hamis_layout, LIMIT_1G, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_TASK_PRIORITY=0") {
     CUdeviceptr pointer;
     unsigned char raw[4];

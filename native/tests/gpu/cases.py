@@ -14,23 +14,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from ctypes import Structure, byref, c_char, c_int, c_size_t, c_uint, c_uint64, c_void_p, create_string_buffer
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p, create_string_buffer
 from pathlib import Path
 
 import table
-from consumer import MIB, Driver, Location, Prop
+from consumer import MIB, Driver, IpcHandle, Location, Prop
 from memory import environment
 from table import row
 
 LIMIT = 4096
 NEAR = 40  # MiB: pages, and what the driver takes for itself on the way
 PEER = "SUBAK_PEER"
-
-
-class IpcHandle(Structure):
-    """Given by value."""
-
-    _fields_ = [("reserved", c_char * 64)]
 
 
 class Story(Driver):

@@ -55,6 +55,10 @@ class AllocNode(ctypes.Structure):
     _fields_ = [("pool", PoolProps), ("access", c_void_p), ("count", c_size_t), ("bytes", c_size_t), ("ptr", c_uint64)]
 
 
+class IpcHandle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+
+
 class Driver:
     """The driver API as a plain program uses it."""
 

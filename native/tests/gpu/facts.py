@@ -14,51 +14,14 @@ import sys
 import time
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-MIB = 1 << 20
+from consumer import MIB, AllocNode, Array3D, IpcHandle, Location, PoolProps, Prop
+
 cuda = ctypes.CDLL("libcuda.so.1")
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
 
 
 class Process(ctypes.Structure):
     _fields_ = [("pid", c_uint), ("memory", c_uint64), ("gpu", c_uint), ("compute", c_uint)]
-
-
-class Location(ctypes.Structure):
-    _fields_ = [("type", c_int), ("id", c_int)]
-
-
-class Prop(ctypes.Structure):
-    _fields_ = [("type", c_int), ("handles", c_int), ("location", Location), ("win", c_void_p), ("flags", c_uint64)]
-
-
-class PoolProps(ctypes.Structure):
-    _fields_ = [
-        ("type", c_int),
-        ("handles", c_int),
-        ("location", Location),
-        ("win", c_void_p),
-        ("max", c_size_t),
-        ("rest", ctypes.c_char * 56),
-    ]
-
-
-class Array3D(ctypes.Structure):
-    _fields_ = [
-        ("w", c_size_t),
-        ("h", c_size_t),
-        ("d", c_size_t),
-        ("format", c_int),
-        ("channels", c_uint),
-        ("flags", c_uint),
-    ]
-
-
-class AllocNode(ctypes.Structure):
-    _fields_ = [("pool", PoolProps), ("access", c_void_p), ("count", c_size_t), ("bytes", c_size_t), ("ptr", c_uint64)]
-
-
-class IpcHandle(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_char * 64)]
 
 
 def must(result: int, what: str) -> None:
