@@ -30,7 +30,7 @@
 #define TURN (10 * MS)
 #define TURN_QUICK (20 * MS)
 #define COLD_AFTER (10 * MS)
-#define WARM_UP (1 * MS)
+#define WARM_UP (1500 * US)
 #define LINGER (1 * MS)
 #define LINGER_WAITED_FOR (200 * US)
 #define POLL (250 * US)
@@ -46,6 +46,7 @@
 #define LOOK_UP (50 * MS)
 #define AHEAD (1 * MS) /* launches between two marks take so long */
 #define SPACING_MOST 64
+#define SPACING_QUICK 4 /* times as many between marks that nobody ever has to wait for: one costs up to 5 us */
 #define AVERAGE_OVER (50 * MS)
 #define ARM_EVERY (100 * MS)
 #define LOOK_EVERY (50 * US) /* once in a step: looking costs a microsecond or two */
@@ -86,6 +87,7 @@ static void set_spacing(struct gate *gate) {
     if (gate->average_launches <= 0) return;
     int64_t each = per_launch(gate), spacing = each ? AHEAD / each : SPACING_MOST;
     spacing = spacing < 1 ? 1 : spacing > SPACING_MOST ? SPACING_MOST : spacing;
+    if (is_quick(gate)) spacing *= SPACING_QUICK;
     atomic_store_explicit(&gate->spacing, (uint32_t)spacing, memory_order_relaxed);
 }
 
@@ -298,6 +300,13 @@ static void lose(struct gate *gate, int64_t now) {
 
 /* ---- watching ------------------------------------------------------------------------------------------- */
 
+/* Ns until the GPU has done what was launched, at most. It is never behind one that is bound by its CPU time. */
+static int64_t in_flight(struct gate *gate) {
+    if (is_quick(gate)) return 0;
+    unsigned spacing = atomic_load_explicit(&gate->spacing, memory_order_relaxed);
+    return (int64_t)streams_in_flight(&gate->streams, spacing) * per_launch(gate);
+}
+
 static void watch(struct gate *gate) {
     int64_t now = clock_now();
     struct token_view view = token_poll(&gate->token, now);
@@ -310,9 +319,9 @@ static void watch(struct gate *gate) {
     if (busy || view.waiter) charge(gate, now, true, CHARGE_AT_MOST);
     if (busy) gate->active = now, gate->idle = 0;
     else if (!gate->idle) gate->idle = now;
-    unsigned spacing = atomic_load_explicit(&gate->spacing, memory_order_relaxed), percent = limit_of(gate);
-    int64_t flight = (int64_t)streams_in_flight(&gate->streams, spacing) * per_launch(gate);
-    bool idle = now - gate->active >= (view.waiter ? LINGER_WAITED_FOR : LINGER);
+    unsigned percent = limit_of(gate);
+    int64_t flight = in_flight(gate);
+    bool idle = now - gate->active >= (view.waiter && !is_quick(gate) ? LINGER_WAITED_FOR : LINGER);
     bool over = view.waiter && now - gate->opened + flight > (view.light ? QUANTUM_LIGHT : QUANTUM);
     if (percent && credit_left(account_of(gate), percent, now) <= flight) gate->exhausted = true;
     if (idle) charge_last_work(gate, now);

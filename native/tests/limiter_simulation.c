@@ -22,7 +22,7 @@
 #define WAKE (30 * US)
 #define SWITCH (150 * US)
 #define COLD (500 * US) /* what a thread that works much between launches loses after a wait */
-enum { TENANTS = 24, STACK = 128 * 1024 };
+enum { GAP_EVERY = 50, TENANTS = 24, STACK = 128 * 1024 };
 
 /* ---- coroutines and time ------------------------------------------------------------------------------------ */
 
@@ -201,6 +201,7 @@ unsigned streams_in_flight(struct streams *streams, unsigned spacing) {
 struct tenant {
     struct gate gate;
     int64_t kernel, host, pause, queue; /* ns of a kernel, of CPU work before it, of a pause after it; in flight */
+    int64_t gap;                        /* ns of more CPU work before every GAP_EVERY-th kernel */
     int64_t done, began, longest, last;
     double full_rate;
     int64_t latencies[4096];
@@ -225,7 +226,7 @@ static void program(int number) {
     struct tenant *tenant = &tenants[number];
     struct simulated *queue = &queues[number];
     for (;;) {
-        if (tenant->host) hand_over(now_ns + tenant->host);
+        if (tenant->host) hand_over(now_ns + tenant->host + (tenant->done % GAP_EVERY ? 0 : tenant->gap));
         int64_t asked = now_ns;
         sleep_if_stopped(tenant);
         bool gated = tenant->gate.engaged;
@@ -327,15 +328,24 @@ static void expect(const char *what, double got, double wanted, double within) {
 
 static const struct kind {
     const char *name;
-    int64_t kernel, queue, host;
+    int64_t kernel, queue, host, gap;
 } kinds[] = {
-    {"2 ms one at a time", 2 * MS, 0, 0},     {"2 ms queued", 2 * MS, 50, 0},      {"0.3 ms one at a time", 300 * US, 0, 0},
-    {"1 ms queued", 1 * MS, 50, 0},           {"20 ms one at a time", 20 * MS, 0, 0}, {"2 us, bound by the CPU", 2 * US, 1000, 4 * US},
-    {"50 us, bound by the CPU", 50 * US, 4, 60 * US},
+    {.name = "2 ms one at a time", .kernel = 2 * MS},
+    {.name = "2 ms queued", .kernel = 2 * MS, .queue = 50},
+    {.name = "0.3 ms one at a time", .kernel = 300 * US},
+    {.name = "1 ms queued", .kernel = 1 * MS, .queue = 50},
+    {.name = "20 ms one at a time", .kernel = 20 * MS},
+    {.name = "2 us, bound by the CPU", .kernel = 2 * US, .queue = 1000, .host = 4 * US},
+    {.name = "50 us, bound by the CPU", .kernel = 50 * US, .queue = 4, .host = 60 * US},
+    {.name = "training step", .kernel = 20 * US, .queue = 1000, .host = 35 * US, .gap = 600 * US},
 };
+enum { TRAINING = sizeof kinds / sizeof *kinds - 1 };
 
 static struct tenant *add_kind(const struct kind *kind, unsigned percent) {
-    return add(percent, kind->kernel, kind->queue, kind->host);
+    struct tenant *tenant = add(percent, kind->kernel, kind->queue, kind->host);
+    tenant->gap = kind->gap;
+    tenant->full_rate = full_rate(kind->kernel, kind->queue, kind->host + kind->gap / GAP_EVERY);
+    return tenant;
 }
 
 static void alone(void) {
@@ -385,6 +395,15 @@ static void unequal(void) {
                 expect(what, share(&tenants[i]), 50, kinds[i ? b : a].host ? 4.0 : 3.0);
             }
         }
+}
+
+static void training_beside_gemm(void) {
+    reset();
+    add(70, 1600 * US, 4, 0);
+    add_kind(&kinds[TRAINING], 30);
+    measure(10);
+    expect("gemm at 70 beside a training step", share(&tenants[0]), 70, 2.0);
+    expect("a training step at 30 beside gemm", share(&tenants[1]), 30, 3.0);
 }
 
 static void many(void) {
@@ -499,6 +518,7 @@ int main(void) {
     alone();
     contended();
     unequal();
+    training_beside_gemm();
     many();
     processes_of_a_container();
     a_light_request();

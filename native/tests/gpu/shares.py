@@ -118,10 +118,13 @@ class Tenant:
 Job = tuple[Tenant, str, int]  # who, what, at which limit
 
 
-def together(*jobs: Job, warmup: float = WARMUP, window: float = WINDOW) -> list[dict[str, float]]:
-    """What each said of its work in the window, and in percent of it, what it was charged for."""
+def together(
+    *jobs: Job, settle: float = SETTLE, warmup: float = WARMUP, window: float = WINDOW
+) -> list[dict[str, float]]:
+    """What each said of its work in the window, and in percent of it, what it was charged for.  New limits are heard of
+    within 0.2 s, before the work begins or (without `settle`) during its warm-up."""
     changed = [tenant.set(limit) for tenant, _, limit in jobs]
-    time.sleep(SETTLE if any(changed) else 0.02)
+    time.sleep(settle if any(changed) else 0)
     start = time.monotonic() + 0.05
     for tenant, work, _ in jobs:
         tenant.say(f"run {work} {warmup} {window} {start}")
@@ -177,42 +180,52 @@ def bound(tenants: list[Tenant], torches: list[Tenant], works: list[str]) -> Non
 
 
 def host(tenants: list[Tenant], torches: list[Tenant], works: list[str], rounds: int) -> None:
-    """Work bound by the CPU, whose speed varies by the second: runs with and without limits alternate.  A round
-    measures every cell once, and the tenants of a cell without limit shortly before; a share is the mean of all rounds.
-    Gates open and close with a period of up to 200 ms, so windows begin a little later in each round: always at the
-    same point of the period they would tell of that point."""
-    cells = [[10], [25], [50], [75], *PAIRS]
-    free_before = {0: [0], 2: [0], 4: [0, 1], 6: [2, 3], 7: [0, 1]}  # which tenants run free before which cell
     for work in works:
         group = torches if work == "train" else tenants
-        shares, charged = ([[0.0] * len(cell) for cell in cells] for _ in range(2))
-        for round_number in range(rounds):
-            full, warmup = [0.0] * 4, 0.25 + 0.2 * round_number / rounds
-            for number, cell in enumerate(cells):
-                for i in free_before.get(number, []):
-                    full[i] = together((group[i], work, 100), warmup=0.1, window=0.25)[0]["rate"]
-                jobs = [(tenant, work, limit) for tenant, limit in zip(group, cell, strict=False)]
-                for i, got in enumerate(together(*jobs, warmup=warmup, window=0.5)):
-                    shares[number][i] += got["rate"] / full[i] * 100 / rounds
-                    charged[number][i] += got["charged"] / rounds
-        for cell, mean, time_mean in zip(cells, shares, charged, strict=True):
-            points = 3 if len(cell) == 1 else 5
-            text = f"{shown(mean)}; charged {'  '.join(f'{each:.1f}' for each in time_mean)}"
-            row(f"{work}, {rounds} rounds", asked(cell), text, f"{points} points", near(mean, cell, points))
-        rests(group[0], work, rounds)
+        host_bound(group, work, rounds)
+        rests(group[0], work, (rounds + 1) // 2)
+
+
+def host_bound(group: list[Tenant], work: str, rounds: int) -> None:
+    """Work bound by the CPU, whose speed varies by a tenth from second to second: runs with and without limits
+    alternate.  A round measures every cell once; a run is compared with the last one of that tenant without limit
+    before it and the first after it, and a share is the mean of all rounds.  Gates open and close with a period of up
+    to 200 ms, so windows begin a little later in each round: always at the same point of the period they would tell of
+    that point."""
+    cells = [[10], [25], [50], [75], *PAIRS]
+    free_before = [[0], [0], [0], [0], [0, 1], [0], [2, 3], [0, 1], []]  # who runs free before each of them
+    free: list[list[float]] = [[] for _ in group]
+    runs: list[tuple[int, int, int, dict[str, float]]] = []  # cell, tenant, its runs without limit before, what it said
+
+    def run_free(who: list[int]) -> None:
+        for i in who:
+            free[i].append(together((group[i], work, 100), settle=0, warmup=0.3, window=0.35)[0]["rate"])
+
+    for round_number in range(rounds):
+        for number, (cell, who) in enumerate(zip(cells, free_before, strict=True)):
+            run_free(who)
+            jobs = [(tenant, work, limit) for tenant, limit in zip(group, cell, strict=False)]
+            said = together(*jobs, settle=0, warmup=0.4 + 0.2 * round_number / rounds, window=0.6)
+            runs += [(number, i, len(free[i]), each) for i, each in enumerate(said)]
+    run_free([0, 1, 2, 3])
+    for number, cell in enumerate(cells):
+        shares, charged = [0.0] * len(cell), [0.0] * len(cell)
+        for _, i, before, got in (run for run in runs if run[0] == number):
+            shares[i] += got["rate"] / ((free[i][before - 1] + free[i][before]) / 2) * 100 / rounds
+            charged[i] += got["charged"] / rounds
+        points = 3 if len(cell) == 1 else 5
+        text = f"{shown(shares)}; charged {'  '.join(f'{each:.1f}' for each in charged)}"
+        row(f"{work}, {rounds} rounds", asked(cell), text, f"{points} points", near(shares, cell, points))
 
 
 def rests(tenant: Tenant, work: str, rounds: int) -> None:
     """The control: the same program without limit that rests by itself.  What it loses against its share of the time is
     what sleeping costs on this machine, with or without anybody who limits."""
-    for on, off in ((20, 60), (40, 40), (80, 27)):
-        share = 0.0
-        for number in range(rounds):
-            full = together((tenant, work, 100), warmup=0.1, window=0.25)[0]["rate"]
-            resting = together((tenant, f"{work}/{on}/{off}", 100), warmup=0.25 + 0.01 * number, window=0.5)[0]["rate"]
-            share += resting / full * 100 / rounds
-        time_share = on / (on + off) * 100
-        row(f"{work} that rests by itself", f"{on} of {on + off} ms", f"{share:.1f} of {time_share:.1f}", "", None)
+    full, resting = [], []
+    for number in range(rounds):
+        full.append(together((tenant, work, 100), warmup=0.1, window=0.35)[0]["rate"])
+        resting.append(together((tenant, f"{work}/40/40", 100), warmup=0.25 + 0.01 * number, window=0.6)[0]["rate"])
+    row(f"{work} that rests by itself", "40 of 80 ms", f"{sum(resting) / sum(full) * 100:.1f} of 50.0", "", None)
 
 
 def mixed(tenants: list[Tenant], torches: list[Tenant], twin: Tenant) -> None:
@@ -313,8 +326,8 @@ def failures(folder: Path, tenants: list[Tenant]) -> None:
     tenants[1].say(f"meet {meeting} 1")
     met = [tenants[0].hear()["met_after_ms"], tenants[1].hear()["met_after_ms"]]
     third = tenants[2].hear()
-    other = f"third {third['rate'] / full * 100:.1f}, pause {third['longest_ms']:.0f} ms"
-    text = f"met after {met[0]:.0f} and {met[1]:.0f} ms; {other}"
+    text = f"met after {met[0]:.0f} and {met[1]:.0f} ms; third {third['rate'] / full * 100:.1f}, "
+    text += f"pause {third['longest_ms']:.0f} ms"
     row("two kernels that wait for each other", "30+30+30", text, "all go on", third["rate"] / full > 0.2)
     after = together(*[(tenant, "spin", 30) for tenant in tenants[:3]], window=1.5)
     shares = [g["rate"] / full * 100 for g in after]
