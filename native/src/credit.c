@@ -54,6 +54,10 @@ void credit_charge(struct account *account, unsigned percent, int64_t now, int64
     }
 }
 
+void credit_clear(struct account *account, int64_t now) {
+    atomic_store_explicit(&account->paid, now, memory_order_relaxed);
+}
+
 void credit_resume(struct account *account, unsigned percent, int64_t turn, int64_t now) {
     int64_t oldest = now - larger(BURST_WALL, reopen_wall(percent, turn) + BURST_OVER_REOPEN);
     int64_t paid = atomic_load_explicit(&account->paid, memory_order_relaxed);

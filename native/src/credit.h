@@ -24,6 +24,9 @@ int64_t credit_reopens_in(const struct account *account, unsigned percent, int64
 
 void credit_charge(struct account *account, unsigned percent, int64_t now, int64_t busy);
 
+/* Work without a limit: nothing is owed for it, and nothing is earned. */
+void credit_clear(struct account *account, int64_t now);
+
 /* Work comes after a pause: what was earned in idleness is not saved up beyond a burst. */
 void credit_resume(struct account *account, unsigned percent, int64_t turn, int64_t now);
 

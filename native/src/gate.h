@@ -53,6 +53,7 @@ struct gate {
     bool asking, light;             /* the wait for the next turn has begun, and after a pause */
     _Atomic uint64_t busy_time;     /* all time charged so far */
     uint64_t busy_before;           /* the same when this turn began */
+    uint64_t launches_before;       /* launches, then */
 
     struct streams streams;
 };

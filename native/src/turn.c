@@ -24,6 +24,7 @@
 #include "log.h"
 
 #define QUANTUM (20 * MS)
+#define QUANTUM_QUICK (40 * MS)
 #define QUANTUM_LIGHT (2 * MS)
 #define LIGHT_AFTER (5 * MS)
 #define SWITCH (100 * US)
@@ -94,6 +95,7 @@ static void set_spacing(struct gate *gate) {
 static void settle(struct gate *gate, int64_t now, int64_t time) {
     struct account *account = account_of(gate);
     if (limit_of(gate)) credit_charge(account, limit_of(gate), now, time);
+    else credit_clear(account, now);
     atomic_fetch_add_explicit(&account->used, (uint64_t)time, memory_order_relaxed);
 }
 
@@ -149,7 +151,8 @@ static void open_gate(struct gate *gate, bool switched) {
     gate->free_until = now + (switched ? SWITCH : 0) + (cold ? WARM_UP : 0);
     gate->charged = gate->idle = 0;
     gate->exhausted = gate->contended = gate->undrained = gate->asking = false;
-    gate->watched = gate->counted = atomic_load_explicit(&gate->launches, memory_order_relaxed);
+    gate->launches_before = gate->watched = gate->counted =
+        atomic_load_explicit(&gate->launches, memory_order_relaxed);
     atomic_store(&gate->first, 0);
     atomic_store(&gate->stalls, 0);
     atomic_store(&gate->opens_at, 0);
@@ -259,10 +262,12 @@ static bool drain(struct gate *gate) {
     return true;
 }
 
-/* Bound by its CPU time: many launches, and the GPU never behind. */
+/* Bound by its CPU time: many launches, and the GPU hardly ever behind. */
 static bool host_bound(struct gate *gate, int64_t closed_for) {
-    return !atomic_load(&gate->stalls) && closed_for < HOST_BOUND_DRAIN && per_launch(gate) < HOST_BOUND_LAUNCH &&
-           gate->average_launches > 50;
+    uint64_t launches = atomic_load_explicit(&gate->launches, memory_order_relaxed) - gate->launches_before;
+    uint64_t marks = launches / atomic_load_explicit(&gate->spacing, memory_order_relaxed);
+    return atomic_load(&gate->stalls) <= marks / 16 && closed_for < HOST_BOUND_DRAIN &&
+           per_launch(gate) < HOST_BOUND_LAUNCH && gate->average_launches > 50;
 }
 
 static void shut(struct gate *gate, int64_t now) {
@@ -322,7 +327,8 @@ static void watch(struct gate *gate) {
     unsigned percent = limit_of(gate);
     int64_t flight = in_flight(gate);
     bool idle = now - gate->active >= (view.waiter && !is_quick(gate) ? LINGER_WAITED_FOR : LINGER);
-    bool over = view.waiter && now - gate->opened + flight > (view.light ? QUANTUM_LIGHT : QUANTUM);
+    int64_t turn = now - gate->opened + flight - per_launch(gate) / 2; /* on average half a kernel is done */
+    bool over = view.waiter && turn > (view.light ? QUANTUM_LIGHT : is_quick(gate) ? QUANTUM_QUICK : QUANTUM);
     if (percent && credit_left(account_of(gate), percent, now) <= flight) gate->exhausted = true;
     if (idle) charge_last_work(gate, now);
     if (idle || over || gate->exhausted) close_gate(gate, now);

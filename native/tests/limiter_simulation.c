@@ -482,6 +482,20 @@ static void a_pause_after_long_work(void) {
     expect("after 3 s of work and a long pause", share(tenant), 50, 2.0);
 }
 
+/* Who had no limit has saved nothing up when it gets one. */
+static void a_new_limit(void) {
+    reset();
+    add(30, 2 * MS, 50, 0);
+    add(0, 2 * MS, 50, 0);
+    measure(2);
+    tenants[1].gate.percent = 60;
+    tenants[1].done = 0;
+    int64_t began = now_ns;
+    run_until(now_ns + SECOND);
+    tenants[1].began = now_ns - began;
+    expect("the first second with a limit of 60, beside 30", share(&tenants[1]), 60, 2.0);
+}
+
 static void a_stopped_neighbour(void) {
     reset();
     add(50, 2 * MS, 0, 0);
@@ -524,6 +538,7 @@ int main(void) {
     a_light_request();
     long_kernels_are_paid_back();
     a_pause_after_long_work();
+    a_new_limit();
     a_stopped_neighbour();
     a_change_of_kernels();
     reset();

@@ -180,34 +180,35 @@ def bound(tenants: list[Tenant], torches: list[Tenant], works: list[str]) -> Non
 
 
 def host(tenants: list[Tenant], torches: list[Tenant], works: list[str], rounds: int) -> None:
+    cells = [[10], [25], [50], [75], *PAIRS]
+    chosen = os.environ.get("SUBAK_SHARES_CELLS", "").split()
     for work in works:
         group = torches if work == "train" else tenants
-        host_bound(group, work, rounds)
+        host_bound(group, work, [cell for cell in cells if not chosen or asked(cell) in chosen], rounds)
         rests(group[0], work, (rounds + 1) // 2)
 
 
-def host_bound(group: list[Tenant], work: str, rounds: int) -> None:
+def host_bound(group: list[Tenant], work: str, cells: list[list[int]], rounds: int) -> None:
     """Work bound by the CPU, whose speed varies by a tenth from second to second: runs with and without limits
-    alternate.  A round measures every cell once; a run is compared with the last one of that tenant without limit
-    before it and the first after it, and a share is the mean of all rounds.  Gates open and close with a period of up
-    to 200 ms, so windows begin a little later in each round: always at the same point of the period they would tell of
-    that point."""
-    cells = [[10], [25], [50], [75], *PAIRS]
-    free_before = [[0], [0], [0], [0], [0, 1], [0], [2, 3], [0, 1], []]  # who runs free before each of them
+    alternate.  A round measures every cell once, after a run without limit of each tenant in it; a share is relative to
+    that run and the next one of the tenant without limit, and the mean of all rounds.  Gates open and close with a
+    period of up to 200 ms, so windows begin a little later in each round: always at the same point of the period they
+    would tell of that point."""
     free: list[list[float]] = [[] for _ in group]
     runs: list[tuple[int, int, int, dict[str, float]]] = []  # cell, tenant, its runs without limit before, what it said
 
-    def run_free(who: list[int]) -> None:
-        for i in who:
-            free[i].append(together((group[i], work, 100), settle=0, warmup=0.3, window=0.35)[0]["rate"])
+    def run_free(who: int) -> None:
+        free[who].append(together((group[who], work, 100), settle=0, warmup=0.3, window=0.35)[0]["rate"])
 
     for round_number in range(rounds):
-        for number, (cell, who) in enumerate(zip(cells, free_before, strict=True)):
-            run_free(who)
+        for number, cell in enumerate(cells):
+            for i in range(len(cell)):
+                run_free(i)
             jobs = [(tenant, work, limit) for tenant, limit in zip(group, cell, strict=False)]
             said = together(*jobs, settle=0, warmup=0.4 + 0.2 * round_number / rounds, window=0.6)
             runs += [(number, i, len(free[i]), each) for i, each in enumerate(said)]
-    run_free([0, 1, 2, 3])
+    for i in range(max(map(len, cells), default=0)):
+        run_free(i)
     for number, cell in enumerate(cells):
         shares, charged = [0.0] * len(cell), [0.0] * len(cell)
         for _, i, before, got in (run for run in runs if run[0] == number):
@@ -241,11 +242,14 @@ def mixed(tenants: list[Tenant], torches: list[Tenant], twin: Tenant) -> None:
     for name, one, two, limits, points in pairs:
         # a GEMM by its GPU time: beside work that leaves the GPU cool its clock rises
         by = ["busy" if what == "gemm" else "rate" for _, what in (one, two)]
-        full = [
-            together((*who, 100), warmup=0.2, window=1.0 * QUICK)[0][b] for who, b in zip((one, two), by, strict=True)
-        ]
-        got = together((*one, limits[0]), (*two, limits[1]), window=3.0 * QUICK)
-        shares = [g[b] / f * 100 for g, f, b in zip(got, full, by, strict=True)]
+        rounds = 4 if {"tiny", "train"} & {one[1], two[1]} else 1  # bound by the CPU, whose speed varies
+        full, limited = [0.0, 0.0], [0.0, 0.0]
+        for _ in range(rounds):
+            for i, who in enumerate((one, two)):
+                full[i] += together((*who, 100), warmup=0.2, window=max(0.35, 1.0 * QUICK / rounds))[0][by[i]]
+            pair = together((*one, limits[0]), (*two, limits[1]), window=max(0.6, 3.0 * QUICK / rounds))
+            limited = [total + each[b] for total, each, b in zip(limited, pair, by, strict=True)]
+        shares = [share / whole * 100 for share, whole in zip(limited, full, strict=True)]
         row(name, asked(limits), shown(shares), f"{points} points", near(shares, limits, points))
     full_streams = together((tenants[0], "streams", 100), window=1.0 * QUICK)[0]["rate"]
     for limit in (25, 50):
