@@ -155,28 +155,33 @@ def asked(limits: list[int]) -> str:
 
 
 def bound(tenants: list[Tenant], torches: list[Tenant], works: list[str]) -> None:
-    """GPU-bound work: one baseline, then every cell once."""
+    """GPU-bound work: every cell once, relative to the runs without limit before and after those of its kind."""
     for work in works:
         group = torches if work == "gemm" else tenants
-        full = together((group[0], work, 100))[0]
-        row(work, "alone, no limit", f"{full['rate']:.1f}/s", "", None)
-        for limit in (10, 25, 50, 75):
-            got = together((group[0], work, limit), window=3.0 * QUICK)[0]
-            by_work = got["rate"] / full["rate"] * 100
-            by_time = got["busy"] / full["busy"] * 100 if work == "gemm" else by_work
-            text = f"{by_time:.1f}" + (f" (work {by_work:.1f})" if work == "gemm" else "")
-            row(work, str(limit), text, "1 point", near([by_time], [limit], 1))
-        for limits in PAIRS:
-            if len(limits) > len(group):
-                continue
-            got_all = together(*[(t, work, x) for t, x in zip(group, limits, strict=False)])
-            shares = [g["rate"] / full["rate"] * 100 for g in got_all]
-            text = shown(shares)
-            if work == "gemm" and sum(limits) < 100:  # the GPU has time to spare, so its clock rises
-                text = f"work {text}"
-                shares = [g["busy"] / full["busy"] * 100 for g in got_all]
-                text = f"{shown(shares)} ({text})"
-            row(work, asked(limits), text, "2 points, total 97", near(shares, limits, 2, 97))
+        before = together((group[0], work, 100))[0]
+        row(work, "alone, no limit", f"{before['rate']:.1f}/s", "", None)
+        for cells, window in (([[10], [25], [50], [75]], 3.0 * QUICK), (PAIRS, WINDOW)):
+            runs = [
+                together(*[(t, work, x) for t, x in zip(group, limits, strict=False)], window=window)
+                for limits in cells
+            ]
+            after = together((group[0], work, 100), window=1.0 * QUICK)[0]
+            full = {what: (before[what] + after[what]) / 2 for what in before}
+            for limits, run in zip(cells, runs, strict=True):
+                bound_cell(work, limits, run, full)
+            before = after
+
+
+def bound_cell(work: str, limits: list[int], run: list[dict[str, float]], full: dict[str, float]) -> None:
+    shares = [each["rate"] / full["rate"] * 100 for each in run]
+    text = shown(shares)
+    if work == "gemm" and sum(limits) < 100:  # the GPU has time to spare, so its clock rises: judged by its time
+        shares = [each["busy"] / full["busy"] * 100 for each in run]
+        text = f"{shown(shares)} (work {text})"
+    if len(limits) == 1:
+        row(work, asked(limits), text, "1 point", near(shares, limits, 1))
+    else:
+        row(work, asked(limits), text, "2 points, total 97", near(shares, limits, 2, 97))
 
 
 def host(tenants: list[Tenant], torches: list[Tenant], works: list[str], rounds: int) -> None:
