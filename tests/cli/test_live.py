@@ -128,7 +128,13 @@ def test_logs_and_exec(cluster: Live, tmp_path: Path) -> None:
     assert "VOLCANO_GPU_ALLOCATED=1000" in subak("exec", "a", "--", "env").out.splitlines()
     assert subak("exec", "a", "--", "sh", "-c", "echo wrong >&2; exit 7").code == 7
     assert cluster.run("subak", "exec", "-i", "a", "--", "cat", stdin="hello").stdout == "hello"
-    assert subak("exec", "a", "--", "no-such-program").code != 0
+    missing = subak("exec", "a", "--", "no-such-program")
+    assert missing.code != 0
+    assert "no-such-program" in missing.err
+    assert "error executing command in container" in missing.err
+    apply(tmp_path, pod("b", command="true"))
+    wait(cluster, "b", "jsonpath={.status.phase}=Succeeded")
+    assert 'container not found ("c")' in subak("exec", "b", "--", "ls").err
 
 
 def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> None:

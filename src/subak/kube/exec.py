@@ -6,6 +6,8 @@ terminal.  Version 5 of the protocol can also say that the input has ended; vers
 
 from __future__ import annotations
 
+import os
+from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -93,8 +95,12 @@ async def execute(
 
 
 async def _refusal(transport: HttpTransport, path: str, query: dict[str, str], code: int) -> ApiError:
-    """Why the server refused.  aiohttp drops the body of such an answer; without a WebSocket it is said again."""
-    response = await transport.send(Request("GET", path, query))
+    """Why the server refused.  aiohttp drops the body of such an answer, so it is asked for once more."""
+    handshake = {
+        "connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13",
+        "sec-websocket-key": b64encode(os.urandom(16)).decode(), "sec-websocket-protocol": f"{V5}, {V4}",
+    }  # fmt: skip
+    response = await transport.send(Request("GET", path, query, handshake))
     try:
         return ApiError.from_status(decode(dict[str, Any], response.body), response.status)
     except BadAnswer:

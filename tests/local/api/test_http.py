@@ -212,6 +212,22 @@ async def test_what_cannot_run_is_refused_before_anything_is_upgraded(
         assert (await response.json())["message"] == message
 
 
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"waiting": {}}, 'Internal error occurred: unable to upgrade connection: container not found ("c")'),
+        ({"running": {}}, "unable to upgrade: commands run over WebSockets only, which kubectl speaks since 1.31"),
+    ],
+)
+async def test_who_falls_back_to_spdy_hears_why(running: Served, state: Json, message: str) -> None:
+    """kubectl does so whenever a WebSocket is refused, and shows the second answer only."""
+    told = {"name": "c", "image": "busybox", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+    await running.talk.patch(f"{PODS}/p/status", "merge", {"status": {"containerStatuses": [told]}})
+    headers = {"Upgrade": "SPDY/3.1", "Connection": "Upgrade", "X-Stream-Protocol-Version": "v4.channel.k8s.io"}
+    async with running.session.post(f"{PODS}/p/exec?command=ls&stdout=1", headers=headers) as response:
+        assert (await response.json())["message"] == message
+
+
 async def test_a_kubeconfig_leads_here(served: Served) -> None:
     config = yaml.safe_load(served.endpoint.kubeconfig())
     assert config["clusters"][0]["cluster"]["server"] == served.endpoint.address

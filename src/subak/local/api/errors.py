@@ -44,6 +44,12 @@ def forbidden(kind: Kind, name: str, why: str) -> ApiError:
     return ApiError(403, "Forbidden", message, details(kind, name))
 
 
+def internal(message: str) -> ApiError:
+    """Something behind the API server went wrong."""
+    text = f"Internal error occurred: {message}"
+    return ApiError(500, "InternalError", text, {"causes": [{"message": message}]})
+
+
 def expired(message: str) -> ApiError:
     """What was asked about is longer ago than is remembered."""
     return ApiError(410, "Expired", message)

@@ -24,7 +24,7 @@ from subak.local.api.tls import Identity
 
 HOST = "127.0.0.1"
 
-_PASSED_ON = ("accept", "content-type", "if-none-match", "user-agent")
+_PASSED_ON = ("accept", "content-type", "if-none-match", "upgrade", "user-agent")
 _WARNING = re.compile(r'299 - "(?:[^"\\]|\\.)*"')
 
 

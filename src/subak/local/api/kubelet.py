@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from subak.kube.status import ApiError
+
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
@@ -40,6 +42,32 @@ class Session(Protocol):
 
     async def close(self) -> None:
         """Nobody watches any more: end it."""
+
+
+class Unstarted:
+    """The session of a program that could not begin: whoever watches it hears why when it ends."""
+
+    def __init__(self, reason: ApiError) -> None:
+        self._reason = reason
+
+    async def write(self, data: bytes) -> None:
+        pass
+
+    async def end_input(self) -> None:
+        pass
+
+    async def resize(self, columns: int, rows: int) -> None:
+        pass
+
+    async def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        return
+        yield  # of nothing
+
+    async def wait(self) -> int:
+        raise self._reason
+
+    async def close(self) -> None:
+        pass
 
 
 class Kubelet(Protocol):

@@ -201,8 +201,11 @@ class Server:
         return Response(200, {"content-type": "text/plain", "cache-control": "no-cache, private"}, stream=stream)
 
     async def _exec(self, request: Request, target: Target, view: View) -> Response:
-        """Only reached by those who do not ask for a WebSocket."""
-        streams.check(self.registry.find(target).object, request.query.get("container", ""))
+        """Only reached by those who do not ask for a WebSocket, or who did and were refused."""
+        pod = self.registry.find(target).object
+        container = streams.check(pod, request.query.get("container", ""))
+        if request.headers.get("upgrade", "").lower().startswith("spdy/"):
+            raise streams.no_spdy(pod, container)
         raise errors.bad_request("Upgrade request required")
 
     async def _proxy(self, request: Request, target: Target, view: View) -> Response:

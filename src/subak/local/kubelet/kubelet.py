@@ -21,7 +21,8 @@ from subak.kube.events import Recorder
 from subak.kube.reflector import DELETED, Reflector
 from subak.kube.resource import NODES, PODS, SERVICES
 from subak.kube.status import ApiError
-from subak.local.api.kubelet import LogOptions, Session
+from subak.local.api import errors
+from subak.local.api.kubelet import LogOptions, Session, Unstarted
 from subak.local.kubelet import logs, sandbox
 from subak.local.kubelet.devices import Devices
 from subak.local.kubelet.house import House
@@ -122,11 +123,11 @@ class Kubelet:
         worker = self._workers.get(pod["metadata"]["uid"])
         process = worker.process(container) if worker else None
         if process is None:
-            raise _internal(f'unable to upgrade connection: container not found ("{container}")')
+            raise errors.internal(f'unable to upgrade connection: container not found ("{container}")')
         try:
             return await process.execute(command, stdin=stdin, tty=tty)
         except StartError as error:
-            raise _internal(f"error executing command in container: {error.message}") from None
+            return Unstarted(errors.internal(f"error executing command in container: {error.message}"))
 
     async def summary(self, node: str) -> dict[str, Any]:
         """What the pods of a node use of its cards."""
@@ -190,8 +191,3 @@ def _container(pod: dict[str, Any], name: str) -> str:
     if name not in (*names, *(each["name"] for each in spec.get("initContainers") or ())):
         raise ApiError(400, "BadRequest", f"container {name} is not valid for pod {title}")
     return name
-
-
-def _internal(message: str) -> ApiError:
-    text = f"Internal error occurred: {message}"
-    return ApiError(500, "InternalError", text, {"causes": [{"message": message}]})
