@@ -168,6 +168,37 @@ def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
         assert (done.returncode, "in use by another process" in done.stderr) == (2, True)
 
 
+KEEPER = """
+apiVersion: v1
+kind: Pod
+metadata: {name: keeper}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: keep, emptyDir: {}}]
+  containers:
+  - name: main
+    image: busybox
+    command: [sh, -c, "cat /keep/word || echo first; echo hello > /keep/word; sleep infinity"]
+    volumeMounts: [{name: keep, mountPath: /keep}]
+"""
+
+
+def test_volumes_and_logs_are_part_of_the_state(tmp_path: Path) -> None:
+    with live("--state", tmp_path / "state") as cluster:
+        cluster.run("subak", "apply", "-f", "-", stdin=KEEPER)
+        cluster.run("kubectl", "wait", "--for=condition=Ready", "pod/keeper", f"--timeout={PATIENCE:.0f}s")
+        cluster.stop(signal.SIGKILL)
+    with live("--state", tmp_path / "state") as cluster:
+        again = "jsonpath={.status.containerStatuses[0].restartCount}=1"
+        cluster.run("kubectl", "wait", f"--for={again}", "pod/keeper", f"--timeout={PATIENCE:.0f}s")
+        cluster.run("kubectl", "wait", "--for=condition=Ready", "pod/keeper", f"--timeout={PATIENCE:.0f}s")
+        assert cluster.subak("logs", "keeper", "--previous").stdout.splitlines()[-1] == "first"
+        assert cluster.subak("logs", "keeper").stdout == "hello\n"
+        cluster.subak("delete", "pod", "keeper")
+    left = [each for kind in ("pods", "logs") for each in (tmp_path / "state" / "machine" / kind).iterdir()]
+    assert left == []
+
+
 DEMO = [sys.executable, "-m", "subak.cli", "demo"]
 
 

@@ -81,14 +81,13 @@ class Cluster:
         self.endpoint = Endpoint(self.server, identity(None if self._state is None else self._state / "identity"))
         self._stack.push_async_callback(self.endpoint.stop)
         self.client = Client(self.server)
-        directory = Path(tempfile.mkdtemp(prefix="subak-"))
-        self._stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        directory = self._directory()
         host = None if self._runtime == "none" else directory / "host"
         self.agents = Agents(self.client, self.interpreter, self.machines, host)
         self.notes += self.agents.notes()
         nodes = Nodes(self.client, self.machines)
         self._stack.push_async_callback(nodes.stop)
-        self.kubelet = await self._kubelet(directory / "pods")
+        self.kubelet = await self._kubelet(directory)
         self.scheduler = Service(self.client, self.interpreter)
         started = await nodes.start()
         if started.removed:
@@ -101,6 +100,16 @@ class Cluster:
         if self.failed.done():
             ready.cancel()
             await self.failed
+
+    def _directory(self) -> Path:
+        """Where volumes, logs and the files of agents are.  Those of agents are made anew."""
+        if self._state is not None:
+            directory = self._state.absolute() / "machine"
+            shutil.rmtree(directory / "host", ignore_errors=True)
+            return directory
+        directory = Path(tempfile.mkdtemp(prefix="subak-"))
+        self._stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        return directory
 
     def _store(self) -> Store:
         if self._state is None:
