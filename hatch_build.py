@@ -2,7 +2,8 @@
 
 It takes a C compiler and make, no CUDA.  The library is C for one system and processor, and not for one Python: so the
 wheel is tagged `py3-none-linux_x86_64`.  An editable install leaves the library in native/build, where the checkout's
-own `make` keeps it fresh.  A source distribution only carries the sources.
+own `make` keeps it fresh; a wheel's is made in a directory of its own, so that what lies in the tree has no part in it.
+A source distribution only carries the sources.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +29,23 @@ class NativeLibrary(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the library; `version` is `editable` or `standard`."""
-        library = built(Path(self.root) / "native")
+        native = Path(self.root) / "native"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{PLATFORM.replace('-', '_')}"
+        if version == "editable":
+            built(native, native / "build")
+            return
+        self._directory = Path(tempfile.mkdtemp(prefix="libsubak-"))
+        build_data["force_include"][str(built(native, self._directory))] = "subak/node/libsubak.so"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact: str) -> None:
+        """The wheel is written."""
         if version != "editable":
-            build_data["force_include"][str(library)] = "subak/node/libsubak.so"
+            shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def built(native: Path) -> Path:
-    """The library, made from its sources.  Ends the build with a sentence if that cannot be."""
+def built(native: Path, directory: Path) -> Path:
+    """The library, made from its sources in a directory.  Ends the build with a sentence if that cannot be."""
     here = sysconfig.get_platform()
     if here != PLATFORM:
         raise SystemExit(f"error: libsubak is for {PLATFORM} only, and this is {here}")
@@ -45,8 +55,11 @@ def built(native: Path) -> Path:
         raise SystemExit(
             f"error: libsubak is built with a C compiler and make; no {' and no '.join(missing)}: {REMEDY}"
         )
-    command = ["make", "-s", f"-j{os.cpu_count() or 1}", "-C", str(native), "all"]
+    # What the caller's environment says of our variables is not meant for this; what a newer compiler warns of is no
+    # reason to have no library.
+    settings = [f"BUILD={directory}", "VARIANT=plain", "SANITIZE=", "WARNINGS="]
+    command = ["make", "-s", f"-j{os.cpu_count() or 1}", "-C", str(native), *settings, "all"]
     made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if made.returncode:
         raise SystemExit(f"{made.stdout}\nerror: libsubak could not be built; what make said is above")
-    return native / "build" / "libsubak.so"
+    return directory / "libsubak.so"

@@ -13,6 +13,10 @@
  * always, unless the agent itself says otherwise. Beside /etc/subak/limits a file named by $SUBAK_LIMITS is only the
  * tenant's word.
  *
+ * Cards are numbered as NVML lists them, which in a container is right. A source that speaks of cards among more, as
+ * outside of containers, lists them in SUBAK_CARDS by their UUIDs; its numbers are then positions in that list, and it
+ * says nothing about other cards.
+ *
  * A value that cannot be read is a problem, and cuInit refuses to start with it; so is a named file that is not there.
  * An empty value is as none. Nothing is written to the environment: setenv in a foreign program is not safe.
  */
@@ -30,11 +34,13 @@
 #include <unistd.h>
 
 #include "amount.h"
+#include "device.h"
 #include "lock.h"
 #include "log.h"
 
 #define MEMORY "CUDA_DEVICE_MEMORY_LIMIT"
 #define CORES "CUDA_DEVICE_SM_LIMIT"
+#define CARDS "SUBAK_CARDS"
 #ifndef AGENTS_FILE /* tests have one of their own */
 #define AGENTS_FILE "/etc/subak/limits"
 #endif
@@ -128,11 +134,25 @@ static bool parse(const char *key, const char *value, bool memory, uint64_t *amo
     return fine;
 }
 
+/* Under which number a source speaks of a card; -1: not at all. */
+static int number_in(const struct source *source, int device) {
+    char cards[1024];
+    if (!value_in(source, CARDS, cards, sizeof cards)) return device;
+    const char *uuid = device_uuid(device);
+    if (!*uuid) return device; /* NVML does not work: CUDA sees those that are listed, in that order */
+    int number = 0;
+    for (char *rest = cards, *card; (card = strsep(&rest, ",")); number++)
+        if (!strcmp(card, uuid)) return number;
+    return -1;
+}
+
 /* The limit that one source gives to one card; 0 if it gives none. An own value of 0 means the common one. */
 static uint64_t limit_in(const struct source *source, int device, bool memory, struct config *config) {
     char key[64], value[128];
     uint64_t own = 0, common = 0;
-    snprintf(key, sizeof key, "%s_%d", memory ? MEMORY : CORES, device);
+    int number = number_in(source, device);
+    if (number < 0) return 0;
+    snprintf(key, sizeof key, "%s_%d", memory ? MEMORY : CORES, number);
     if (value_in(source, key, value, sizeof value)) parse(key, value, memory, &own, config);
     if (!own && value_in(source, memory ? MEMORY : CORES, value, sizeof value))
         parse(memory ? MEMORY : CORES, value, memory, &common, config);

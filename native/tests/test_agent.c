@@ -65,6 +65,19 @@ TEST(each_card_has_its_own_ceiling, "CUDA_DEVICE_MEMORY_LIMIT_1=3g") {
     CHECK_EQUAL(now->core_limit[1], 40);
 }
 
+/* Outside of containers NVML lists cards that the agent does not speak of. */
+TEST(cards_may_be_named_by_uuid, "CUDA_DEVICE_MEMORY_LIMIT_0=1g") {
+    const struct config *now = with_agent(
+        "SUBAK_CARDS=GPU-abababab-abab-abab-abab-ababababab03,GPU-abababab-abab-abab-abab-ababababab01\n"
+        "CUDA_DEVICE_MEMORY_LIMIT_0=2g\nCUDA_DEVICE_MEMORY_LIMIT_1=3g\nCUDA_DEVICE_SM_LIMIT=40\n");
+    CHECK_EQUAL(now->memory_ceiling[3], 2048 * MIB);
+    CHECK_EQUAL(now->memory_ceiling[1], 3072 * MIB);
+    CHECK_EQUAL(now->memory_ceiling[0], 0);
+    CHECK_EQUAL(now->memory_limit[0], 1024 * MIB); /* the environment has no list: its numbers are NVML's */
+    CHECK_EQUAL(now->core_limit[1], 40);
+    CHECK_EQUAL(now->core_limit[2], 100);
+}
+
 TEST(the_agent_itself_may_switch_the_core_limit_off, "GPU_CORE_UTILIZATION_POLICY=force") {
     CHECK_EQUAL(with_agent("CUDA_DEVICE_SM_LIMIT=40\nGPU_CORE_UTILIZATION_POLICY=disable\n")->core_policy, CORES_DISABLE);
 }

@@ -600,6 +600,22 @@ TEST(instances_of_a_split_card_have_their_own_limits, "MOCK_DEVICES=3", "MOCK_MI
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 1500 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+/* Who lists its cards numbers them by that list. */
+TEST(limits_of_listed_cards, "MOCK_DEVICES=3", "CUDA_VISIBLE_DEVICES=2,0",
+     "SUBAK_CARDS=GPU-abababab-abab-abab-abab-ababababab02,GPU-abababab-abab-abab-abab-ababababab00",
+     "CUDA_DEVICE_MEMORY_LIMIT_0=3g", "CUDA_DEVICE_MEMORY_LIMIT_1=1g") {
+    size_t bytes;
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuDeviceTotalMem_v2(&bytes, 0));
+    CHECK_EQUAL(bytes, 3072 * MIB);
+    OK(cuDeviceTotalMem_v2(&bytes, 1));
+    CHECK_EQUAL(bytes, 1024 * MIB);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 3000 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemAlloc_v2(&pointer, 2000 * MIB));
+    CHECK_EQUAL(booked(2), (CONTEXT + 2000) * MIB);
+}
+
 TEST(cards_are_found_by_uuid, "MOCK_DEVICES=2", "CUDA_VISIBLE_DEVICES=GPU-abababab-abab-abab-abab-ababababab01",
      "CUDA_DEVICE_MEMORY_LIMIT_0=1g", "CUDA_DEVICE_MEMORY_LIMIT_1=2g") {
     size_t bytes;

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +104,62 @@ def test_a_command_that_is_not_there(run: Run) -> None:
     code, _, err = end(run("--", "no-such-command"))
     assert code == 127
     assert "error: no-such-command: No such file or directory" in err
+    code, _, err = end(run("--", ""))
+    assert (code, "Traceback" in err) == (126, False)
+
+
+def test_what_follows_the_command_is_its_own(run: Run) -> None:
+    code, out, _ = end(run("--memory", "1Gi", "echo", "train", "--memory", "9Gi", "--help", "-x"))
+    assert (code, out) == (0, "train --memory 9Gi --help -x\n")
+    code, out, err = end(run("--memroy", "1Gi", "--", "echo", "hi"))
+    assert (code, out, "No such option" in err) == (2, "", True)
+
+
+def test_the_command_starts_as_from_a_shell(run: Run) -> None:
+    """Python ignores some signals, which programs would inherit."""
+    _, out, _ = end(run("--", "grep", "SigIgn", "/proc/self/status"))
+    ours = subprocess.run(["grep", "SigIgn", "/proc/self/status"], capture_output=True, text=True, restore_signals=True)
+    assert out == ours.stdout
+
+
+def test_names_and_arguments_may_be_anything(run: Run, tmp_path: Path) -> None:
+    long = tmp_path / "abcdefghijklmnopqrstuvwxyzabcdefghijklm_x"
+    long.symlink_to(shutil.which("echo") or "")
+    code, out, err = end(run("--", str(long), "fine"))
+    assert (code, out) == (0, "fine\n"), err
+    assert end(run("--", "test", "caf\udce9", "=", "caf\udce9"))[0] == 0
+
+
+def test_a_closed_output_is_no_obstacle(run: Run, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    script = 'exec "$@" >&-'
+    process = run("--", "touch", str(done))
+    command = [str(word) for word in process.args]  # type: ignore[union-attr]
+    end(process)
+    done.unlink()
+    again = subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, text=True, timeout=60)
+    assert (again.returncode, done.exists()) == (0, True), again.stderr
+
+
+def test_interrupted_while_it_waits(run: Run) -> None:
+    first = run("--", "sh", "-c", "echo started; read line")
+    assert first.stdout is not None
+    assert first.stdout.readline() == "started\n"
+    second = run("--", "true")
+    assert second.stderr is not None
+    assert "waiting for a card" in second.stderr.readline()
+    second.send_signal(signal.SIGINT)
+    code, _, err = end(second)
+    assert (code, "Traceback" in err) == (130, False)
+    end(first, "\n")
+
+
+def test_a_directory_for_slices_that_is_none(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "slices").touch()
+    (tmp_path / f"slices-simulated-{os.getuid()}").touch()
+    code, out, err = end(run("--", "echo", "never"))
+    assert (code, out) == (2, "")
+    assert "the cards cannot be had: slices cannot be kept in" in err
 
 
 def test_hardware_without_nvidia_cards(run: Run, tmp_path: Path) -> None:
@@ -149,6 +207,48 @@ def test_a_killed_program_leaves_its_slice_to_the_next(real: Callable[..., Tenan
     kept = {path.name for path in (tmp_path / "slices").iterdir()} - {"gate"}
     assert kept == {"000000002.json", "000000002.cache", "000000002.limits"}
     second.end()
+
+
+def test_a_slice_of_the_second_card_is_limited_there(
+    real: Callable[..., Tenant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCK_DEVICES", "2")
+    first, second = real("--memory", "8Gi"), real("--memory", "1Gi", "--cores", "30")
+    assert (first.ask("total"), second.ask("total")) == ("8192\n", "1024\n")
+    assert (first.ask("take 4000"), second.ask("take 1000"), second.ask("take 800")) == (TAKEN, OUT_OF_MEMORY, TAKEN)
+    both = real("--cards", "2", "--memory", "100Mi", "--timeout", "0")
+    assert both.process.wait(60) == 75
+    for each in (first, second):
+        each.end()
+
+
+def test_inside_a_slice_there_is_no_other(real: object, run: Run) -> None:
+    inner = (sys.executable, "-m", "subak.cli", "run", "--memory", "1Gi", "--", "true")
+    code, _, err = end(run("--memory", "2Gi", "--", *inner, hardware=None))
+    assert (code, "error: this is inside a slice already" in err) == (2, True)
+
+
+def test_workers_that_outlive_their_launcher_keep_the_slice(real: object, run: Run, card: Card, tmp_path: Path) -> None:
+    """`subprocess` closes inherited files in what it starts, the slice's lock among them."""
+    words, said = tmp_path / "words", tmp_path / "said"
+    os.mkfifo(words)
+    launch = (
+        "import subprocess, sys; subprocess.Popen(sys.argv[3:], stdin=open(sys.argv[1]), stdout=open(sys.argv[2], 'w'))"
+    )
+    launcher = run(
+        "--memory", "6Gi", "--", sys.executable, "-c", launch, str(words), str(said), *card.tenant, hardware=None
+    )  # fmt: skip
+    with words.open("w") as worker:
+        worker.write("take 5000\n")
+        worker.flush()
+        assert launcher.wait(60) == 0
+        deadline = time.monotonic() + 60
+        while said.read_text() != TAKEN:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert end(run("--memory", "6Gi", "--timeout", "0", "--", "true", hardware=None))[0] == 75
+    assert end(run("--memory", "6Gi", "--", "true", hardware=None))[0] == 0
+    end(launcher)
 
 
 def test_an_environment_that_says_less_lifts_no_limit(real: object, run: Run, card: Card) -> None:

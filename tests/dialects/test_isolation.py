@@ -140,7 +140,13 @@ class TestLimits:
         added = isolation.guard(shared(), 1, [share()], by_variable)
         assert [each.destination for each in added] == ["/etc/subak/limits", "/etc/ld.so.preload"]
         off = shared(env=[{"name": "CUDA_DISABLE_CONTROL", "value": "true"}])
-        assert [each.destination for each in isolation.guard(off, 1, [share()], by_variable)] == ["/etc/subak/limits"]
+        (switched,) = isolation.guard(off, 1, [share()], by_variable)
+        assert switched.destination == "/etc/subak/limits"
+        assert "CUDA_DISABLE_CONTROL=true" in (switched.content or "").splitlines()  # the variable alone has no say
+
+    def test_cards_are_listed_where_their_uuids_are_known(self) -> None:
+        assert said([share(3, "GPU-b"), share(1, "MIG-a")])[0] == "SUBAK_CARDS=GPU-b,MIG-a"
+        assert not any(line.startswith("SUBAK_CARDS") for line in said([share(3, "GPU-b"), share(1)]))
 
     def test_who_has_whole_cards_gets_no_such_file(self) -> None:
         assert isolation.guard(shared(), 1, [share()], Injection({"NVIDIA_VISIBLE_DEVICES": "0"})) == []

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from subak.local.slices import Slice, Slices, Taken, claim, in_use
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.reason import Refusal
+from subak.node import regions
 from subak.policy.explain import Explanation
 
 REGISTER = (
@@ -181,3 +183,98 @@ def test_what_another_has_put_there_is_not_written_to(machine: Callable[[], Slic
     with pytest.raises(FileExistsError):
         slice.write_limits("CUDA_DEVICE_MEMORY_LIMIT_0=1g\n")
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_whatever_the_umask_is_others_can_read_who_holds_what(machine: Callable[[], Slices]) -> None:
+    before = os.umask(0o077)
+    try:
+        slice = machine().enter(ask(1_000))
+        slice.write_limits("")
+        claimed = machine().directory / "gate"
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o444 for path in (slice.path, slice.path.with_suffix(".limits"), claimed)] == [
+        0o444
+    ] * 3
+
+
+def test_what_cannot_be_read_may_hold_anything(machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = machine()
+    hidden = slices.enter(ask(1_000))
+    waiting = slices.enter(ask(1_000))
+    usual = os.open
+
+    def refuse(path: object, *arguments: int) -> int:
+        if path == hidden.path:  # root reads everything
+            raise PermissionError(13, "Permission denied", str(path))
+        return usual(path, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(Taken, match=r"000000001.json cannot be used: Permission denied"):
+        attempt(slices, waiting)
+
+
+def test_a_machine_that_is_renamed_still_has_its_slices(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    attempt(slices, slices.enter(ask(16_000)))
+    renamed = Slices(slices.directory, slices.interpreter, replace(slices.node, name="there"))
+    assert isinstance(attempt(renamed, renamed.enter(ask(1_000))), Explanation)
+
+
+def test_programs_that_use_the_card_keep_the_slice_alive(
+    machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As workers do whose launcher closed what it had inherited, and ended."""
+    slices = machine()
+    held = slices.enter(ask(16_000))
+    attempt(slices, held)
+    worker = regions.Process(1, (), ())
+    at_work = regions.Region(held.region, (), (worker,), 0, 0)
+    monkeypatch.setattr(regions, "read", lambda path, now: at_work)
+    end(held)
+    assert list(slices.pods()) == [held.region]
+    monkeypatch.setattr(regions, "read", lambda path, now: replace(at_work, processes=()))
+    assert not slices.pods()
+
+
+def test_a_region_that_was_made_again_goes_too(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    slice = slices.enter(ask(1_000))
+    end(slice)
+    assert not slices.pods()
+    slice.region.touch()
+    assert not slices.pods()
+    assert {path.name for path in slices.directory.iterdir()} == {"gate"}
+
+
+def test_strange_files_stop_nobody(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    first = slices.enter(ask(1_000))
+    attempt(slices, first)
+    os.mkfifo(slices.directory / "000000000.json")
+    (slices.directory / "000000007.json").symlink_to("/dev/zero")
+    (slices.directory / "².json").touch()
+    (slices.directory / "notes.json").write_text("{}")
+    nonsense = slices.enter(ask(1_000))
+    os.pwrite(nonsense.lock, nonsense.path.read_bytes().replace(b'"nvidia.com/gpu":1', b'"nvidia.com/gpu":"x"'), 0)
+    slice = slices.enter(ask(1_000))
+    assert isinstance(attempt(slices, slice), manifest.Pod)
+    assert {first.region, slice.region} <= set(slices.pods())
+
+
+def test_a_directory_that_cannot_be_used_is_told(machine: Callable[[], Slices], tmp_path: Path) -> None:
+    (tmp_path / "slices").touch()
+    with pytest.raises(Taken, match="slices cannot be kept in .*: File exists"):
+        machine()
+
+
+def test_every_user_of_the_machine_can_have_a_cluster_after_another(
+    machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices = machine()
+    os.close(claim(slices.directory, "the first"))
+    monkeypatch.setattr(os, "getuid", lambda: 12_345)
+    owned = claim(slices.directory, "the second")
+    assert slices.owner() == "the second"
+    os.close(owned)
+    assert slices.owner() == ""

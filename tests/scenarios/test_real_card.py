@@ -132,6 +132,24 @@ def test_top_tells_what_a_pod_uses_beside_what_it_has(machine: Machine) -> None:
     assert uses(machine)["default/koordinator"] == 0
 
 
+def test_a_container_that_is_started_again_has_all_of_its_part(machine: Machine, mock_driver: Path) -> None:
+    """The program that died before it is in a pid namespace that is no more: nobody inside can know that it is gone."""
+    state = Path(machine.env["MOCK_MACHINE"]).parent
+    again = pod("volcano", machine.env, mock_driver, state)
+    again["metadata"]["name"] = "again"
+    program = f"{TENANT}import time\ntime.sleep(2)\nos._exit(9)\n"
+    script = 'printf \'take 700\\n\' | "$0" -c "$1"'
+    again["spec"]["containers"][0]["command"] = ["sh", "-c", script, sys.executable, program]
+    machine.cluster.run("subak", "apply", "-f", "-", stdin=yaml.safe_dump(again))
+    deadline = time.monotonic() + PATIENCE
+    while not (before := machine.cluster.subak("logs", "again", "--previous", check=False).stdout):
+        assert time.monotonic() < deadline, machine.cluster.subak("get", "pods").stdout
+    while not (now := machine.cluster.subak("logs", "again", check=False).stdout):
+        assert time.monotonic() < deadline, machine.cluster.subak("get", "pods").stdout
+    machine.cluster.subak("delete", "pod", "again")
+    assert (before, now) == (TAKEN, TAKEN)
+
+
 def uses(machine: Machine) -> dict[str, int | None]:
     """What each pod uses, in MiB."""
     nodes = json.loads(machine.cluster.subak("top", "-o", "json").stdout)["nodes"]

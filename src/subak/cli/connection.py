@@ -26,8 +26,11 @@ REFUSED, MISUSED = 1, 2
 
 
 def default_kubeconfig() -> Path:
-    """Where `subak up` writes the way to its cluster unless told otherwise."""
-    folder = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"
+    """Where `subak up` writes the way to its cluster unless told otherwise.  Raises ConfigError if there is no home."""
+    try:
+        folder = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"
+    except RuntimeError:
+        raise ConfigError("this user has no home directory: set HOME, or name a kubeconfig (--kubeconfig)") from None
     return Path(folder) / "subak" / "kubeconfig"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -32,7 +33,8 @@ from subak.node import library
 from subak.policy.explain import Explanation
 
 EVERY = 0.1
-BAD_INPUT, GAVE_UP, CANNOT_RUN, NOT_FOUND = 2, 75, 126, 127
+LIMITS = "SUBAK_LIMITS"
+BAD_INPUT, GAVE_UP, CANNOT_RUN, NOT_FOUND, INTERRUPTED = 2, 75, 126, 127, 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Isolation:
     turns: Path
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"allow_interspersed_args": False})  # what follows the command's name is its own
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGUMENT]...")
 @click.option("--memory", metavar="AMOUNT", help="Memory of the card, such as 8Gi; a whole card if not said.")
 @click.option(
@@ -64,7 +66,7 @@ def run(
 
     The command finds its cards and limits in its environment (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_MEMORY_LIMIT_0,
     CUDA_DEVICE_SM_LIMIT), and libsubak, which is preloaded, holds it to them.  The slice is its own until it and all
-    programs that it started have ended.
+    programs that it started have ended; of those that closed the files they inherited, those that use the card count.
 
     \b
     Examples:
@@ -77,23 +79,28 @@ def run(
         2  bad input, or more than the cards have
        75  no slice was free within --timeout
       126, 127  the command cannot be run, is not there
+      130  interrupted while it waited
     """
+    if LIMITS in os.environ:
+        _stop(f"this is inside a slice already, whose limits are in {os.environ[LIMITS]}: run the command as it is")
     interpreter = Interpreter()
     machine = _machine(interpreter, hardware)
     isolated = _isolated() if machine.real else None
     digest, _ = objects.digest(machine, interpreter)
     node = replace(digest, taints=())  # they are for pods
     pod = _pod(command, memory, cores, cards)
-    slices = Slices(_directory(hardware), interpreter, node)
     try:
+        slices = Slices(_directory(hardware), interpreter, node)
         slice = slices.enter(pod)
+        placed = _wait(slices, slice, timeout)
+        _say_what_it_has(interpreter, placed, node)
+        environment = {**os.environ, **_environment(interpreter, placed, node, slice, isolated)}
     except Refusal as refusal:
         _stop(refusal.message)
-    except Taken as taken:
+    except (Taken, OSError) as taken:
         _stop(f"the cards cannot be had: {taken}")
-    placed = _wait(slices, slice, timeout)
-    _say_what_it_has(interpreter, placed, node)
-    environment = {**os.environ, **_environment(interpreter, placed, node, slice, isolated)}
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     os.set_inheritable(slice.lock, True)
     _become(command, environment)
 
@@ -141,10 +148,11 @@ def _pod(command: tuple[str, ...], memory: str | None, cores: int, cards: int) -
         limits["nvidia.com/gpumem"] = _mebibytes(memory)
     if cores:
         limits["nvidia.com/gpucores"] = cores
-    name = re.sub(r"[^a-z0-9]+", "-", Path(command[0]).name.lower()).strip("-")[:40] or "command"
+    name = re.sub(r"[^a-z0-9]+", "-", Path(command[0]).name.lower())[:40].strip("-") or "command"
+    written = shlex.join(command).encode(errors="backslashreplace").decode()  # arguments are bytes, annotations are not
     container = manifest.Container(name="command", resources=manifest.Resources(limits=limits))
     return manifest.Pod(
-        metadata=manifest.Metadata(name=name, annotations={"subak.io/command": shlex.join(command)}),
+        metadata=manifest.Metadata(name=name, annotations={"subak.io/command": written}),
         spec=manifest.PodSpec(containers=[container]),
     )
 
@@ -195,9 +203,9 @@ def _environment(
     shares = [share for grant in placement.grants for share in grant.shares]
     env = {**injection.env, isolation.REGION: str(slice.region)}
     if isolated is not None:
-        env[CUDA_CARDS] = ",".join(share.id for share in shares)
+        env[CUDA_CARDS] = env[isolation.CARDS] = ",".join(share.id for share in shares)
         env[isolation.TURNS] = str(isolated.turns)
-        env["SUBAK_LIMITS"] = str(slice.write_limits(isolation.limits_file(shares, env)))
+        env[LIMITS] = str(slice.write_limits(isolation.limits_file(shares, env)))
         others = os.environ.get("LD_PRELOAD")
         env["LD_PRELOAD"] = f"{others}:{isolated.library}" if others else str(isolated.library)
     return env
@@ -205,12 +213,18 @@ def _environment(
 
 def _become(command: tuple[str, ...], environment: dict[str, str]) -> None:
     """Run the command in the place of this process."""
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and the command would go on to
+        signal.signal(ignored, signal.SIG_DFL)
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:
         complain([f"{command[0]}: {error.strerror}"])
         sys.exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN)
+    except ValueError as error:  # an empty name
+        complain([f"{command[0]!r} cannot be run: {error}"])
+        sys.exit(CANNOT_RUN)
 
 
 def _stop(message: str) -> NoReturn:

@@ -15,6 +15,7 @@ from subak.cli.machine import OwnCards, in_use, own_cards
 from subak.cli.options import output_option
 from subak.cli.report import complain, emit
 from subak.cli.use import of_nodes
+from subak.local.slices import Taken
 from subak.node.usage import Uses
 
 EVERY = 2.0
@@ -25,7 +26,7 @@ async def _alone(why: str, nodes: tuple[str, ...], watch: bool, output: str) -> 
     """Without a cluster: the machine's own cards."""
 
     async def show() -> int | None:
-        machine = own_cards()
+        machine = _own_cards(always=True)
         if machine is None or (nodes and nodes != (machine.name,)):
             return None
         complain((), (), [f"this machine's own cards and the slices of `subak run`, without a cluster: {why}"])
@@ -68,11 +69,20 @@ async def top(connection: Connection, nodes: tuple[str, ...], watch: bool, outpu
         chosen = sorted(nodes or known)
         held = [name for name in chosen if any(card.tenants for card in now.cluster.snapshot.cards(name))]
         uses = await of_nodes(connection.client, held)
-        machine = own_cards() if not nodes and in_use() else None
+        machine = None if nodes else _own_cards()
         _show(now, chosen, uses, machine, output)
         return 0
 
     return await _again(show, watch, output)
+
+
+def _own_cards(*, always: bool = False) -> OwnCards | None:
+    """The machine's own cards if somebody has a slice of them, or always."""
+    try:
+        return own_cards() if always or in_use() else None
+    except Taken as problem:
+        complain((), [f"who has slices of this machine's own cards is not known: {problem}"])
+        return None
 
 
 async def _again(show: Callable[[], Awaitable[int | None]], watch: bool, output: str) -> int | None:

@@ -19,6 +19,7 @@ from subak.cli.connection import default_kubeconfig
 from subak.cli.options import config_option, interpreter
 from subak.cli.report import complain
 from subak.dialects.interpreter import Interpreter
+from subak.kube.endpoint import ConfigError
 from subak.local.api.sqlite import StateError
 from subak.local.cluster import Cluster, RuntimeName
 from subak.local.hardware import nvml, profiles
@@ -76,7 +77,11 @@ def up(
     gc.set_threshold(50_000, 20, 100)
     languages = interpreter(device_config)
     machines, notes = _machines(languages, hardware)
-    written = Path(kubeconfig) if kubeconfig else default_kubeconfig()
+    try:
+        written = Path(kubeconfig) if kubeconfig else default_kubeconfig()
+    except ConfigError as error:
+        complain([str(error)])
+        sys.exit(BAD_INPUT)
     cluster = Cluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written])
     cluster.notes += notes
     try:

@@ -28,11 +28,13 @@ LIMITS = "/etc/subak/limits"
 HOST_LIMITS = "/run/subak/limits"
 PRELOADING = Mount(f"{HOST_DIRECTORY}/ld.so.preload", PRELOAD)
 
-REGION, POLICY, PRIORITY, TURNS = (
+SWITCH, REGION, POLICY, PRIORITY, TURNS, CARDS = (
+    "CUDA_DISABLE_CONTROL",
     "CUDA_DEVICE_MEMORY_SHARED_CACHE",
     "GPU_CORE_UTILIZATION_POLICY",
     "CUDA_TASK_PRIORITY",
     "SUBAK_TURNS",
+    "SUBAK_CARDS",
 )
 
 
@@ -73,21 +75,27 @@ def guard(pod: manifest.Pod, position: int, shares: Sequence[Share], injection: 
     if LIBRARY not in destinations:
         return []
     container = pod.containers[position]
-    content = limits_file(shares, injection.env)
+    off = _switched_off(container)
+    content = limits_file(shares, injection.env) + (f"{SWITCH}=true\n" if off else "")
     mounts = [Mount(f"{HOST_LIMITS}/{owner(pod, container)}", LIMITS, content=content)]
-    if PRELOAD not in destinations and not _switched_off(container):
+    if PRELOAD not in destinations and not off:
         mounts.append(PRELOADING)
     return mounts
 
 
 def _switched_off(container: manifest.Container) -> bool:
     """Whether the container wants no limits, as HAMi lets it choose."""
-    return any(each.name == "CUDA_DISABLE_CONTROL" and each.value == "true" for each in container.env or ())
+    return any(each.name == SWITCH and each.value == "true" for each in container.env or ())
 
 
 def limits_file(shares: Sequence[Share], env: Mapping[str, str]) -> str:
-    """The content of the agent's file: the share of each card, and all else that a program must not choose itself."""
+    """The content of the agent's file: the share of each card, and all else that a program must not choose itself.
+
+    Cards are listed by UUID where it is known: the library would else take the numbers for NVML's.
+    """
     lines = {}
+    if all(share.id.startswith(("GPU-", "MIG-")) for share in shares):
+        lines[CARDS] = ",".join(share.id for share in shares)
     for i, share in enumerate(shares):
         if share.memory_bytes:
             lines[f"CUDA_DEVICE_MEMORY_LIMIT_{i}"] = str(share.memory_bytes)

@@ -10,10 +10,9 @@ containers are ended, and what was made on disk is removed, except for the state
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -21,6 +20,7 @@ from typing import Any, Literal, Self
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
 from subak.kube.client import Client
+from subak.local import trees
 from subak.local.api.http import Endpoint
 from subak.local.api.server import Server
 from subak.local.api.sqlite import open_store
@@ -105,10 +105,10 @@ class Cluster:
         """Where volumes, logs and the files of agents are.  Those of agents are made anew."""
         if self._state is not None:
             directory = self._state.absolute() / "machine"
-            shutil.rmtree(directory / "host", ignore_errors=True)
+            _remove(directory / "host")
             return directory
         directory = Path(tempfile.mkdtemp(prefix="subak-"))
-        self._stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        self._stack.callback(_remove, directory)
         return directory
 
     def _store(self) -> Store:
@@ -152,6 +152,11 @@ class Cluster:
 
         task.add_done_callback(ended)
         self._stack.push_async_callback(_cancelled, task)
+
+
+def _remove(directory: Path) -> None:
+    with suppress(OSError):
+        trees.remove(directory)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -3,7 +3,11 @@
 A slice is a file, and the file is a pod: what it asks for, and, once it has a place, the annotations that record its
 cards.  So the ledger of the machine is read like that of a cluster.  A slice lives as long as somebody holds the lock
 on its file.  The command inherits it, and the kernel lets go of it however the command ends: nothing has to be tidied
-up for the cards to be free.
+up for the cards to be free.  A program that closed the file which it inherited, as many launchers do for what they
+start, keeps the slice alive while it uses the card: then it stands in the slice's region.
+
+All users of the machine share the directory.  What is there may be anybody's: it is opened without following links or
+waiting, and what cannot be read counts as held.
 
     enter ──> waiting ── attempt: fits, and nobody before it does ──> holding ── the last process ends ──> gone
 
@@ -15,8 +19,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import stat
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +33,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.node import Node
 from subak.model.reason import Refusal
+from subak.node import regions
 from subak.policy.explain import Explanation, explain
 from subak.policy.held import held
 from subak.policy.place import place
@@ -38,8 +46,10 @@ DIRECTORY = Path(os.environ.get("SUBAK_SLICES") or "/tmp/subak-slices")
 """Where all users of the machine keep their slices."""
 
 _GATE = "gate"
-_OWNER = "owner"
+_OWNER = "owner-"
 _REGION, _LIMITS = ".cache", ".limits"
+_NUMBER = re.compile(r"[0-9]{9}")
+_CAREFULLY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +71,13 @@ class Slice:
         """Write what the library holds its programs to, whatever their environment says; gives the file."""
         path = self.path.with_suffix(_LIMITS)
         # The directory is everybody's: what somebody else has put there is not written to.
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444), "w") as file:
+        with open(_make(path, os.O_WRONLY | os.O_EXCL, 0o444), "w") as file:
             file.write(text)
         return path
 
 
 class Taken(Exception):
-    """The cards are somebody else's for now."""
+    """The cards are somebody else's for now, or it cannot be known whose they are."""
 
 
 def claim(directory: Path, owner: str) -> int:
@@ -77,10 +87,9 @@ def claim(directory: Path, owner: str) -> int:
         living = [pod.name for _, pod in _living(directory)]
         if living:
             raise Taken(f"they are in use by subak run: {', '.join(living)}")
-        lock = os.open(directory / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not _free(lock):
-            os.close(lock)
-            raise Taken(f"they belong to {(directory / _OWNER).read_text()}")
+        _refuse_owned(directory)
+        lock = _make(directory / f"{_OWNER}{os.getuid()}", os.O_RDWR, 0o644)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         _rewrite(lock, owner.encode())
     return lock
 
@@ -114,12 +123,12 @@ class Slices:
             why = "; ".join(f"{group.detail} ({group.reason})" for group in explain(unused, request).groups)
             raise Refusal("spec.containers", pod.name, f"the cards never have that much: {why}")
         with _gate(self.directory):
-            self._refuse_owned()
+            _refuse_owned(self.directory)
             # Of any file: a program that let go of its slice may have left its region behind.
             number = max((_number(path) for path in self.directory.iterdir()), default=0) + 1
             path = self.directory / f"{number:09}.json"
             metadata = msgspec.structs.replace(complete.metadata, name=f"{pod.name}-{number}", namespace=NAMESPACE)
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            lock = _make(path, os.O_RDWR | os.O_EXCL, 0o644)
             fcntl.flock(lock, fcntl.LOCK_EX)
             os.write(lock, msgspec.json.encode(msgspec.structs.replace(complete, metadata=metadata)))
         return Slice(path, lock)
@@ -131,7 +140,10 @@ class Slices:
             for path, pod in _living(self.directory):
                 if pod.spec.node_name:
                     continue
-                request = self.interpreter.request(pod)
+                try:
+                    request = self.interpreter.request(pod)
+                except Refusal:
+                    continue  # not written by `enter`
                 placement = place(snapshot, request)
                 if path == slice.path:
                     if placement is None:
@@ -142,7 +154,7 @@ class Slices:
                     return placed
                 if placement is not None:  # it came earlier and takes its turn in a moment
                     snapshot.assume(pod.key, placement, request.needs.resources)
-        raise FileNotFoundError(f"{slice.path} was removed: somebody has emptied {self.directory}")
+        raise Taken(f"{slice.path} was removed: somebody has emptied {self.directory}")
 
     def pods(self) -> dict[Path, manifest.Pod]:
         """The pods of all living slices by the files of their regions, in the order of their arrival."""
@@ -157,7 +169,7 @@ class Slices:
     def _snapshot(self) -> Snapshot:
         snapshot = Snapshot([self.node])
         for _, pod in _living(self.directory):
-            if pod.spec.node_name == self.node.name:
+            if pod.spec.node_name:  # whatever the machine was called then
                 placement, resources, _ = held(self.interpreter, snapshot, pod, self.node)
                 snapshot.restore(pod.key, placement, resources)
         return snapshot
@@ -165,65 +177,99 @@ class Slices:
     def owner(self) -> str:
         """The cluster that has all cards of the machine; empty if there is none."""
         with _gate(self.directory):
-            return self._owner()
+            return _owner(self.directory)
 
-    def _owner(self) -> str:
-        path = self.directory / _OWNER
-        if path.exists():
-            with path.open("rb") as file:
-                if not _free(file.fileno()):
-                    return file.read().decode(errors="replace")
-        return ""
 
-    def _refuse_owned(self) -> None:
-        owner = self._owner()
-        if owner:
-            raise Taken(f"they belong to {owner}")
+def _owner(directory: Path) -> str:
+    for path in directory.glob(f"{_OWNER}*"):
+        with suppress(OSError), open(os.open(path, os.O_RDONLY | _CAREFULLY), "rb") as file:
+            if not _free(file.fileno()):
+                return file.read().decode(errors="replace")
+    return ""
+
+
+def _refuse_owned(directory: Path) -> None:
+    owner = _owner(directory)
+    if owner:
+        raise Taken(f"they belong to {owner}")
 
 
 def _prepare(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    if directory.stat().st_uid == os.getuid():
-        directory.chmod(0o1777)  # for everybody, as /tmp
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if directory.stat().st_uid == os.getuid():
+            directory.chmod(0o1777)  # for everybody, as /tmp
+    except OSError as error:
+        raise Taken(f"slices cannot be kept in {directory}: {error.strerror}") from None
+
+
+def _make(path: Path, flags: int, mode: int) -> int:
+    """Open a file that is made if it is not there, with this mode whatever the umask is."""
+    descriptor = os.open(path, flags | os.O_CREAT | _CAREFULLY, mode)
+    if os.fstat(descriptor).st_uid == os.getuid():
+        os.fchmod(descriptor, mode)
+    return descriptor
 
 
 def _living(directory: Path) -> Iterator[tuple[Path, manifest.Pod]]:
-    """Slices whose lock is held; the files of others are removed."""
+    """Slices whose lock is held, or whose programs are at work; the files of others are removed.
+
+    Raises PermissionError for one that cannot be read: it may hold anything.
+    """
     for path in sorted(directory.glob("*.json")):
+        if not _NUMBER.fullmatch(path.stem):
+            continue
         try:
-            with path.open("rb") as file:
-                if _free(file.fileno()):
-                    _remove_all(path)
-                    continue
-                pod = msgspec.json.decode(file.read(), type=manifest.Pod)
-        except (OSError, msgspec.MsgspecError):
-            continue  # gone in between, or not ours to read
-        yield path, pod
+            descriptor = os.open(path, os.O_RDONLY | _CAREFULLY)
+        except PermissionError:
+            raise
+        except OSError:
+            continue  # gone in between, or a link
+        with open(descriptor, "rb") as file, suppress(msgspec.MsgspecError):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                continue
+            if _free(descriptor) and not _at_work(path):
+                _remove_all(path)
+                continue
+            yield path, msgspec.json.decode(file.read(), type=manifest.Pod)
+    for path in directory.glob(f"*{_REGION}"):  # made again by a program after the slice was gone
+        if not path.with_suffix(".json").exists() and not _at_work(path):
+            _remove_all(path)
+
+
+def _at_work(path: Path) -> bool:
+    """Whether programs of a slice use its card."""
+    try:
+        return bool(regions.read(path.with_suffix(_REGION), time.monotonic_ns()).processes)
+    except regions.NoRegion:
+        return False
 
 
 def _remove_all(path: Path) -> None:
     """Remove the files of a slice; its own goes last, for it says that the others belong to nobody."""
-    for each in (path.with_suffix(_REGION), path.with_suffix(_LIMITS), path):
-        each.unlink(missing_ok=True)
+    with suppress(OSError):  # another user's, who removes them in turn
+        for suffix in (_REGION, _LIMITS, ".json"):
+            path.with_suffix(suffix).unlink(missing_ok=True)
 
 
 @contextmanager
 def _gate(directory: Path) -> Iterator[None]:
-    """One at a time looks and takes."""
+    """One at a time looks and takes.  Raises Taken if the directory cannot be used."""
     path = directory / _GATE
     try:
-        gate = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        gate = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(gate)
+        try:
+            gate = os.open(path, os.O_RDONLY | _CAREFULLY)
+        except FileNotFoundError:
+            gate = _make(path, os.O_RDONLY, 0o644)
+        with open(gate, "rb"):
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise Taken(f"{error.filename or directory} cannot be used: {error.strerror}") from None
 
 
 def _number(path: Path) -> int:
-    return int(path.stem) if path.stem.isdigit() else 0
+    return int(path.stem) if _NUMBER.fullmatch(path.stem) else 0
 
 
 def _placed(pod: manifest.Pod, node: str, annotations: dict[str, str]) -> manifest.Pod:

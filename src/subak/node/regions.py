@@ -161,8 +161,8 @@ def _alive(content: bytes, slot: int, pid: int, now_ns: int) -> bool:
     owner, namespace, beat = struct.unpack_from("<QQQ", content, _SLOTS + slot * _LINE)
     if not owner or owner & _REAPING or owner & 0xFFFFFFFF != pid:
         return False
-    if namespace and namespace == _own_namespace():
-        return bool(_started(pid) & 0x7FFFFFFF == owner >> 32)
+    if namespace and namespace == _own_namespace() and (started := _started(pid)) is not None:
+        return bool(started & 0x7FFFFFFF == owner >> 32)
     return bool(beat > now_ns - SILENT_NS)
 
 
@@ -173,11 +173,26 @@ def _own_namespace() -> int:
         return 0
 
 
-def _started(pid: int) -> int:
-    """When a process of this machine started, as libsubak writes it: clock ticks plus one; 0 if it is gone."""
+def _started(pid: int) -> int | None:
+    """When a process of this machine started, as libsubak writes it: clock ticks plus one.
+
+    0 if it is gone; None if it is not ours to know (another user's, where /proc is mounted with hidepid).
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         gone = fields[0] in "ZX" and int(fields[17]) <= 1
         return 0 if gone else int(fields[19]) + 1
-    except (OSError, IndexError, ValueError):
+    except OSError:
+        return None if _exists(pid) else 0
+    except (IndexError, ValueError):
         return 0
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -90,6 +90,7 @@ class ScriptedDevices:
     refused: dict[str, Refusal] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     make_believe: bool = True
+    started: list[tuple[str, str]] = field(default_factory=list)
     used: dict[str, dict[str, list[tuple[Device, Use]]]] = field(default_factory=dict)
 
     async def allocate(self, pod: manifest.Pod) -> Sequence[Injection]:
@@ -97,6 +98,9 @@ class ScriptedDevices:
             raise self.refused[pod.name]
         self.held.add(pod.name)
         return [self.injection] * len(pod.containers)
+
+    def starting(self, pod: manifest.Pod, position: int) -> None:
+        self.started.append((pod.name, pod.containers[position].name))
 
     async def release(self, pod: manifest.Pod) -> None:
         self.held.discard(pod.name)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from subak.local.kubelet.sandbox import Sandbox, hosts, remove, strangers
+from subak.local.kubelet.sandbox import Sandbox, hosts, strangers
 from tests.local.kubelet.pods import UID, container, pod
 
 
@@ -27,18 +27,6 @@ def test_nobody_else_looks_into_a_pods_directory(tmp_path: Path) -> None:
 def test_a_container_that_mounts_its_own_hosts_gets_no_other(tmp_path: Path) -> None:
     each = pod(container(volumeMounts=[{"name": "v", "mountPath": "/etc/hosts"}])).spec.containers[0]
     assert Sandbox(tmp_path, pod().metadata).own_mounts(each, 0) == []
-
-
-def test_a_tree_goes_even_if_a_container_locked_it(tmp_path: Path) -> None:
-    locked = tmp_path / "pod" / "volume" / "locked"
-    locked.mkdir(parents=True)
-    (locked / "file").write_text("x")
-    (locked / "link").symlink_to("/etc/passwd")
-    for path in (locked / "file", locked, locked.parent):
-        path.chmod(0)
-    remove(tmp_path / "pod")
-    assert not (tmp_path / "pod").exists()
-    assert Path("/etc/passwd").exists()
 
 
 def test_what_was_left_behind_is_found(tmp_path: Path) -> None:

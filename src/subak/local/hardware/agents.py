@@ -106,6 +106,11 @@ class Agents:
         await self._tell_use(ledger)
         return injections
 
+    def starting(self, pod: manifest.Pod, position: int) -> None:
+        """The container begins with clean books."""
+        if self._host is not None:
+            self._host.forget_use(pod, pod.containers[position])
+
     async def release(self, pod: manifest.Pod) -> None:
         """The pod has ended."""
         ledger = self._ledgers.get(pod.spec.node_name)

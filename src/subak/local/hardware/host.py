@@ -10,12 +10,12 @@ hold: they come with a library that does nothing.
 
 from __future__ import annotations
 
-import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from subak.dialects import Mount, isolation
-from subak.local import turns
+from subak.local import trees, turns
 from subak.local.hardware.library import empty
 from subak.model import manifest
 from subak.node import library
@@ -45,11 +45,17 @@ class Host:
         owner = isolation.owner(pod, container)
         return self._of_container(owner) / f"{owner}.cache"
 
+    def forget_use(self, pod: manifest.Pod, container: manifest.Container) -> None:
+        """Throw a container's region away: it lists who ran before, and nobody inside can know that they ended."""
+        with suppress(OSError):
+            trees.remove(self.region(pod, container))
+
     def remove(self, pod: manifest.Pod) -> None:
         """Throw away what the pod's containers had."""
         for container in pod.containers:
             owner = isolation.owner(pod, container)
-            shutil.rmtree(self._of_container(owner), ignore_errors=True)
+            with suppress(OSError):
+                trees.remove(self._of_container(owner))
             (self._directory / "limits" / owner).unlink(missing_ok=True)
 
     def _place(self, mount: Mount, real: bool) -> Path | None:

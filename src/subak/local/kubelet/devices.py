@@ -22,6 +22,9 @@ class Devices(Protocol):
         the same pod gives the same answer.  Raises Refusal if the node cannot honour the placement.
         """
 
+    def starting(self, pod: manifest.Pod, position: int) -> None:
+        """The container at `position` of `pod.containers` is about to start, and nothing of it runs any more."""
+
     async def release(self, pod: manifest.Pod) -> None:
         """The pod has ended and holds nothing any more.  Does no harm if it never held anything."""
 

@@ -21,6 +21,7 @@ from subak.kube.events import Recorder
 from subak.kube.reflector import DELETED, Reflector
 from subak.kube.resource import NODES, PODS, SERVICES
 from subak.kube.status import ApiError
+from subak.local import trees
 from subak.local.api import errors
 from subak.local.api.kubelet import LogOptions, Session, Unstarted
 from subak.local.kubelet import logs, sandbox
@@ -144,7 +145,7 @@ class Kubelet:
         if self._house.processes:
             # Looked up now, before any pod that comes later has a directory.
             left = sandbox.strangers(self._house.directory, set(self._workers))
-            self._house.spawn(asyncio.to_thread(sandbox.remove, *left))
+            self._house.spawn(asyncio.to_thread(trees.remove, *left))
 
     def _on_pod(self, type: str, seen: Seen) -> None:
         worker = self._workers.get(seen.metadata.uid)

@@ -11,9 +11,9 @@ The first part goes when the pod's life is over, the logs when nobody can ask fo
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
+from subak.local import trees
 from subak.local.kubelet import logs
 from subak.local.kubelet.downward import ADDRESS
 from subak.local.kubelet.pod import Container, Metadata, Pod
@@ -78,11 +78,11 @@ class Sandbox:
 
     def remove(self) -> None:
         """Remove all but the logs."""
-        remove(self._root)
+        trees.remove(self._root)
 
     def remove_logs(self) -> None:
         """Remove the logs."""
-        remove(self.logs)
+        trees.remove(self.logs)
 
     def _message(self, container: str, attempt: int) -> Path:
         return self._root / "messages" / f"{container}.{attempt}"
@@ -98,25 +98,6 @@ def hosts(pod: Pod) -> str:
         *(f"{alias.ip}\t{' '.join(alias.hostnames)}" for alias in pod.spec.host_aliases),
     ]
     return "\n".join(lines) + "\n"
-
-
-def remove(*directories: Path) -> None:
-    """Remove trees, also where a container took away our own permissions."""
-    for directory in directories:
-        if directory.exists():
-            try:
-                shutil.rmtree(directory)
-            except PermissionError:
-                _unlock(str(directory))
-                shutil.rmtree(directory)
-
-
-def _unlock(directory: str) -> None:
-    os.chmod(directory, 0o700)
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                _unlock(entry.path)
 
 
 def strangers(directory: Path, uids: set[str]) -> list[Path]:

@@ -86,6 +86,7 @@ class Supplies:
             said = environment.environment(pod, container, contents, services, allocatable)
             if self._injections is None:
                 self._injections = await house.devices.allocate(seen.manifest())
+            house.devices.starting(seen.manifest(), index)
             return recipe(
                 pod,
                 container,
