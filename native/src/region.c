@@ -171,7 +171,10 @@ static struct region *open_file(const char *path, struct region *at, struct file
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0 && errno != ENOENT) return NULL;
         struct region *found = fd >= 0 ? map_file(fd, at, id) : NULL;
-        if (fd >= 0 && !found) remove_damaged(path, fd);
+        if (fd >= 0 && !found) {
+            log_line(LOG_WARNING, "%s is damaged or of another version; making it anew", path);
+            remove_damaged(path, fd);
+        }
         if (fd >= 0) close(fd);
         if (found) return found;
         create(path);

@@ -12,7 +12,9 @@
  * is hooked.
  *
  * RTLD_DEEPBIND would let a plugin bind past every preloaded library, so it is cleared. A second namespace (dlmopen)
- * would bring a driver that we do not stand in front of, so the driver is always opened in the first one.
+ * would bring a driver that we do not stand in front of, so the driver is always opened in the first one, and so is a
+ * file that turns out to be linked to it. That is found out for files that are named by a path: one that is searched for
+ * has to be asked for by the program itself.
  */
 #define _GNU_SOURCE
 #include "resolve.h"
@@ -170,8 +172,24 @@ static void *our_dlvsym(void *handle, const char *name, const char *version) {
     return exchanged(found, name);
 }
 
+static bool is_driver(const char *file) { return contains(file, "libcuda.so") || contains(file, "libnvidia-ml.so"); }
+
+/* Whether the namespace of a file that was opened has a driver. In glibc a handle is the file's entry in the list. */
+static bool brings_driver(void *handle) {
+    const struct link_map *each = handle;
+    while (each->l_prev) each = each->l_prev;
+    for (; each; each = each->l_next)
+        if (each->l_name && is_driver(each->l_name)) return true;
+    return false;
+}
+
 static void *our_dlmopen(long namespace, const char *file, int flags) {
-    (void)namespace;
+    void *(*real)(long, const char *, int) = (void *(*)(long, const char *, int))next_of(DLMOPEN);
+    if (is_driver(file)) return resolve_open(file, flags);
+    void *opened = real(namespace, file, flags);
+    if (!opened || !brings_driver(opened)) return opened;
+    int (*close)(void *) = (int (*)(void *))resolve_symbol(RTLD_DEFAULT, "dlclose");
+    if (close) close(opened);
     return resolve_open(file, flags);
 }
 
@@ -195,8 +213,8 @@ __attribute__((used, visibility("hidden"))) void *resolve_dlvsym_target(void *ha
 __attribute__((used, visibility("hidden"))) void *resolve_dlopen_target(void) { return next_of(DLOPEN); }
 
 __attribute__((used, visibility("hidden"))) void *resolve_dlmopen_target(long namespace, const char *file) {
-    bool driver = file && (contains(file, "libcuda.so") || contains(file, "libnvidia-ml.so"));
-    return namespace != LM_ID_BASE && driver ? (void *)our_dlmopen : next_of(DLMOPEN);
+    bool ours = file && (is_driver(file) || contains(file, "/"));
+    return namespace != LM_ID_BASE && ours ? (void *)our_dlmopen : next_of(DLMOPEN);
 }
 
 #ifndef __SANITIZE_THREAD__ /* whose run-time library looks its own functions up before it can be called back */
