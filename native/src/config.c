@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -95,20 +96,55 @@ static void read_file(struct source *source, const char *path, bool needed, stru
     if (fd >= 0) close(fd);
 }
 
-/* The value of a key, copied without the end of its line; false if there is none or it is empty. */
+struct line {
+    const char *key, *value; /* no value: it is no KEY=VALUE */
+    size_t key_length, value_length;
+};
+
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+static size_t trim(const char **text, const char *end) {
+    while (*text < end && is_blank(**text)) ++*text;
+    while (end > *text && is_blank(end[-1])) end--;
+    return (size_t)(end - *text);
+}
+
+/* Takes a line apart. Gives where the next begins, NULL behind the last. */
+static const char *take_line(const char *text, struct line *line) {
+    const char *newline = strchr(text, '\n'), *end = newline ? newline : text + strlen(text);
+    trim(&text, end);
+    if (!strncmp(text, "export ", 7)) text += 7;
+    const char *equals = memchr(text, '=', (size_t)(end - text));
+    *line = (struct line){.key = text, .value = equals ? equals + 1 : NULL};
+    line->key_length = trim(&line->key, equals ? equals : end);
+    if (equals) line->value_length = trim(&line->value, end);
+    return newline ? newline + 1 : NULL;
+}
+
+/* Whoever writes limits must not find out by accident that a line of them meant nothing. */
+static void check_lines(const struct source *source, const char *path, struct config *config) {
+    struct line line;
+    for (const char *next = source->text; next;) {
+        next = take_line(next, &line);
+        if ((!line.key_length && !line.value) || *line.key == '#' || (line.key_length && line.value)) continue;
+        char why[100];
+        snprintf(why, sizeof why, "has a line that is not KEY=VALUE: %.60s", line.key);
+        why[strcspn(why, "\n")] = 0;
+        complain(config, path, why);
+    }
+}
+
+/* The value of a key, of the last line that has it; false if there is none or it is empty. */
 static bool value_in(const struct source *source, const char *key, char *value, size_t room) {
     const char *found = source->environment ? getenv(key) : NULL;
-    size_t key_length = strlen(key), length = found ? strlen(found) : 0;
-    for (const char *line = source->environment ? NULL : source->text; line && *line;) {
-        const char *end = strchr(line, '\n');
-        if (!strncmp(line, "export ", 7)) line += 7;
-        if (!strncmp(line, key, key_length) && line[key_length] == '=') {
-            found = line + key_length + 1;
-            length = end ? (size_t)(end - found) : strlen(found);
-        }
-        line = end ? end + 1 : NULL;
+    size_t length = found ? trim(&found, found + strlen(found)) : 0;
+    struct line line;
+    for (const char *next = source->environment ? NULL : source->text; next;) {
+        next = take_line(next, &line);
+        if (!line.value || line.key_length != strlen(key) || strncmp(line.key, key, line.key_length)) continue;
+        found = line.value;
+        length = line.value_length;
     }
-    while (found && length && (found[length - 1] == '\r' || found[length - 1] == ' ')) length--;
     if (!found || !length) return false;
     snprintf(value, room, "%.*s", (int)length, found);
     return true;
@@ -201,24 +237,35 @@ static enum core_policy policy_of(const struct source *sources, const struct con
     return CORES_BY_REGION;
 }
 
+/* All processes must mean the same file, wherever they are. */
+static bool path_of(const struct source *sources, const char *key, char *path, struct config *config) {
+    char value[1024];
+    if (!value_of(sources, key, value, sizeof value)) return false;
+    if (*value != '/') complain(config, key, "must be an absolute path");
+    if (strlen(value) >= PATH_ROOM) complain(config, key, "is too long: at most 255 characters");
+    snprintf(path, PATH_ROOM, "%.*s", PATH_ROOM - 1, value);
+    return true;
+}
+
 static void read_rest(const struct source *sources, struct config *config) {
     char value[64];
     config->disabled = switch_value(sources, "CUDA_DISABLE_CONTROL", value, sizeof value) && says_yes(value);
     config->core_policy = policy_of(sources, config);
     config->priority = value_of(sources, "CUDA_TASK_PRIORITY", value, sizeof value) ? atoi(value) : 1;
-    config->region_named = value_of(sources, "CUDA_DEVICE_MEMORY_SHARED_CACHE", config->region, sizeof config->region);
+    config->region_named = path_of(sources, "CUDA_DEVICE_MEMORY_SHARED_CACHE", config->region, config);
     if (!config->region_named) snprintf(config->region, sizeof config->region, "/tmp/cudevshr.cache");
-    if (!value_of(sources, "SUBAK_TURNS", config->turns, sizeof config->turns))
+    if (!path_of(sources, "SUBAK_TURNS", config->turns, config))
         snprintf(config->turns, sizeof config->turns, "/tmp/vgpulock");
 }
 
-static void read_all(struct config *config) {
-    static struct source sources[SOURCES]; /* 16 KiB are too much for a foreign thread's stack */
-    memset(config, 0, sizeof *config);
+static void read_all(struct source *sources, struct config *config) {
+    const char *named = getenv("SUBAK_LIMITS");
     read_file(&sources[AGENT], AGENTS_FILE, false, config);
-    read_file(&sources[AGENT_BY_NAME], getenv("SUBAK_LIMITS"), true, config);
+    read_file(&sources[AGENT_BY_NAME], named, true, config);
     read_file(&sources[OVERRIDE], "/overrideEnv", false, config);
     sources[ENVIRONMENT] = (struct source){.present = true, .environment = true};
+    check_lines(&sources[AGENT], AGENTS_FILE, config);
+    check_lines(&sources[AGENT_BY_NAME], named, config);
     for (int device = 0; device < DEVICES; device++) {
         int agents = agents_sources(sources);
         config->memory_ceiling[device] = limit_of(sources, agents, device, true, config);
@@ -230,16 +277,28 @@ static void read_all(struct config *config) {
     read_rest(sources, config);
 }
 
-const struct config *config(void) {
-    if (!atomic_load_explicit(&ready, memory_order_acquire)) {
-        lock_take(&lock);
-        if (!atomic_load_explicit(&ready, memory_order_relaxed)) {
-            read_all(&current);
-            if (current.problem[0]) log_line(LOG_REFUSAL, "%s", current.problem);
-            atomic_store_explicit(&ready, true, memory_order_release);
-        }
-        lock_release(&lock);
+/* Reading may ask NVML, which the loader has to find, so no lock is held meanwhile: two threads may read, and the first
+ * to end is believed. The sources are too much for a foreign thread's stack. */
+static void read_and_publish(void) {
+    struct {
+        struct source sources[SOURCES];
+        struct config config;
+    } *reading = mmap(NULL, sizeof *reading, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool fine = reading != MAP_FAILED;
+    if (fine) read_all(reading->sources, &reading->config);
+    lock_take(&lock);
+    if (!atomic_load_explicit(&ready, memory_order_relaxed)) {
+        if (fine) current = reading->config;
+        else complain(&current, "the configuration", "cannot be read: no memory");
+        if (current.problem[0]) log_line(LOG_REFUSAL, "%s", current.problem);
+        atomic_store_explicit(&ready, true, memory_order_release);
     }
+    lock_release(&lock);
+    if (fine) munmap(reading, sizeof *reading);
+}
+
+const struct config *config(void) {
+    if (!atomic_load_explicit(&ready, memory_order_acquire)) read_and_publish();
     return &current;
 }
 

@@ -5,7 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DEVICES = 16 }; /* cards a container can have; HAMi's region has room for as many */
+enum {
+    DEVICES = 16, /* cards a container can have; HAMi's region has room for as many */
+    PATH_ROOM = 256,
+};
 
 enum core_policy {
     CORES_BY_REGION, /* obey the monitor's switch in the region */
@@ -22,9 +25,9 @@ struct config {
     uint64_t core_ceiling[DEVICES];   /* nobody in the container can lift it; 0: none */
     enum core_policy core_policy;
     int priority;        /* 0 is high */
-    char region[256];    /* path of the container's shared region */
+    char region[PATH_ROOM]; /* path of the container's shared region */
     bool region_named;   /* somebody wants the region even if nothing is limited */
-    char turns[256];     /* directory shared by all containers of the host, for turns on a card */
+    char turns[PATH_ROOM];  /* directory shared by all containers of the host, for turns on a card */
 };
 
 /* Read once, on first use. Never NULL. */

@@ -50,6 +50,7 @@ static void add_with_instances(nvmlDevice_t handle) {
 
 static void list(void) {
     if (atomic_load_explicit(&listed, memory_order_acquire)) return;
+    hooks_ready(true);
     lock_take(&lock);
     if (!atomic_load_explicit(&listed, memory_order_relaxed)) {
         unsigned int count = 0;

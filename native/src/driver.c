@@ -22,17 +22,19 @@
 #include "ledger.h"
 #include "limiter.h"
 #include "lock.h"
-#include "multicast.h"
 #include "mps.h"
+#include "multicast.h"
 #include "person.h"
 #include "pool.h"
 #include "region.h"
+#include "startup.h"
 #include "truth.h"
 #include "vmm.h"
 
 #include <pthread.h>
 
 static CUresult exchange(CUresult result, void **function) {
+    hooks_ready(false); /* another thread may be looking them up just now */
     if (result == CUDA_SUCCESS && function) *function = hooks_exchange(*function);
     return result;
 }
@@ -73,13 +75,18 @@ static void forked(void) {
     limiter_forked();
 }
 
-static void start(void) {
+void startup_watch_forks(void) {
     static atomic_bool registered;
+    if (!atomic_exchange(&registered, true)) pthread_atfork(NULL, NULL, forked);
+}
+
+static void start(void) {
     if (atomic_load_explicit(&started, memory_order_acquire)) return;
+    bool wanted = !config()->disabled && region_wanted();
+    if (wanted) hooks_ready(true);
     lock_take(&start_lock);
     if (!atomic_load_explicit(&started, memory_order_relaxed)) {
-        if (!atomic_exchange(&registered, true)) pthread_atfork(NULL, NULL, forked);
-        if (!config()->disabled && region_wanted()) {
+        if (wanted) {
             device_discover();
             device_show();
             ledger_start();
@@ -91,6 +98,7 @@ static void start(void) {
 }
 
 CUresult cuInit(unsigned int flags) {
+    startup_watch_forks();
     if (config()->problem[0] && !config()->disabled) return CUDA_ERROR_NOT_PERMITTED; /* the log says why */
     mps_ask();
     CUresult result = REAL(cuInit)(flags);

@@ -38,6 +38,7 @@ static _Atomic uint16_t by_address[BUCKETS];
 static _Atomic uint16_t by_name[BUCKETS];
 static struct lock load_lock;
 static atomic_bool names_ready;
+static atomic_bool loaded[2]; /* the driver's functions, NVML's */
 
 static CUresult absent_in_driver(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 static nvmlReturn_t absent_in_nvml(void) { return NVML_ERROR_FUNCTION_NOT_FOUND; }
@@ -62,25 +63,36 @@ static void remember_address(enum hook hook, void *real) {
     atomic_store_explicit(&by_address[at], (uint16_t)(hook + 1), memory_order_release);
 }
 
+/* The loader is asked without our lock: it has one of its own, and constructors that run under it may call us. So two
+ * threads may look everything up, and one of them publishes it; until then an address cannot be exchanged. */
 static void load(bool nvml) {
     const char *soname = nvml ? "libnvidia-ml.so.1" : "libcuda.so.1";
     enum hook first = nvml ? HOOK_NVML_FIRST : 0, end = nvml ? HOOK_COUNT : HOOK_NVML_FIRST;
+    void *found[HOOK_COUNT];
     void *library = resolve_open(soname, RTLD_LAZY);
     if (!library) log_line(LOG_WARNING, "%s cannot be opened", soname);
     for (enum hook hook = first; hook < end; hook++) {
-        void *real = library ? resolve_symbol(library, rows[hook].name) : NULL;
-        if (real == rows[hook].wrapper) real = NULL; /* a driver that is missing a function must not find ours */
-        if (real && rows[hook].wrapper) remember_address(hook, real);
+        found[hook] = library ? resolve_symbol(library, rows[hook].name) : NULL;
+        if (found[hook] == rows[hook].wrapper) found[hook] = NULL; /* a driver that lacks a function must not find ours */
+    }
+    lock_take(&load_lock);
+    for (enum hook hook = first; hook < end && !loaded[nvml]; hook++) {
+        void *real = found[hook];
         if (!real) real = library ? (nvml ? (void *)absent_in_nvml : (void *)absent_in_driver)
                                   : (nvml ? (void *)no_nvml : (void *)no_driver);
         atomic_store_explicit(&hooks_addresses[hook], real, memory_order_release);
+        if (found[hook] && rows[hook].wrapper) remember_address(hook, real);
     }
+    atomic_store_explicit(&loaded[nvml], true, memory_order_release);
+    lock_release(&load_lock);
+}
+
+void hooks_ready(bool nvml) {
+    if (!atomic_load_explicit(&loaded[nvml], memory_order_acquire)) load(nvml);
 }
 
 void *hooks_find(enum hook hook) {
-    lock_take(&load_lock);
-    if (!atomic_load_explicit(&hooks_addresses[hook], memory_order_acquire)) load(is_nvml(hook));
-    lock_release(&load_lock);
+    hooks_ready(is_nvml(hook));
     return atomic_load_explicit(&hooks_addresses[hook], memory_order_acquire);
 }
 

@@ -353,6 +353,10 @@ void *hooks_exchange(void *real);
 /* Whether `name` is an entry point with a wrapper of ours, and the wrapper. */
 void *hooks_wrapper(const char *name);
 
+/* Looks the functions of the driver or of NVML up, if that has not been done. To be called before a lock is taken under
+ * which they are needed: the loader has a lock of its own. */
+void hooks_ready(bool nvml);
+
 void hooks_forked(void); /* in the child */
 
 static inline void *hooks_real(enum hook hook) {

@@ -10,6 +10,7 @@
 #include "device.h"
 #include "hooks.h"
 #include "region.h"
+#include "startup.h"
 #include "view.h"
 
 /* ---- memory --------------------------------------------------------------------------------------------- */
@@ -54,7 +55,10 @@ static unsigned int keep_ours(void *list, unsigned int count, size_t entry, size
 
 /* Only where the container is set apart from others at all. */
 static bool filtered(nvmlReturn_t result, const void *list) {
-    return result == NVML_SUCCESS && list && !config()->disabled && !config()->problem[0] && region_wanted();
+    startup_watch_forks();
+    if (result != NVML_SUCCESS || !list || config()->disabled || config()->problem[0] || !region_wanted()) return false;
+    view_refresh();
+    return true;
 }
 
 #define PROCESSES_OF(name, type) \

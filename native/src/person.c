@@ -51,8 +51,8 @@ static uint64_t word_of(uint32_t pid, int64_t start) { return ((uint64_t)start &
 
 uint64_t person_me(void) {
     uint64_t word = atomic_load_explicit(&me, memory_order_relaxed);
-    if (word) return word;
     uint32_t pid = (uint32_t)getpid();
+    if (word && (uint32_t)word == pid) return word; /* the child of a fork that nobody watched is another */
     int64_t start = started(pid);
     word = word_of(pid, start > 0 ? start : 0);
     atomic_store_explicit(&me, word, memory_order_relaxed);
@@ -85,4 +85,7 @@ uint64_t person_nanoseconds(void) {
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-void person_forked(void) { atomic_store(&me, 0); }
+void person_forked(void) {
+    atomic_store(&me, 0);
+    atomic_store(&namespace, 0);
+}

@@ -184,21 +184,20 @@ static struct region *open_file(const char *path, struct region *at, struct file
 
 /* ---- configuration meets region ------------------------------------------------------------------------- */
 
-/* What a monitor has changed since we wrote it stays; else the newest configuration is written. */
-static void write_limit(_Atomic uint64_t *limit, _Atomic uint64_t *configured, uint64_t wanted) {
+/* What a monitor has changed since we wrote it stays; else the newest configuration is written. One that has no limit
+ * lifts none: it may be that of a shell without the environment. */
+static void write_limit(_Atomic uint64_t *limit, _Atomic uint64_t *configured, uint64_t wanted, uint64_t none) {
     uint64_t written = atomic_load(configured);
-    if (atomic_load(limit) != written || wanted == written) return;
+    if (atomic_load(limit) != written || wanted == written || wanted == none) return;
     atomic_store(limit, wanted);
     atomic_store(configured, wanted);
 }
 
 static void write_limits(struct region *found) {
     const struct config *wanted = config();
-    if (!config_limits_anything(wanted)) return; /* a shell without the environment does not lift the limits */
     for (int device = 0; device < DEVICES; device++) {
-        write_limit(&found->hami.memory_limit[device], &found->configured_memory[device],
-                    wanted->memory_limit[device]);
-        write_limit(&found->hami.core_limit[device], &found->configured_cores[device], wanted->core_limit[device]);
+        write_limit(&found->hami.memory_limit[device], &found->configured_memory[device], wanted->memory_limit[device], 0);
+        write_limit(&found->hami.core_limit[device], &found->configured_cores[device], wanted->core_limit[device], 100);
     }
 }
 
@@ -250,7 +249,7 @@ bool region_wanted(void) {
 
 #define REAPING (1ull << 63)
 #define NAMESPACES_FROM 0xeffffff0ull /* the kernel numbers them from here on; anything else is a scribble */
-#define SILENCE_NS 60000000000ll /* after which a process that we cannot ask about is dead */
+#define SILENCE_NS 5000000000ll /* ten beats, after which a process that we cannot ask about is dead */
 
 bool region_owned(const struct region_slot *slot) {
     uint64_t word = atomic_load_explicit(&slot->owner, memory_order_relaxed);
@@ -340,8 +339,19 @@ static bool claim_one(struct region *region, int number, uint64_t me) {
     return true;
 }
 
+/* What the program had that this process was before an exec: its number and start time are still the same. */
+static void release_former(struct region *region, uint64_t me) {
+    for (int number = 0, end = slots_used(region); number < end; number++) {
+        uint64_t mine = me;
+        if (!atomic_compare_exchange_strong(&region->slots[number].owner, &mine, me | REAPING)) continue;
+        clear(region, number);
+        atomic_store(&region->slots[number].owner, 0);
+    }
+}
+
 static int claim(struct region *region) {
     uint64_t me = person_me();
+    release_former(region, me);
     for (int attempt = 0; attempt < 2; attempt++) {
         for (int number = 0; number < SLOTS; number++)
             if (!atomic_load_explicit(&region->slots[number].owner, memory_order_relaxed) &&

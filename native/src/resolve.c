@@ -51,9 +51,27 @@ static bool contains(const char *text, const char *part) {
     return false;
 }
 
-/* ---- a symbol in one loaded object ---------------------------------------------------------------------- */
+/* ---- loaded objects -------------------------------------------------------------------------------------- */
+
+static bool holds(const struct dl_phdr_info *object, const void *address) {
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        uintptr_t start = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr;
+        if (object->dlpi_phdr[i].p_type == PT_LOAD && (uintptr_t)address - start < object->dlpi_phdr[i].p_memsz)
+            return true;
+    }
+    return false;
+}
+
+static bool is_us(const struct dl_phdr_info *object) { return holds(object, &next); }
+
+static bool is_vdso(const struct dl_phdr_info *object) {
+    return object->dlpi_name && contains(object->dlpi_name, "vdso");
+}
+
+static bool is_driver(const char *file) { return contains(file, "libcuda.so") || contains(file, "libnvidia-ml.so"); }
 
 struct tables {
+    const ElfW(Dyn) *entries;
     const ElfW(Sym) *symbols;
     const char *strings;
     const uint32_t *hash;
@@ -69,7 +87,7 @@ static bool read_tables(const struct dl_phdr_info *object, struct tables *tables
     for (int i = 0; i < object->dlpi_phnum; i++)
         if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
             entry = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
-    *tables = (struct tables){0};
+    *tables = (struct tables){.entries = entry};
     for (; entry && entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_SYMTAB) tables->symbols = loaded_at(object, entry->d_un.d_ptr);
         if (entry->d_tag == DT_STRTAB) tables->strings = loaded_at(object, entry->d_un.d_ptr);
@@ -102,15 +120,6 @@ struct search {
     void *behind[LOADERS], *anywhere[LOADERS];
 };
 
-static bool is_us(const struct dl_phdr_info *object) {
-    uintptr_t here = (uintptr_t)&next;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        uintptr_t start = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr;
-        if (object->dlpi_phdr[i].p_type == PT_LOAD && here - start < object->dlpi_phdr[i].p_memsz) return true;
-    }
-    return false;
-}
-
 static int look_into(struct dl_phdr_info *object, size_t size, void *argument) {
     (void)size;
     struct search *search = argument;
@@ -118,7 +127,7 @@ static int look_into(struct dl_phdr_info *object, size_t size, void *argument) {
         search->passed_us = true;
         return 0;
     }
-    if (object->dlpi_name && contains(object->dlpi_name, "vdso")) return 0;
+    if (is_vdso(object)) return 0;
     for (enum loader loader = 0; loader < LOADERS; loader++) {
         void *found = symbol_in(object, loader_names[loader]);
         if (found && !search->anywhere[loader]) search->anywhere[loader] = found;
@@ -149,19 +158,68 @@ void *resolve_symbol(void *library, const char *name) {
     return symbol ? symbol(library, name) : NULL;
 }
 
+/* ---- who asks ------------------------------------------------------------------------------------------- */
+
+/* Whether an object is linked to the driver or to NVML. */
+static bool needs_driver(const struct dl_phdr_info *object) {
+    struct tables tables;
+    if (!read_tables(object, &tables)) return false;
+    for (const ElfW(Dyn) *entry = tables.entries; entry->d_tag != DT_NULL; entry++)
+        if (entry->d_tag == DT_NEEDED && is_driver(tables.strings + entry->d_un.d_val)) return true;
+    return false;
+}
+
+struct question {
+    const void *caller;
+    const char *name;
+    bool passed_us, passed_caller, behind_us, linked;
+    void *behind_caller;
+};
+
+static int answer(struct dl_phdr_info *object, size_t size, void *argument) {
+    (void)size;
+    struct question *question = argument;
+    if (is_us(object)) {
+        question->passed_us = true;
+    } else if (holds(object, question->caller)) {
+        question->passed_caller = true;
+        question->behind_us = question->passed_us;
+        question->linked = needs_driver(object);
+    } else if (question->passed_caller && !question->behind_caller && !is_vdso(object)) {
+        question->behind_caller = symbol_in(object, question->name);
+    }
+    return 0;
+}
+
 /* ---- what the program gets for our names ---------------------------------------------------------------- */
 
 static void *exchanged(void *found, const char *name) {
     if (!found) return NULL;
-    hooks_real(name[0] == 'n' ? HOOK_nvmlInit_v2 : HOOK_cuInit); /* so that the exchange knows this library */
+    hooks_ready(name[0] == 'n'); /* so that the exchange knows this library */
     return hooks_exchange(found);
 }
 
+/* What RTLD_DEFAULT and RTLD_NEXT mean depends on who asks. Our own export comes first in the program's scope; whether
+ * the driver is there is what the caller wants to know. So the search begins behind us, or behind a caller that is itself
+ * behind us (another preloaded library that passes calls on). One that was opened with a scope of its own sees what it is
+ * linked to. */
+static void *found_for(const void *caller, void *handle, const char *name) {
+    void *behind_us = resolve_symbol(RTLD_NEXT, name);
+    struct question question = {.caller = caller, .name = name};
+    dl_iterate_phdr(answer, &question);
+    if (handle == RTLD_NEXT && behind_us && question.behind_us) return question.behind_caller;
+    if (handle == RTLD_DEFAULT && !behind_us && question.linked) {
+        void *driver = resolve_open(name[0] == 'n' ? "libnvidia-ml.so.1" : "libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+        return driver ? resolve_symbol(driver, name) : NULL;
+    }
+    return behind_us;
+}
+
 static void *our_dlsym(void *handle, const char *name) {
-    void *found = handle == RTLD_DEFAULT || handle == RTLD_NEXT ? NULL : resolve_symbol(handle, name);
-    /* The program's own scope finds our export first. Whether the driver is there is what the caller wants to know. */
-    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT || found == hooks_wrapper(name))
-        found = resolve_symbol(RTLD_NEXT, name);
+    const void *caller = __builtin_return_address(0); /* the program's: we were jumped to */
+    bool special = handle == RTLD_DEFAULT || handle == RTLD_NEXT;
+    void *found = special ? found_for(caller, handle, name) : resolve_symbol(handle, name);
+    if (!special && found == hooks_wrapper(name)) found = resolve_symbol(RTLD_NEXT, name);
     return exchanged(found, name);
 }
 
@@ -171,8 +229,6 @@ static void *our_dlvsym(void *handle, const char *name, const char *version) {
     void *found = real ? real(handle == RTLD_DEFAULT ? RTLD_NEXT : handle, name, version) : NULL;
     return exchanged(found, name);
 }
-
-static bool is_driver(const char *file) { return contains(file, "libcuda.so") || contains(file, "libnvidia-ml.so"); }
 
 /* Whether the namespace of a file that was opened has a driver. In glibc a handle is the file's entry in the list. */
 static bool brings_driver(void *handle) {

@@ -18,12 +18,14 @@
 #include "person.h"
 #include "pool.h"
 #include "region.h"
+#include "startup.h"
 #include "truth.h"
 
 #define FRESH_NS 50000000ull /* a program may ask in a loop */
 #define REAP_NS 100000000ull
 
 bool view_limited(int device, uint64_t physical) {
+    startup_watch_forks();
     if (device < 0 || config()->disabled || config()->problem[0] || !region_wanted()) return false;
     uint64_t limit = region_memory_limit(device);
     return limit && limit < physical;
@@ -38,8 +40,13 @@ static void bury_the_dead(void) {
     region_reap();
 }
 
-struct view view_of(int device, uint64_t physical_total, uint64_t physical_free) {
+void view_refresh(void) {
     if (ledger_on()) keeper_check(true);
+    else region_repair();
+}
+
+struct view view_of(int device, uint64_t physical_total, uint64_t physical_free) {
+    view_refresh();
     bury_the_dead();
     if (ledger_on() && context_count(device)) {
         pool_refresh(device); /* pools give memory back without telling */

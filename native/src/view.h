@@ -14,6 +14,9 @@ struct view {
 };
 struct view view_of(int device, uint64_t physical_total, uint64_t physical_free);
 
+/* The region may have been replaced, and programs that only use NVML have no keeper who would notice. */
+void view_refresh(void);
+
 /* Whether a process belongs to this container. */
 bool view_ours(uint32_t pid);
 

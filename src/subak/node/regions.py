@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CARDS, SLOTS = 16, 1024
-SILENT_NS = 10_000_000_000
+SILENT_NS = 5_000_000_000
 MOST_BYTES = 1 << 50
 """More than any card has; a larger figure is a scribble."""
 
