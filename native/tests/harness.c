@@ -5,11 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,7 +48,9 @@ void harness_fail(const char *file, int line, const char *format, ...) {
     _exit(1);
 }
 
-void harness_nap(unsigned microseconds) { nanosleep(&(struct timespec){microseconds / 1000000, microseconds % 1000000 * 1000l}, NULL); }
+void harness_nap(unsigned microseconds) {
+    nanosleep(&(struct timespec){microseconds / 1000000, microseconds % 1000000 * 1000l}, NULL);
+}
 
 /* For this program's copy of config.c, which asks device.c in the library: the mock's cards. */
 const char *device_uuid(int device) {
@@ -67,6 +72,15 @@ CUcontext begin(int ordinal) {
     OK(cuDevicePrimaryCtxRetain(&context, ordinal));
     OK(cuCtxSetCurrent(context));
     return context;
+}
+
+void begin_when_there_is_room(void) {
+    CUcontext context;
+    OK(cuInit(0));
+    CUresult result = cuDevicePrimaryCtxRetain(&context, 0);
+    for (; result == CUDA_ERROR_OUT_OF_MEMORY; result = cuDevicePrimaryCtxRetain(&context, 0)) harness_nap(1000);
+    OK(result);
+    OK(cuCtxSetCurrent(context));
 }
 
 uint64_t told_mib(void) {
@@ -129,12 +143,49 @@ int result_of(pid_t pid) {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+void end(pid_t pid) {
+    kill(pid, SIGKILL);
+    result_of(pid);
+}
+
+const char *this_program(void) { return program; }
+
 int run_program(const char *command, char *output, size_t room) {
     FILE *pipe = popen(command, "r");
     size_t length = pipe ? fread(output, 1, room - 1, pipe) : 0;
     output[length] = 0;
     int status = pipe ? pclose(pipe) : -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+void left_out(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    printf("      left out: ");
+    vprintf(format, arguments);
+    printf("\n");
+    va_end(arguments);
+    fflush(stdout); /* whoever says it may end without exit handlers */
+}
+
+bool sanitized(void) { return getenv("HARNESS_PRELOAD") != NULL; }
+
+static bool write_text(const char *file, const char *format, unsigned number) {
+    char text[64];
+    int length = snprintf(text, sizeof text, format, number), fd = open(file, O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write(fd, text, (size_t)length) == length;
+    if (fd >= 0) close(fd);
+    return written;
+}
+
+bool own_mounts(void) {
+    uid_t user = getuid();
+    gid_t group = getgid();
+    struct stat before, after;
+    if (stat("/proc/self/ns/mnt", &before) || unshare(CLONE_NEWUSER | CLONE_NEWNS)) return false;
+    CHECK(!stat("/proc/self/ns/mnt", &after) && after.st_ino != before.st_ino);
+    return write_text("/proc/self/uid_map", "0 %u 1\n", user) && write_text("/proc/self/setgroups", "deny", 0) &&
+           write_text("/proc/self/gid_map", "0 %u 1\n", group) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
 }
 
 /* ---- around the tests ----------------------------------------------------------------------------------- */

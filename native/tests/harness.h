@@ -59,6 +59,9 @@ __attribute__((noreturn, format(printf, 3, 4))) void harness_fail(const char *fi
 /* cuInit and the primary context of a card, made current. */
 CUcontext begin(int ordinal);
 
+/* The same for card 0, as soon as there is room: the others may have taken everything just now. */
+void begin_when_there_is_room(void);
+
 /* What the container uses in MiB: as CUDA tells it, and as the machine knows it (context included). */
 uint64_t told_mib(void);
 void expect_enforcement(void); /* a limit of one GiB holds in this process, which has a context and nothing else */
@@ -93,9 +96,22 @@ void harness_add_part(const char *name, void (*run)(const char *argument));
 
 /* Exit code of a process (128 + n if signal n ended it). */
 int result_of(pid_t pid);
+void end(pid_t pid); /* kills it */
+
+const char *this_program(void); /* its file */
 
 /* Runs a program of the system under the preloaded library; gives its exit code and what it printed. */
 int run_program(const char *command, char *output, size_t room);
+
+/* Says that a test, or a part of it, cannot be run on this machine, and why: one line that tests/native looks for. */
+__attribute__((format(printf, 1, 2))) void left_out(const char *format, ...);
+
+/* Sanitizers take time and threads of their own. What they leave out runs without them, so nobody need be told. */
+bool sanitized(void);
+
+/* From here on this process is root of mounts that nobody else sees. False and errno where that is not allowed: whoever
+ * mounted something then would do it to the whole machine. */
+bool own_mounts(void);
 
 /* A number from the environment, for sizes that a longer run may raise. */
 long size_of_run(const char *name, long usual);

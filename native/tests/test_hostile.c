@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -28,16 +27,6 @@ static const char *path(void) { return getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE")
 
 enum { WORK, HOLD, HOLDS }; /* what workers are told to do, and a count of those who hold 64 MiB and no more */
 static _Atomic uint64_t *order(void) { return &machine()->notes[20]; }
-
-/* The others may have taken everything just now. */
-static void begin_when_there_is_room(void) {
-    CUcontext context;
-    OK(cuInit(0));
-    CUresult result = cuDevicePrimaryCtxRetain(&context, 0);
-    for (; result == CUDA_ERROR_OUT_OF_MEMORY; result = cuDevicePrimaryCtxRetain(&context, 0)) harness_nap(1000);
-    OK(result);
-    OK(cuCtxSetCurrent(context));
-}
 
 /* Allocates and frees for ever. Every answer must be a success or "out of memory". */
 PART(worker) {
@@ -114,7 +103,7 @@ static void expect_recovery(pid_t *pids) {
     EVENTUALLY(20, machine()->notes[21] == WORKERS);
     EVENTUALLY(10, booked(0) == WORKERS * (CONTEXT + 64) * MIB);
     expect_everybody_well(pids);
-    for (int i = 0; i < EVERYBODY; i++) kill(pids[i], SIGKILL), result_of(pids[i]);
+    for (int i = 0; i < EVERYBODY; i++) end(pids[i]);
     begin(0);
     EVENTUALLY(2, told_mib() == CONTEXT);
 }
@@ -219,32 +208,15 @@ TEST(a_limit_on_file_sizes_is_respected, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CHECK(access(path(), F_OK));
 }
 
-static bool write_text(const char *file, const char *format, unsigned number) {
-    char text[64];
-    int length = snprintf(text, sizeof text, format, number), fd = open(file, O_WRONLY | O_CLOEXEC);
-    bool written = fd >= 0 && write(fd, text, (size_t)length) == length;
-    if (fd >= 0) close(fd);
-    return written;
-}
-
-/* A small file system of this test's own; false where that is not allowed. */
-static bool mount_small(const char *directory) {
-    uid_t user = getuid();
-    gid_t group = getgid();
-    CHECK(!mkdir(directory, 0777));
-    return !unshare(CLONE_NEWUSER | CLONE_NEWNS) && write_text("/proc/self/uid_map", "0 %u 1\n", user) &&
-           write_text("/proc/self/setgroups", "deny", 0) && write_text("/proc/self/gid_map", "0 %u 1\n", group) &&
-           !mount("none", directory, "tmpfs", 0, "size=1m");
-}
-
 TEST(a_full_disk_limits_each_process_by_itself_until_there_is_room, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     char directory[300], region[320];
     snprintf(directory, sizeof directory, "%s/small", getenv("HARNESS_DIRECTORY"));
     snprintf(region, sizeof region, "%s/region", directory);
     setenv("CUDA_DEVICE_MEMORY_SHARED_CACHE", region, 1);
     machine();
-    if (!mount_small(directory)) {
-        printf("      left out: this user may not mount a file system of its own (%s)\n", strerror(errno));
+    CHECK(!mkdir(directory, 0777));
+    if (!own_mounts() || mount("none", directory, "tmpfs", 0, "size=1m")) {
+        left_out("this user may not mount a file system of its own (%s)", strerror(errno));
         return;
     }
     begin(0);
@@ -276,7 +248,7 @@ TEST(a_file_that_is_cut_again_and_again_heals, "MOCK_MEMORY_MIB=16384") {
     pid_t pids[EVERYBODY];
     unsigned seed = (unsigned)machine_now();
     int lost = 0;
-    if (getenv("HARNESS_PRELOAD")) return; /* sanitizers have a handler of their own for SIGBUS */
+    if (sanitized()) return; /* sanitizers have a handler of their own for SIGBUS */
     start_everybody(pids);
     for (long round = 0, rounds = size_of_run("TEST_NOISE", 300) / 5; round < rounds; round++) {
         CHECK(!truncate(path(), rand_r(&seed) % 3000000) || errno == ENOENT);

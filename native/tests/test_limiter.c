@@ -99,11 +99,6 @@ static pid_t tenant(const char *name, int limit, const char *how) {
     return another("work", how);
 }
 
-static void end(pid_t pid) {
-    kill(pid, SIGKILL);
-    result_of(pid);
-}
-
 /* GPU time that a process has had, in ms. */
 static double gpu_time(pid_t pid, int device) {
     for (int i = 0; i < MOCK_PROCESSES; i++)

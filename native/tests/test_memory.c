@@ -6,6 +6,7 @@
  */
 #include "harness.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -14,18 +15,24 @@
 #define LIMIT_1G "CUDA_DEVICE_MEMORY_LIMIT=1g"
 #define CONTEXT 100
 
-TEST(linear_memory_stops_below_the_limit_less_the_context, LIMIT_1G) {
+static CUmemAllocationProp on_card = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+
+static void fill_with_chunks(int limit, int chunk) {
     CUdeviceptr pointers[64];
     int count = 0;
     begin(0);
-    while (cuMemAlloc_v2(&pointers[count], 64 * MIB) == CUDA_SUCCESS) CHECK(++count < 64);
-    CHECK_EQUAL(count, (1024 - CONTEXT) / 64);
-    OK(cuMemFree_v2(pointers[--count]));
-    OK(cuMemAlloc_v2(&pointers[count++], 64 * MIB));
-    CHECK_EQUAL(cuMemAlloc_v2(&pointers[count], 64 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-    CHECK(true_mib(0) <= 1024);
+    while (cuMemAlloc_v2(&pointers[count], chunk * MIB) == CUDA_SUCCESS) CHECK(++count < 64);
+    CHECK_EQUAL(count, (limit - CONTEXT) / chunk);
+    OK(cuMemFree_v2(pointers[0]));
+    OK(cuMemAlloc_v2(&pointers[0], chunk * MIB));
+    CHECK_EQUAL(cuMemAlloc_v2(&pointers[count], chunk * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(true_mib(0) <= (uint64_t)limit);
     CHECK_EQUAL(told_mib(), true_mib(0));
 }
+
+TEST(linear_memory_stops_below_the_limit_less_the_context, LIMIT_1G) { fill_with_chunks(1024, 64); }
+TEST(so_do_larger_chunks_below_a_larger_limit, "CUDA_DEVICE_MEMORY_LIMIT=4g") { fill_with_chunks(4096, 256); }
 
 TEST(impossible_requests_fail_at_once_and_change_nothing, LIMIT_1G) {
     CUdeviceptr pointer = 0;
@@ -37,6 +44,24 @@ TEST(impossible_requests_fail_at_once_and_change_nothing, LIMIT_1G) {
     CHECK_EQUAL(cuMemAllocManaged(&pointer, SIZE_MAX, 1), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(cuMemAllocAsync(&pointer, SIZE_MAX, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(told_mib(), before);
+}
+
+/* Sums and products that wrap around would look small. */
+TEST(sizes_that_overflow_fail_everywhere, LIMIT_1G) {
+    CUdeviceptr pointer;
+    CUmemGenericAllocationHandle handle;
+    CUarray array;
+    size_t pitch;
+    begin(0);
+    uint64_t told = told_mib(), real = true_mib(0);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, SIZE_MAX - 100), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemAllocPitch_v2(&pointer, &pitch, SIZE_MAX, 1, 4), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemAllocPitch_v2(&pointer, &pitch, 1ull << 33, 1ull << 33, 4), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuMemCreate(&handle, SIZE_MAX - 2 * MIB + 1, &on_card, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(cuArray3DCreate_v2(&array, &(CUDA_ARRAY3D_DESCRIPTOR){SIZE_MAX, SIZE_MAX, SIZE_MAX, 0x20, 4, 0}),
+                CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(told_mib(), told);
+    CHECK_EQUAL(true_mib(0), real);
 }
 
 TEST(narrow_rows_count_with_their_pitch, LIMIT_1G) {
@@ -75,7 +100,9 @@ TEST(stream_ordered_memory_returns_to_the_baseline, LIMIT_1G) {
         CUresult result = cuMemAllocAsync(&live[at], (size_t)(rand_r(&seed) % 60000000 + 1), NULL);
         if (result == CUDA_ERROR_OUT_OF_MEMORY) live[at] = 0;
         else OK(result);
-        if (i % 1000 == 0) CHECK(true_mib(0) <= 1024);
+        if (i % 20) continue;
+        CHECK(booked(0) >= CONTEXT * MIB && booked(0) <= 1024 * MIB);
+        CHECK_EQUAL(told_mib(), true_mib(0));
     }
     for (int at = 0; at < 16; at++)
         if (live[at]) OK(cuMemFreeAsync(live[at], NULL));
@@ -111,6 +138,22 @@ TEST(a_pool_of_its_own_is_limited_and_really_frees, LIMIT_1G) {
     CHECK_EQUAL(told_mib(), CONTEXT);
     OK(cuMemPoolDestroy(pool));
     OK(cuMemAlloc_v2(pointers, 900 * MIB));
+}
+
+TEST(the_default_stream_of_a_thread_is_limited_too, LIMIT_1G) {
+    CUdeviceptr pointers[64];
+    begin(0);
+    CUmemoryPool pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE);
+    for (int own = 0; own < 2; own++) {
+        int count = 0;
+        while ((own ? cuMemAllocFromPoolAsync_ptsz(&pointers[count], 64 * MIB, pool, NULL)
+                    : cuMemAllocAsync_ptsz(&pointers[count], 64 * MIB, NULL)) == CUDA_SUCCESS) CHECK(++count < 64);
+        CHECK_EQUAL(count, (1024 - CONTEXT) / 64);
+        CHECK_EQUAL(told_mib(), true_mib(0));
+        while (count) OK(cuMemFreeAsync_ptsz(pointers[--count], NULL));
+        OK(cuCtxSynchronize());
+        CHECK_EQUAL(told_mib(), CONTEXT);
+    }
 }
 
 TEST(a_pool_of_host_memory_is_not_the_cards, LIMIT_1G) {
@@ -204,9 +247,6 @@ TEST(a_full_pool_is_trimmed_before_a_refusal, LIMIT_1G) {
 }
 
 /* ---- physical memory ------------------------------------------------------------------------------------ */
-
-static CUmemAllocationProp on_card = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 
 TEST(physical_memory_that_is_mapped_and_released_still_counts, LIMIT_1G) {
     CUmemGenericAllocationHandle handle;
@@ -353,6 +393,59 @@ TEST(arrays_count_and_stop_at_the_limit, LIMIT_1G) {
     CHECK_EQUAL(told_mib(), CONTEXT);
 }
 
+enum array_kind { FLAT, CUBE, LAYERS, BC1, BC7, MIPMAP, ARRAY_KINDS };
+
+static CUresult make_array(enum array_kind kind, size_t edge, CUarray *array) {
+    switch (kind) {
+    case FLAT: return cuArrayCreate_v2(array, &(CUDA_ARRAY_DESCRIPTOR){edge, edge, 0x20, 1});
+    case CUBE: return cuArray3DCreate_v2(array, &(CUDA_ARRAY3D_DESCRIPTOR){edge / 8, edge / 8, edge / 8, 0x01, 1, 0});
+    case LAYERS:
+        return cuArray3DCreate_v2(array, &(CUDA_ARRAY3D_DESCRIPTOR){edge / 4, edge / 4, 16, 0x10, 4, CUDA_ARRAY3D_LAYERED});
+    case BC1: return cuArray3DCreate_v2(array, &(CUDA_ARRAY3D_DESCRIPTOR){edge, edge, 0, 0x91, 1, 0});
+    case BC7: return cuArray3DCreate_v2(array, &(CUDA_ARRAY3D_DESCRIPTOR){edge, edge, 0, 0x9d, 1, 0});
+    default:
+        return cuMipmappedArrayCreate((CUmipmappedArray *)array, &(CUDA_ARRAY3D_DESCRIPTOR){edge, edge, 0, 0x20, 1, 0}, 13);
+    }
+}
+
+static void destroy_array(enum array_kind kind, CUarray array) {
+    OK(kind == MIPMAP ? cuMipmappedArrayDestroy((CUmipmappedArray)array) : cuArrayDestroy(array));
+}
+
+/* 15: each is charged within five hundredths of what it takes, and refused where it does not fit. */
+static void use_arrays_of(enum array_kind kind) {
+    CUarray array, more[256];
+    int count = 0;
+    OK(make_array(kind, 4096, &array));
+    uint64_t taken = (true_mib(0) - CONTEXT) * MIB, charged = look_into_region()->uses[0][0].charged;
+    CHECK(charged * 100 >= taken * 95 && charged * 100 <= taken * 105);
+    CHECK_EQUAL(told_mib(), true_mib(0));
+    destroy_array(kind, array);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    CHECK_EQUAL(make_array(kind, 65536, &array), CUDA_ERROR_OUT_OF_MEMORY);
+    while (make_array(kind, 4096, &more[count]) == CUDA_SUCCESS) CHECK(++count < 256);
+    CHECK(count && true_mib(0) <= 1024);
+    while (count) destroy_array(kind, more[--count]);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+TEST(flat_arrays_are_limited, LIMIT_1G) { begin(0), use_arrays_of(FLAT); }
+TEST(cubic_arrays_are_limited, LIMIT_1G) { begin(0), use_arrays_of(CUBE); }
+TEST(layered_arrays_are_limited, LIMIT_1G) { begin(0), use_arrays_of(LAYERS); }
+TEST(compressed_arrays_are_limited, LIMIT_1G) { begin(0), use_arrays_of(BC1), use_arrays_of(BC7); }
+TEST(mipmapped_arrays_are_limited, LIMIT_1G) { begin(0), use_arrays_of(MIPMAP); }
+
+/* A driver may lay them out as it likes. */
+TEST(arrays_that_are_larger_than_their_shape_count_as_they_are, LIMIT_1G) {
+    CUarray array;
+    atomic_store(&machine()->orders[MOCK_ARRAY_WASTE], 40);
+    begin(0);
+    OK(make_array(FLAT, 4096, &array)); /* 64 MiB by its shape, 90 in truth */
+    CHECK(told_mib() + 2 >= true_mib(0));
+    for (int count = 1; make_array(FLAT, 4096, &array) == CUDA_SUCCESS; count++) CHECK(count < 16);
+    CHECK(true_mib(0) <= 1024 + 2);
+}
+
 TEST(a_mapped_tile_of_a_sparse_array_keeps_its_memory, LIMIT_1G) {
     CUarray array;
     CUmemGenericAllocationHandle handle;
@@ -414,11 +507,13 @@ TEST(a_captured_allocation_takes_memory_at_launch, LIMIT_1G) {
     OK(cuMemAlloc_v2(&pointer, 64 * MIB));
 }
 
-TEST(host_memory_is_free, LIMIT_1G) {
-    void *pointer;
+TEST(host_memory_is_free_even_in_a_full_container, LIMIT_1G) {
+    CUdeviceptr pointer;
+    void *host;
     begin(0);
-    OK(cuMemHostAlloc(&pointer, 4096 * MIB, 0));
-    CHECK_EQUAL(told_mib(), CONTEXT);
+    OK(cuMemAlloc_v2(&pointer, (1024 - CONTEXT) * MIB));
+    OK(cuMemHostAlloc(&host, 4096 * MIB, 0));
+    CHECK_EQUAL(told_mib(), 1024);
 }
 
 /* ---- contexts and what hides in them -------------------------------------------------------------------- */
@@ -444,6 +539,80 @@ TEST(a_context_that_goes_takes_its_memory_out_of_the_books, LIMIT_1G) {
     OK(cuCtxDestroy_v2(context));
     begin(0);
     CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* 23, for each way to make one and to end it. */
+TEST(contexts_may_be_made_and_ended_in_every_way, LIMIT_1G) {
+    CUdeviceptr pointer;
+    CUcontext context;
+    OK(cuInit(0));
+    for (int way = 0; way < 4; way++) {
+        OK(way == 0   ? cuCtxCreate(&context, 0, 0)
+           : way == 1 ? cuCtxCreate_v2(&context, 0, 0)
+           : way == 2 ? cuCtxCreate_v3(&context, NULL, 0, 0, 0)
+                      : cuCtxCreate_v4(&context, NULL, 0, 0));
+        CHECK_EQUAL(told_mib(), CONTEXT);
+        OK(cuMemAlloc_v2(&pointer, 920 * MIB));
+        CHECK_EQUAL(cuMemAlloc_v2(&pointer, 64 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        OK(way == 0 ? cuCtxDestroy(context) : way == 1 ? cuCtxDetach(context) : cuCtxDestroy_v2(context));
+        CHECK_EQUAL(booked(0), 0);
+    }
+}
+
+TEST(the_last_release_of_a_primary_context_gives_everything_back, LIMIT_1G) {
+    CUdeviceptr pointer;
+    begin(0), begin(0);
+    OK(cuMemAlloc_v2(&pointer, 300 * MIB));
+    OK(cuMemAllocManaged(&pointer, 200 * MIB, 1));
+    OK(cuMemAllocAsync(&pointer, 100 * MIB, NULL));
+    OK(cuDevicePrimaryCtxRelease_v2(0));
+    CHECK(told_mib() >= CONTEXT + 600);
+    OK(cuDevicePrimaryCtxRelease(0));
+    CHECK_EQUAL(booked(0), 0);
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 920 * MIB));
+    OK(cuDevicePrimaryCtxReset(0));
+    CHECK_EQUAL(booked(0), 0);
+}
+
+static void take_in_every_way(void) {
+    CUarray array;
+    CUmipmappedArray mipmap;
+    CUdeviceptr pointer;
+    CUmemGenericAllocationHandle handle;
+    size_t pitch;
+    OK(cuArrayCreate_v2(&array, &(CUDA_ARRAY_DESCRIPTOR){4096, 4096, 0x20, 1}));
+    OK(cuMipmappedArrayCreate(&mipmap, &(CUDA_ARRAY3D_DESCRIPTOR){4096, 4096, 0, 0x20, 1, 0}, 13));
+    OK(cuArray3DCreate_v2(&array, &(CUDA_ARRAY3D_DESCRIPTOR){4096, 4096, 0, 0x20, 1, CUDA_ARRAY3D_SPARSE}));
+    OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
+    CUarrayMapInfo map = {.resource.array = array, .memOperationType = CU_MEM_OPERATION_TYPE_MAP,
+                          .memHandle.memHandle = handle};
+    OK(cuMemMapArrayAsync(&map, 1, NULL));
+    OK(cuMemRelease(handle));
+    graph_with(64 * MIB);
+    OK(cuMemAllocPitch_v2(&pointer, &pitch, 1, 1 << 17, 4));
+    OK(cuMemAllocAsync(&pointer, 100 * MIB, NULL));
+}
+
+TEST(everything_goes_with_a_context_that_is_destroyed, LIMIT_1G) {
+    CUcontext context;
+    OK(cuInit(0));
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    take_in_every_way();
+    OK(cuCtxDestroy_v2(context));
+    CHECK_EQUAL(true_mib(0), 0);
+    CHECK_EQUAL(booked(0), 0);
+}
+
+TEST(everything_goes_with_a_context_that_is_reset, LIMIT_1G) {
+    CUdeviceptr pointer;
+    begin(0);
+    take_in_every_way();
+    OK(cuDevicePrimaryCtxReset_v2(0));
+    CHECK_EQUAL(true_mib(0), 0);
+    CHECK_EQUAL(booked(0), 0);
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, (1024 - CONTEXT) * MIB));
 }
 
 TEST(memory_that_no_call_mentions_counts, LIMIT_1G) {
@@ -622,4 +791,59 @@ TEST(cards_are_found_by_uuid, "MOCK_DEVICES=2", "CUDA_VISIBLE_DEVICES=GPU-ababab
     OK(cuInit(0));
     OK(cuDeviceTotalMem_v2(&bytes, 0));
     CHECK_EQUAL(bytes, 2048 * MIB);
+}
+
+/* ---- 59: a long life ------------------------------------------------------------------------------------ */
+
+static long resident_kib(void) {
+    long size, resident;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%ld %ld", &size, &resident) == 2);
+    fclose(file);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static int next_descriptor(void) {
+    int fd = open("/dev/null", O_RDONLY);
+    close(fd);
+    return fd;
+}
+
+static void take_and_give_everything(void) {
+    CUdeviceptr pointer, address;
+    CUmemGenericAllocationHandle handle;
+    CUarray array;
+    CUmodule module;
+    CUstream stream;
+    OK(cuMemAlloc_v2(&pointer, 4 * MIB));
+    OK(cuMemFreeAsync(pointer, NULL));
+    OK(cuMemAllocManaged(&pointer, 4 * MIB, 1));
+    OK(cuMemFreeAsync(pointer, NULL));
+    OK(cuMemAllocAsync(&pointer, 4 * MIB, NULL));
+    OK(cuMemFreeAsync(pointer, NULL));
+    OK(cuMemCreate(&handle, 4 * MIB, &on_card, 0));
+    OK(cuMemAddressReserve(&address, 4 * MIB, 0, 0, 0));
+    OK(cuMemMap(address, 4 * MIB, 0, handle, 0));
+    OK(cuMemRelease(handle));
+    OK(cuMemUnmap(address, 4 * MIB));
+    OK(cuArrayCreate_v2(&array, &(CUDA_ARRAY_DESCRIPTOR){256, 256, 0x20, 1}));
+    OK(cuArrayDestroy(array));
+    OK(cuModuleLoadData(&module, ""));
+    OK(cuModuleUnload(module));
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuStreamDestroy_v2(stream));
+    told_mib();
+}
+
+TEST(a_long_life_does_not_grow, LIMIT_1G, "CUDA_DEVICE_SM_LIMIT=50") {
+    long rounds = size_of_run("TEST_ROUNDS", 5000);
+    if (sanitized()) return; /* sanitizers keep what was freed */
+    begin(0);
+    for (long i = 0; i < rounds / 5; i++) take_and_give_everything();
+    long before = resident_kib(), descriptor = next_descriptor();
+    for (long i = 0; i < rounds; i++) take_and_give_everything();
+    printf("      %ld KiB more after %ld rounds\n", resident_kib() - before, rounds);
+    CHECK(resident_kib() - before < 1024);
+    CHECK_EQUAL(next_descriptor(), descriptor);
+    CHECK_EQUAL(told_mib(), true_mib(0));
 }

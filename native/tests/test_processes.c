@@ -4,12 +4,15 @@
 #define _GNU_SOURCE
 #include "harness.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,11 +31,6 @@ PART(hold) {
     OK(cuCtxSetCurrent(context));
     if (cuMemAlloc_v2(&pointer, (size_t)atoi(argument) * MIB) != CUDA_SUCCESS) _exit(2);
     pause();
-}
-
-static void end(pid_t pid) {
-    kill(pid, SIGKILL);
-    result_of(pid);
 }
 
 /* 35 */
@@ -55,7 +53,33 @@ TEST(two_processes_share_one_limit) { share_exactly(2); }
 TEST(eight_processes_share_one_limit) { share_exactly(8); }
 TEST(thirty_two_processes_share_one_limit, "MOCK_MEMORY_MIB=16384") { share_exactly(32); }
 
-static bool met(void) { return machine()->device[0].most > (8 * CONTEXT + 100) * MIB; }
+/* Has its part, and asks for one more MiB at the same moment as all the others. */
+PART(ask_for_more) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 64 * MIB));
+    atomic_fetch_add(&machine()->notes[0], 1);
+    EVENTUALLY(30, machine()->notes[1] == 1);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    atomic_fetch_add(&machine()->notes[2], 1);
+    pause();
+}
+
+TEST(none_of_thirty_two_gets_one_mib_more, "CUDA_DEVICE_MEMORY_LIMIT=5248m", "MOCK_MEMORY_MIB=16384") {
+    enum { COUNT = 32, WHOLE = COUNT * (CONTEXT + 64) };
+    pid_t pids[COUNT];
+    for (int i = 0; i < COUNT; i++) pids[i] = another("ask_for_more", NULL);
+    EVENTUALLY(30, machine()->notes[0] == COUNT);
+    CHECK_EQUAL(true_mib(0), WHOLE);
+    machine()->notes[1] = 1;
+    EVENTUALLY(30, machine()->notes[2] == COUNT);
+    CHECK_EQUAL(machine()->device[0].most, WHOLE * MIB);
+    CHECK_EQUAL(booked(0), WHOLE * MIB);
+    for (int i = 0; i < COUNT; i++) end(pids[i]);
+}
+
+static _Atomic uint64_t *racers(void) { return &machine()->notes[2]; }
+static bool met(void) { return machine()->device[0].most > (*racers() * CONTEXT + 100) * MIB; }
 
 /* Races for the last bytes: allocates and frees 100 MiB as fast as it can; never more than fits may be granted. */
 PART(race) {
@@ -63,7 +87,7 @@ PART(race) {
     int granted = 0, rounds = atoi(argument);
     begin(0);
     atomic_fetch_add(&machine()->notes[0], 1);
-    EVENTUALLY(30, machine()->notes[0] == 8);
+    EVENTUALLY(30, machine()->notes[0] == *racers());
     uint64_t until = machine_now() + 20000000000ull;
     for (int i = 0; i < rounds || ((!granted || !met()) && machine_now() < until); i++) {
         if (cuMemAlloc_v2(&pointer, 100 * MIB) != CUDA_SUCCESS) continue;
@@ -75,17 +99,22 @@ PART(race) {
     pause();
 }
 
-TEST(racing_requests_never_overcommit, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
-    pid_t pids[8]; /* 8 contexts leave room for 2 of the 8 blocks */
-    for (int i = 0; i < 8; i++) pids[i] = another("race", "500");
-    EVENTUALLY(60, machine()->notes[1] == 8);
-    CHECK(machine()->device[0].most <= 1024 * MIB);
+/* The contexts leave room for two blocks. */
+static void let_race(int count, uint64_t limit, const char *rounds) {
+    pid_t pids[32];
+    *racers() = (uint64_t)count;
+    for (int i = 0; i < count; i++) pids[i] = another("race", rounds);
+    EVENTUALLY(60, machine()->notes[1] == (uint64_t)count);
+    CHECK(machine()->device[0].most <= limit * MIB);
     CHECK(met()); /* two of them held a block at the same moment */
-    for (int i = 0; i < 8; i++) end(pids[i]);
+    for (int i = 0; i < count; i++) end(pids[i]);
     CUdeviceptr pointer;
     begin(0);
-    OK(cuMemAlloc_v2(&pointer, 900 * MIB)); /* nothing is left behind */
+    OK(cuMemAlloc_v2(&pointer, (limit - CONTEXT) * MIB)); /* nothing is left behind */
 }
+
+TEST(eight_racers_never_overcommit, "CUDA_DEVICE_MEMORY_LIMIT=1024m") { let_race(8, 1024, "500"); }
+TEST(thirty_two_racers_never_overcommit, "CUDA_DEVICE_MEMORY_LIMIT=3424m") { let_race(32, 3424, "50"); }
 
 /* Threads of one process, at the same time as another process. */
 static void *churn(void *argument) {
@@ -141,6 +170,24 @@ TEST(memory_of_a_killed_process_is_free_at_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") 
     result_of(holder);
 }
 
+/* Its pid means nothing to us: it lives while it beats, and for five seconds after. */
+TEST(a_process_of_another_pid_namespace_lives_while_it_beats, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    begin(0);
+    struct region *here = look_into_region();
+    for (uint64_t silent = 0; silent <= 6; silent += 3) {
+        atomic_store(&here->slots[5].owner, (uint64_t)12345 << 32 | 1);
+        atomic_store(&here->slots[5].namespace, 0xeffffff0u + 7);
+        atomic_store(&here->slots[5].beat, person_nanoseconds() - silent * 1000000000ull);
+        atomic_store(&here->uses[0][5].charged, 800 * MIB);
+        atomic_store(&here->hami.process_count, 6);
+        CUresult result = cuMemAlloc_v2(&pointer, 500 * MIB);
+        CHECK_EQUAL(result, silent < 5 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+        if (result == CUDA_SUCCESS) OK(cuMemFree_v2(pointer));
+    }
+    CHECK_EQUAL(atomic_load(&here->slots[5].owner), 0);
+}
+
 /* 39 */
 TEST(a_stopped_process_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CUdeviceptr pointer;
@@ -157,6 +204,46 @@ TEST(a_stopped_process_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* it still holds its own */
     kill(holder, SIGCONT);
     end(holder);
+}
+
+PART(hold_a_pool) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAllocAsync(&pointer, 300 * MIB, NULL));
+    pause();
+}
+
+PART(expect_a_full_container) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* Longer than the interval of every beat, and of the reaping. */
+TEST(a_process_that_is_stopped_for_long_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    uint64_t longest = 0;
+    begin(0);
+    pid_t holder = another("hold_a_pool", NULL);
+    EVENTUALLY(10, booked(0) >= (2 * CONTEXT + 300) * MIB);
+    kill(holder, SIGSTOP);
+    uint64_t held = booked(0), until = machine_now() + (uint64_t)size_of_run("TEST_STOPPED", 6) * 1000000000ull;
+    for (long i = 0; machine_now() < until; i++) {
+        uint64_t began = machine_now();
+        OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+        OK(cuMemFree_v2(pointer));
+        if (i % 10 == 0) CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        EVENTUALLY(1, told_mib() * MIB == held); /* a newcomer's last figures stay for a tenth of a second */
+        if (machine_now() - began > longest) longest = machine_now() - began;
+        if (i % 50 == 0) CHECK_EQUAL(result_of(another("expect_a_full_container", NULL)), 0); /* newcomers, too */
+        harness_nap(20000);
+    }
+    printf("      the slowest request took %.1f ms\n", (double)longest / 1e6);
+    CHECK(longest < 1000000000ull);
+    kill(holder, SIGCONT);
+    end(holder);
+    OK(cuMemAlloc_v2(&pointer, 900 * MIB));
 }
 
 /* ---- 40: forks ------------------------------------------------------------------------------------------ */
@@ -194,7 +281,6 @@ TEST(a_child_that_does_no_cuda_changes_nothing, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
 }
 
 TEST(a_grandchild_and_a_spawned_program_count_for_themselves, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
-    char self[256] = "";
     extern char **environ;
     pid_t spawned, child;
     CUdeviceptr pointer;
@@ -206,9 +292,8 @@ TEST(a_grandchild_and_a_spawned_program_count_for_themselves, "CUDA_DEVICE_MEMOR
         end(grandchild);
         _exit(0);
     }
-    CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    char *arguments[] = {self, "--part", "hold", "50", NULL};
-    CHECK(!posix_spawn(&spawned, self, NULL, NULL, arguments, environ));
+    char *arguments[] = {(char *)this_program(), "--part", "hold", "50", NULL};
+    CHECK(!posix_spawn(&spawned, this_program(), NULL, NULL, arguments, environ));
     EVENTUALLY(10, booked(0) >= (2 * CONTEXT + 150) * MIB);
     CHECK_EQUAL(result_of(child), 0);
     end(spawned);
@@ -259,6 +344,77 @@ TEST(a_pid_that_is_used_again_is_not_mistaken, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CHECK_EQUAL(atomic_load(&here->slots[5].owner), 0);
 }
 
+/* A child of fork() with this very pid; -1 where that is not allowed. */
+static pid_t fork_as(pid_t pid) {
+    struct clone_args arguments = {.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&pid, .set_tid_size = 1};
+    return (pid_t)syscall(SYS_clone3, &arguments, sizeof arguments);
+}
+
+TEST(a_pid_that_really_comes_again_is_another_process, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    begin(0);
+    pid_t first = another("hold", "700");
+    EVENTUALLY(10, booked(0) == (2 * CONTEXT + 700) * MIB);
+    end(first);
+    harness_nap(20000); /* start times are counted in steps of 10 ms */
+    pid_t again = fork_as(first);
+    if (!again) {
+        pause();
+        _exit(0);
+    }
+    if (again < 0) {
+        left_out("this process may not choose a pid (%s)", strerror(errno));
+        return;
+    }
+    CHECK_EQUAL(again, first);
+    CHECK_EQUAL((uint32_t)look_into_region()->slots[1].owner, first);
+    OK(cuMemAlloc_v2(&pointer, 700 * MIB)); /* the dead one's slot is reaped though its number lives */
+    end(again);
+}
+
+/* A data loader has its parent's descriptors and maps, and lives on. */
+TEST(a_child_that_outlives_its_parent_does_not_keep_its_memory, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    pid_t parent = fork();
+    if (!parent) {
+        begin(0);
+        OK(cuMemAlloc_v2(&pointer, 700 * MIB));
+        if (!fork()) machine()->notes[0] = 1;
+        pause();
+    }
+    EVENTUALLY(10, machine()->notes[0]);
+    begin(0);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    end(parent);
+    EVENTUALLY(1, cuMemAlloc_v2(&pointer, 700 * MIB) == CUDA_SUCCESS);
+}
+
+TEST(a_daemon_that_forks_twice_has_books_of_its_own, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    pid_t child = fork();
+    if (!child) {
+        if (fork()) _exit(0);
+        begin(0);
+        CHECK_EQUAL(told_mib(), CONTEXT);
+        OK(cuMemAlloc_v2(&pointer, 300 * MIB));
+        machine()->notes[0] = (uint64_t)getpid();
+        EVENTUALLY(20, machine()->notes[1]);
+        _exit(0);
+    }
+    CHECK_EQUAL(result_of(child), 0);
+    EVENTUALLY(20, machine()->notes[0]);
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 200 * MIB));
+    struct region *here = look_into_region();
+    CHECK_EQUAL(told_mib(), 2 * CONTEXT + 500);
+    CHECK_EQUAL((uint32_t)here->slots[0].owner, machine()->notes[0]);
+    CHECK_EQUAL(here->uses[0][0].charged, 300 * MIB);
+    CHECK_EQUAL((uint32_t)here->slots[1].owner, getpid());
+    CHECK_EQUAL(here->uses[0][1].charged, 200 * MIB);
+    machine()->notes[1] = 1;
+    EVENTUALLY(2, told_mib() == CONTEXT + 200);
+}
+
 /* ---- 41: numbers ---------------------------------------------------------------------------------------- */
 
 PART(come_and_go) {
@@ -269,7 +425,7 @@ PART(come_and_go) {
 }
 
 TEST(processes_that_come_and_go_use_the_same_few_slots, "CUDA_DEVICE_MEMORY_LIMIT=4g") {
-    long count = size_of_run("TEST_PROCESSES", 100);
+    long count = size_of_run("TEST_PROCESSES", 1100); /* more than there are slots */
     for (long i = 0; i < count; i++) {
         pid_t pid = another("come_and_go", i % 2 ? "k" : "");
         CHECK_EQUAL(result_of(pid), i % 2 ? 128 + SIGKILL : 0);
@@ -315,6 +471,45 @@ TEST(three_hundred_processes_at_once, "CUDA_DEVICE_MEMORY_LIMIT=64g", "MOCK_MEMO
     for (uint64_t i = 0; i < crowd; i++) result_of(pids[i]);
     begin(0);
     CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* 42: 100 MiB at once, 1500 more at the first word, and all given back at the second. */
+PART(take_and_give_on_request) {
+    CUdeviceptr small, large;
+    begin(0);
+    OK(cuMemAlloc_v2(&small, 100 * MIB));
+    EVENTUALLY(30, machine()->notes[0] >= 1);
+    OK(cuMemAlloc_v2(&large, 1500 * MIB));
+    machine()->notes[1] = 1;
+    EVENTUALLY(30, machine()->notes[0] >= 2);
+    OK(cuMemFree_v2(large));
+    OK(cuMemFree_v2(small));
+    machine()->notes[1] = 2;
+    pause();
+}
+
+/* HAMi-core moves the last slot into the one that is free; its owner goes on in the old one. */
+TEST(the_sums_are_right_after_a_slot_was_freed, "CUDA_DEVICE_MEMORY_LIMIT=4g") {
+    CUdeviceptr pointer;
+    pid_t first = another("hold", "1500");
+    EVENTUALLY(10, booked(0) == (CONTEXT + 1500) * MIB);
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 1500 * MIB));
+    pid_t third = another("take_and_give_on_request", NULL);
+    EVENTUALLY(10, booked(0) == (3 * CONTEXT + 3100) * MIB);
+    end(first);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 3000 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* reaps it */
+    machine()->notes[0] = 1;
+    EVENTUALLY(10, machine()->notes[1] == 1);
+    CHECK_EQUAL(told_mib(), 2 * CONTEXT + 3100);
+    pid_t fourth = another("hold", "200");
+    EVENTUALLY(10, booked(0) == (3 * CONTEXT + 3300) * MIB);
+    machine()->notes[0] = 2;
+    EVENTUALLY(10, machine()->notes[1] == 2);
+    CHECK_EQUAL(told_mib(), 3 * CONTEXT + 1700); /* less its own, and nobody else's */
+    CHECK_EQUAL(told_mib(), true_mib(0));
+    end(third), end(fourth);
+    EVENTUALLY(1, told_mib() == CONTEXT + 1500);
 }
 
 /* Somebody else's pool holds memory that it does not use: it notices on request, not after half a second. */

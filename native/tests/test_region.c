@@ -175,7 +175,7 @@ TEST(several_processes_survive_a_deletion_together, "CUDA_DEVICE_MEMORY_LIMIT=2g
         CHECK(!unlink(path()));
         EVENTUALLY(5, booked(0) == 4 * (CONTEXT + 100) * MIB);
     }
-    for (int i = 0; i < 4; i++) kill(pids[i], SIGKILL), result_of(pids[i]);
+    for (int i = 0; i < 4; i++) end(pids[i]);
 }
 
 /* Twenty processes find nothing there at the same moment, and one file results; also over a damaged one. */
@@ -184,7 +184,7 @@ static void race_for_creation(void) {
     for (int i = 0; i < 20; i++) pids[i] = another("hold_100", NULL);
     EVENTUALLY(20, true_mib(0) == 20 * (CONTEXT + 100));
     EVENTUALLY(3, booked(0) == 20 * (CONTEXT + 100) * MIB);
-    for (int i = 0; i < 20; i++) kill(pids[i], SIGKILL), result_of(pids[i]);
+    for (int i = 0; i < 20; i++) end(pids[i]);
     char output[256];
     CHECK_EQUAL(run_program("ls $HARNESS_DIRECTORY | grep -c '^region'", output, sizeof output), 0);
     CHECK_EQUAL(atoi(output), 1); /* no half-made file is left */
@@ -245,7 +245,7 @@ TEST(slots_never_move, "CUDA_DEVICE_MEMORY_LIMIT=2g") {
     begin(0); /* slot 1 */
     pid_t c = another("hold_100", NULL);
     EVENTUALLY(10, booked(0) == (3 * CONTEXT + 200) * MIB);
-    kill(a, SIGKILL), result_of(a);
+    end(a);
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 4096 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 1800 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* reaps the first */
     struct region *here = look_into_region();
@@ -255,5 +255,5 @@ TEST(slots_never_move, "CUDA_DEVICE_MEMORY_LIMIT=2g") {
     pid_t d = another("hold_100", NULL);
     EVENTUALLY(10, look_into_region()->uses[0][0].charged == 100 * MIB); /* takes the free slot */
     CHECK_EQUAL(here->uses[0][2].charged, 100 * MIB);
-    kill(c, SIGKILL), kill(d, SIGKILL), result_of(c), result_of(d);
+    end(c), end(d);
 }

@@ -2,7 +2,6 @@
 #include "harness.h"
 
 #include <string.h>
-#include <signal.h>
 #include <unistd.h>
 
 #define CONTEXT 100
@@ -50,6 +49,33 @@ TEST(either_half_of_an_answer_may_be_left_out, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CHECK_EQUAL(value, (1024 - CONTEXT) * MIB);
     OK(cuMemGetInfo_v2(NULL, NULL));
     CHECK_EQUAL(cuDeviceTotalMem_v2(NULL, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST(so_may_a_half_of_the_first_interfaces_answer, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    unsigned value = 0;
+    begin(0);
+    OK(cuMemGetInfo(NULL, &value));
+    CHECK_EQUAL(value, 1024 * MIB);
+    OK(cuMemGetInfo(&value, NULL));
+    CHECK_EQUAL(value, (1024 - CONTEXT) * MIB);
+    OK(cuMemGetInfo(NULL, NULL));
+}
+
+TEST(questions_without_a_context_get_the_drivers_answer, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    size_t value = 7;
+    CHECK_EQUAL(cuMemGetInfo_v2(&value, NULL), CUDA_ERROR_NOT_INITIALIZED);
+    OK(cuInit(0));
+    CHECK_EQUAL(cuMemGetInfo_v2(&value, NULL), CUDA_ERROR_INVALID_CONTEXT);
+    CHECK_EQUAL(cuMemGetInfo_v2(NULL, NULL), CUDA_ERROR_INVALID_CONTEXT);
+    CHECK_EQUAL(value, 7);
+}
+
+TEST(wrong_questions_get_nvmls_answer, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    nvmlMemory_v2_t second = {.version = 1};
+    nvmlMemory_t memory;
+    CHECK_EQUAL(nvmlDeviceGetMemoryInfo((nvmlDevice_t)1, &memory), NVML_ERROR_UNINITIALIZED);
+    CHECK_EQUAL(nvmlDeviceGetMemoryInfo_v2(card(0), &second), NVML_ERROR_INVALID_ARGUMENT);
+    CHECK_EQUAL(nvmlDeviceGetMemoryInfo((nvmlDevice_t)77, &memory), NVML_ERROR_INVALID_ARGUMENT);
 }
 
 TEST(more_use_than_limit_is_no_error, "CUDA_DEVICE_MEMORY_LIMIT=64m") {
@@ -189,8 +215,8 @@ TEST(every_list_of_processes_has_ours_alone, "CUDA_DEVICE_MEMORY_LIMIT=4g", "MOC
     nvmlAccountingStats_t stats;
     CHECK_EQUAL(nvmlDeviceGetAccountingStats(card(0), (unsigned)ours, &stats), NVML_SUCCESS);
     CHECK_EQUAL(nvmlDeviceGetAccountingStats(card(0), (unsigned)strangers[0], &stats), NVML_ERROR_NOT_FOUND);
-    for (int i = 0; i < 2; i++) kill(strangers[i], SIGKILL), result_of(strangers[i]);
-    kill(ours, SIGKILL), result_of(ours);
+    for (int i = 0; i < 2; i++) end(strangers[i]);
+    end(ours);
 }
 
 TEST(without_limits_nobody_is_hidden, "CUDA_DEVICE_MEMORY_SHARED_CACHE=") {
@@ -201,7 +227,7 @@ TEST(without_limits_nobody_is_hidden, "CUDA_DEVICE_MEMORY_SHARED_CACHE=") {
     begin(0);
     CHECK_EQUAL(nvmlDeviceGetComputeRunningProcesses_v3(card(0), &count, processes), NVML_SUCCESS);
     CHECK_EQUAL(count, 2);
-    kill(other, SIGKILL), result_of(other);
+    end(other);
 }
 
 /* An instance shows its share; the card that it is a part of is nobody's share and is shown as it is. */
@@ -238,8 +264,7 @@ TEST(a_program_that_only_uses_nvml_sees_the_containers_use, "CUDA_DEVICE_MEMORY_
     EVENTUALLY(10, booked(0) == (CONTEXT + 300) * MIB);
     CHECK_EQUAL(result_of(another("ask_nvml_alone", "400")), 0);
     CHECK_EQUAL(look_into_region()->hami.process_count, 1);
-    kill(holder, SIGKILL);
-    result_of(holder);
+    end(holder);
     CHECK_EQUAL(result_of(another("ask_nvml_alone", "0")), 0);
 }
 

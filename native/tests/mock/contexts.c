@@ -125,6 +125,7 @@ static void module_gone(struct object *module, void *context) {
 
 static void destroy_context(struct object *context) {
     memory_context_gone(context->number);
+    arrays_context_gone(context->number);
     objects_each(MODULE, module_gone, &context->number);
     machine_give(context->device, machine()->device[context->device].context_bytes + context->bytes, true);
     if (atomic_fetch_sub(&machine_mine(context->device)->contexts, 1) == 1) pools_context_gone(context->device);

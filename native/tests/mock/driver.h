@@ -52,6 +52,7 @@ EXPORT void *mock_answer(const char *symbol, int version, uint64_t flags);
 
 /* Frees what belongs to a context that goes. Lock held. */
 void memory_context_gone(uint64_t context);
+void arrays_context_gone(uint64_t context);
 void pools_context_gone(int device);
 
 /* Frees a linear, pooled or managed block by address. Lock held. */

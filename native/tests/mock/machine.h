@@ -26,6 +26,8 @@ enum mock_order {
     MOCK_NVML_FAILS,    /* NVML queries fail */
     MOCK_GRAPHICS,      /* NVML lists every process as one of graphics and of MPS too */
     MOCK_IMPORT_COUNTS, /* NVML counts imported memory for the importer as well */
+    MOCK_ARRAY_WASTE,   /* percent by which arrays are larger than their shape says */
+    MOCK_OLD_DRIVER,    /* the newest version that cuGetProcAddress knows; 0: all */
     MOCK_CALLS,         /* counts driver calls, for tests that want none */
     MOCK_ORDERS
 };

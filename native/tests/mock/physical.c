@@ -224,6 +224,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned level
         uint64_t row = (width ? width : 1) * element_bits(shape->Format, shape->NumChannels) / 8;
         total += (row + 63) / 64 * 64 * (height ? height : 1) * (depth ? depth : 1);
     }
+    total += total / 100 * atomic_load(&machine()->orders[MOCK_ARRAY_WASTE]);
     return (total + 65535) / 65536 * 65536;
 }
 
@@ -239,6 +240,7 @@ static CUresult create_array(void **array, const CUDA_ARRAY3D_DESCRIPTOR *shape,
         struct object *object = objects_add(ARRAY, 0);
         object->device = context->device;
         object->bytes = bytes;
+        object->mark = context->number; /* its owner is the block of its tile */
         *array = HANDLE_OF(void *, object);
     }
     objects_unlock();
@@ -271,6 +273,20 @@ EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY
                                        unsigned int levels) {
     ENTER();
     return create_array((void **)array, shape, levels ? levels : 1);
+}
+
+static void array_gone(struct object *array, void *context) {
+    if (array->mark != *(uint64_t *)context) return;
+    if (array->owner) objects_find(array->owner, BLOCK)->mappings--;
+    machine_give(array->device, array->bytes, true);
+    objects_remove(array);
+}
+
+static void drop_block(struct object *block, void *nothing) { physical_drop_if_unused(block); }
+
+void arrays_context_gone(uint64_t context) {
+    objects_each(ARRAY, array_gone, &context);
+    objects_each(BLOCK, drop_block, NULL); /* those of tiles; a visit may remove nothing but what it visits */
 }
 
 EXPORT CUresult cuArrayDestroy(CUarray handle) {

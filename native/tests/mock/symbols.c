@@ -125,6 +125,12 @@ EXPORT void *mock_answer(const char *symbol, int version, uint64_t flags) { retu
 
 EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status) {
     if (!symbol || !function) return CUDA_ERROR_INVALID_VALUE;
+    uint64_t newest = atomic_load(&machine()->orders[MOCK_OLD_DRIVER]);
+    if (newest && (uint64_t)version > newest) {
+        *function = NULL;
+        if (status) *status = 2; /* the version is not sufficient */
+        return CUDA_ERROR_NOT_FOUND;
+    }
     *function = *symbol ? find(symbol, version, flags) : NULL;
     if (status) *status = *function ? 0 : 1;
     return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
