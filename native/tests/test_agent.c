@@ -128,6 +128,32 @@ TEST(where_the_agent_names_the_region_nobody_names_another, "CUDA_DEVICE_MEMORY_
     CHECK(!strcmp(now->turns, "/run/subak/turns"));
 }
 
+TEST(blanks_and_remarks_change_nothing, "CUDA_DEVICE_MEMORY_LIMIT=3g") {
+    const struct config *now =
+        with_agent("# who wrote this\n\n  CUDA_DEVICE_MEMORY_LIMIT_0 =  2g \r\n\texport CUDA_DEVICE_SM_LIMIT=40\n  # the end");
+    CHECK(!now->problem[0]);
+    CHECK_EQUAL(now->memory_ceiling[0], 2048 * MIB);
+    CHECK_EQUAL(now->core_ceiling[5], 40);
+}
+
+/* Whoever wrote it meant something. */
+TEST(a_line_that_is_none_is_a_problem, "SUBAK_LOG=/dev/null") {
+    CHECK(strstr(with_agent("SUBAK_TURNS=/tmp/x\nCUDA_DEVICE_MEMORY_LIMIT: 2g\n")->problem,
+                 "has a line that is not KEY=VALUE: CUDA_DEVICE_MEMORY_LIMIT: 2g"));
+}
+
+/* Else each process would count where it happens to be. */
+TEST(a_region_is_named_by_its_whole_path, "CUDA_DEVICE_MEMORY_SHARED_CACHE=region.cache", "SUBAK_LOG=/dev/null") {
+    CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_PERMITTED);
+}
+
+TEST(a_path_that_does_not_fit_is_a_problem, "SUBAK_LOG=/dev/null") {
+    char path[300] = "/";
+    memset(path + 1, 'a', sizeof path - 2);
+    setenv("CUDA_DEVICE_MEMORY_SHARED_CACHE", path, 1);
+    CHECK(strstr(config()->problem, "is too long"));
+}
+
 /* ---- files that cannot be read may hold a limit ---------------------------------------------------------- */
 
 TEST(a_directory_in_place_of_the_agents_file_is_a_problem, "SUBAK_LOG=/dev/null") {
