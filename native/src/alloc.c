@@ -10,8 +10,10 @@
 #include "alloc.h"
 
 #include "context.h"
+#include "device.h"
 #include "hooks.h"
 #include "ledger.h"
+#include "pool.h"
 #include "table.h"
 
 static struct table table;   /* what this process allocated */
@@ -107,7 +109,12 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flag
 
 struct alloc_leaving alloc_leave(CUdeviceptr pointer) {
     struct record record;
-    if (!ledger_on() || !table_take(&table, pointer, &record)) return (struct alloc_leaving){.device = -1};
+    struct alloc_leaving leaving = {.device = -1, .pointer = pointer};
+    if (!ledger_on()) return leaving;
+    if (!table_take(&table, pointer, &record)) {
+        leaving.pool = pool_leave(pointer, &leaving.bytes);
+        return leaving;
+    }
     ledger_begin_free(record.device);
     return (struct alloc_leaving){
         .device = record.device, .kind = record.kind, .bytes = record.bytes, .pointer = pointer,
@@ -116,6 +123,7 @@ struct alloc_leaving alloc_leave(CUdeviceptr pointer) {
 }
 
 CUresult alloc_left(struct alloc_leaving leaving, CUresult result) {
+    if (leaving.pool) pool_left(leaving.pool, leaving.pointer, leaving.bytes, result);
     if (leaving.device < 0) return result;
     if (result == CUDA_SUCCESS) {
         if (leaving.exported) ledger_exported(leaving.device, -(int64_t)leaving.bytes);
@@ -182,6 +190,14 @@ static bool opened_again(CUdeviceptr pointer) {
     return true;
 }
 
+/* The card that opened memory is on. It need not be that of the context in which it was opened. */
+static int card_under(CUdeviceptr pointer, int otherwise) {
+    int ordinal, device = -1;
+    if (REAL(cuPointerGetAttribute)(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer) == CUDA_SUCCESS)
+        device = device_of_ordinal(ordinal);
+    return device >= 0 ? device : otherwise;
+}
+
 /* The driver opens it and tells how large it is; then it must fit. While its exporter lives, it costs nothing. */
 static CUresult open_counted(CUresult result, CUdeviceptr *pointer) {
     CUcontext context;
@@ -189,6 +205,7 @@ static CUresult open_counted(CUresult result, CUdeviceptr *pointer) {
     size_t bytes = 0;
     if (device >= 0 && opened_again(*pointer)) return result;
     if (device < 0 || REAL(cuMemGetAddressRange_v2)(NULL, &bytes, *pointer) != CUDA_SUCCESS) return result;
+    device = card_under(*pointer, device);
     struct record record = {.bytes = ledger_pages(bytes), .owner = (uint64_t)(uintptr_t)context,
                             .device = (int16_t)device, .kind = CHARGE_IMPORTED};
     if (!ledger_reserve(device, CHARGE_IMPORTED, record.bytes)) {

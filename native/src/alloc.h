@@ -9,6 +9,7 @@
 struct alloc_leaving {
     int device; /* -1: not ours */
     int kind;
+    void *pool; /* NULL: not a block that pool.c keeps */
     uint64_t bytes, exported;
     CUdeviceptr pointer;
     CUcontext context;

@@ -5,13 +5,13 @@
  * what was really taken, and the difference is booked as overhead. Arrays are rare and slow to make, so that costs
  * nothing that anyone notices.
  *
- * Sparse and deferred arrays own no memory. Their tiles are blocks of physical memory that are mapped in later
- * (cuMemMapArrayAsync); a mapped tile keeps its block until it is unmapped or the array goes.
+ * Sparse and deferred arrays own no memory. Blocks of physical memory are mapped into boxes of them later
+ * (cuMemMapArrayAsync). A block is kept until its whole box is unmapped, in one piece or in many, or mapped anew, or
+ * until the array goes.
  */
 #include "array.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "context.h"
 #include "hooks.h"
@@ -129,54 +129,111 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
 
 /* ---- tiles ---------------------------------------------------------------------------------------------- */
 
+/* A part of an array: a box of a level, or a stretch of the mip tail (a box of one dimension). */
+struct place {
+    int type;
+    unsigned int level, layer;
+    uint64_t from[3], to[3];
+};
+
+/* A block in use by an array, for as many boxes as are left of the one it was mapped into. */
+struct backing {
+    void *block;
+    int tiles;
+};
+
 struct tile {
     struct tile *next;
-    void *array, *block;
-    CUarrayMapInfo where; /* with everything but the place set to zero */
+    const void *array;
+    struct backing *backing;
+    struct place place;
 };
 
 static struct tile *tiles;
 static struct lock tile_lock;
 
-static CUarrayMapInfo place_of(const CUarrayMapInfo *map) {
-    CUarrayMapInfo place;
-    memset(&place, 0, sizeof place);
-    place.resourceType = map->resourceType;
-    place.resource = map->resource;
-    place.subresourceType = map->subresourceType;
-    memcpy(&place.subresource, &map->subresource, sizeof place.subresource);
+static void extend(struct place *place, int dimension, uint64_t offset, uint64_t extent) {
+    place->from[dimension] = offset;
+    place->to[dimension] = offset + (extent ? extent : 1); /* a flat array has no depth */
+}
+
+/* What the caller left unset must not matter, so nothing but the members of its type is looked at. */
+static struct place place_of(const CUarrayMapInfo *map) {
+    struct place place = {.type = map->subresourceType};
+    if (place.type == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL) {
+        place.layer = map->subresource.miptail.layer;
+        extend(&place, 0, map->subresource.miptail.offset, map->subresource.miptail.size);
+        extend(&place, 1, 0, 1);
+        extend(&place, 2, 0, 1);
+    } else {
+        place.level = map->subresource.sparseLevel.level;
+        place.layer = map->subresource.sparseLevel.layer;
+        extend(&place, 0, map->subresource.sparseLevel.offsetX, map->subresource.sparseLevel.extentWidth);
+        extend(&place, 1, map->subresource.sparseLevel.offsetY, map->subresource.sparseLevel.extentHeight);
+        extend(&place, 2, map->subresource.sparseLevel.offsetZ, map->subresource.sparseLevel.extentDepth);
+    }
     return place;
 }
 
-/* Lets go of the tiles of an array: of one place, or of all (place NULL). */
-static void drop_tiles(const void *array, const CUarrayMapInfo *place) {
+static bool overlap(const struct place *left, const struct place *right) {
+    bool all = left->type == right->type && left->level == right->level && left->layer == right->layer;
+    for (int i = 0; i < 3; i++) all &= left->from[i] < right->to[i] && right->from[i] < left->to[i];
+    return all;
+}
+
+/* Lock held. */
+static bool add_tile(const void *array, struct backing *backing, const struct place *place) {
+    struct tile *tile = malloc(sizeof *tile);
+    if (!tile) return false;
+    *tile = (struct tile){.next = tiles, .array = array, .backing = backing, .place = *place};
+    tiles = tile;
+    backing->tiles++;
+    return true;
+}
+
+/* Lock held. Keeps what is left of a tile around a hole: before and behind it in one dimension after the other. */
+static void keep_rest(const struct tile *tile, const struct place *hole) {
+    struct place rest = tile->place;
+    for (int i = 0; i < 3; i++) {
+        struct place before = rest, behind = rest;
+        before.to[i] = hole->from[i];
+        behind.from[i] = hole->to[i];
+        if (rest.from[i] < hole->from[i]) add_tile(tile->array, tile->backing, &before);
+        if (hole->to[i] < rest.to[i]) add_tile(tile->array, tile->backing, &behind);
+        if (rest.from[i] < hole->from[i]) rest.from[i] = hole->from[i];
+        if (hole->to[i] < rest.to[i]) rest.to[i] = hole->to[i];
+    }
+}
+
+/* Lets go of what an array has in a place, or everywhere (place NULL). */
+static void drop_tiles(const void *array, const struct place *place) {
     lock_take(&tile_lock);
-    for (struct tile **link = &tiles; *link;) {
-        struct tile *tile = *link;
-        bool meant = tile->array == array && (!place || !memcmp(&tile->where, place, sizeof *place));
-        if (!meant) {
+    for (struct tile **link = &tiles, *tile; (tile = *link);) {
+        if (tile->array != array || (place && !overlap(&tile->place, place))) {
             link = &tile->next;
             continue;
         }
         *link = tile->next;
-        vmm_drop(tile->block);
+        if (place) keep_rest(tile, place);
+        if (!--tile->backing->tiles) {
+            vmm_drop(tile->backing->block);
+            free(tile->backing);
+        }
         free(tile);
     }
     lock_release(&tile_lock);
 }
 
-static void keep_tile(const CUarrayMapInfo *map, const CUarrayMapInfo *place) {
-    void *block = vmm_hold(map->memHandle.memHandle);
-    struct tile *tile = block ? calloc(1, sizeof *tile) : NULL;
-    if (!tile) {
-        if (block) vmm_drop(block);
-        return;
+static void keep_tile(const CUarrayMapInfo *map, const struct place *place) {
+    struct backing *backing = calloc(1, sizeof *backing);
+    bool kept = false;
+    if (backing && (backing->block = vmm_hold(map->memHandle.memHandle))) {
+        lock_take(&tile_lock);
+        kept = add_tile(map->resource.array, backing, place);
+        lock_release(&tile_lock);
+        if (!kept) vmm_drop(backing->block);
     }
-    *tile = (struct tile){.array = map->resource.array, .block = block, .where = *place};
-    lock_take(&tile_lock);
-    tile->next = tiles;
-    tiles = tile;
-    lock_release(&tile_lock);
+    if (!kept) free(backing);
 }
 
 #define MAP_ARRAY(name) \
@@ -185,7 +242,7 @@ static void keep_tile(const CUarrayMapInfo *map, const CUarrayMapInfo *place) {
         uint32_t releasing = vmm_begin_release(); \
         CUresult result = REAL(name)(maps, count, stream); \
         for (unsigned int i = 0; result == CUDA_SUCCESS && i < count; i++) { \
-            CUarrayMapInfo place = place_of(&maps[i]); \
+            struct place place = place_of(&maps[i]); \
             drop_tiles(maps[i].resource.array, &place); \
             if (maps[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP) keep_tile(&maps[i], &place); \
         } \

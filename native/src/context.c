@@ -6,6 +6,9 @@
  * of it: a program that resets its device has its whole limit again.
  *
  * Contexts that came by a way we do not see (the runtime has private entrances) are taken up when they are first met.
+ *
+ * A green context is a share of the multiprocessors and no place for memory: what is allocated in it belongs to the
+ * card's primary context, which it keeps alive. So it is known only as another name of the primary context.
  */
 #include "context.h"
 
@@ -16,6 +19,7 @@
 #include "keeper.h"
 #include "ledger.h"
 #include "limiter.h"
+#include "lock.h"
 #include "pool.h"
 #include "region.h"
 #include "table.h"
@@ -23,12 +27,14 @@
 
 #define LIKELY_CONTEXT_MOST (2ull << 30)
 
-static struct table contexts; /* context -> card */
+static struct table contexts; /* context -> card; the owner of a green one is its primary context */
+static struct table attached; /* context -> bytes: how often it was attached and not yet detached */
+static struct lock attached_lock;
 static _Atomic int counts[DEVICES];
 static _Atomic unsigned generation = 1; /* changes when contexts go: threads look again */
 static struct {
     _Atomic(CUcontext) context;
-    _Atomic int retained;
+    _Atomic int retained; /* by the program, and by its green contexts */
 } primaries[DEVICES]; /* by CUDA's ordinal */
 
 int context_count(int device) { return atomic_load_explicit(&counts[device], memory_order_relaxed); }
@@ -108,26 +114,72 @@ static bool primary_is_active(CUdevice ordinal) {
     return REAL(cuDevicePrimaryCtxGetState)(ordinal, &flags, &active) == CUDA_SUCCESS && active;
 }
 
+static bool primary_is_there(CUdevice ordinal) {
+    bool held = ordinal >= 0 && ordinal < DEVICES && atomic_load(&primaries[ordinal].retained) > 0;
+    return held || primary_is_active(ordinal);
+}
+
+static void primary_retained(CUcontext context, CUdevice ordinal) {
+    if (ordinal < 0 || ordinal >= DEVICES) return;
+    atomic_store(&primaries[ordinal].context, context);
+    atomic_fetch_add(&primaries[ordinal].retained, 1);
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     struct coming coming = {.device = -1};
-    bool held = device >= 0 && device < DEVICES && atomic_load(&primaries[device].retained) > 0;
-    bool comes = !held && !primary_is_active(device);
+    bool comes = !primary_is_there(device);
     if (comes && !begin(&coming, device)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device);
     if (comes) end(&coming, result, result == CUDA_SUCCESS ? *context : NULL, device);
-    if (result != CUDA_SUCCESS || device < 0 || device >= DEVICES) return result;
-    atomic_store(&primaries[device].context, *context);
-    atomic_fetch_add(&primaries[device].retained, 1);
+    if (result == CUDA_SUCCESS) primary_retained(*context, device);
+    return result;
+}
+
+/* The primary context that a green one keeps. */
+static CUcontext primary_behind_green(CUdevice ordinal) {
+    CUcontext context;
+    if (REAL(cuDevicePrimaryCtxRetain)(&context, ordinal) != CUDA_SUCCESS) return NULL;
+    REAL(cuDevicePrimaryCtxRelease_v2)(ordinal);
+    return context;
+}
+
+static void enter_green(CUgreenCtx green, CUcontext primary, CUdevice ordinal) {
+    CUcontext context;
+    int device = ledger_on() ? device_of_ordinal(ordinal) : -1;
+    if (device < 0 || REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS || context == primary) return;
+    struct record record = {.device = (int16_t)device, .owner = (uint64_t)(uintptr_t)primary};
+    primary_retained(primary, ordinal);
+    enter(primary, device); /* if it came by a way that we do not see */
+    table_put(&contexts, (uint64_t)(uintptr_t)context, record);
+    truth_reconcile_now(device);
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device, unsigned int flags) {
+    struct coming coming = {.device = -1};
+    bool comes = !primary_is_there(device);
+    if (comes && !begin(&coming, device)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuGreenCtxCreate)(green, resources, device, flags);
+    CUcontext primary = result == CUDA_SUCCESS ? primary_behind_green(device) : NULL;
+    if (comes) end(&coming, primary ? result : CUDA_ERROR_INVALID_CONTEXT, primary, device);
+    if (primary) enter_green(*green, primary, device);
     return result;
 }
 
 /* ---- going ---------------------------------------------------------------------------------------------- */
 
+static bool is_green_of(uint64_t context, struct record *record, void *primary) {
+    (void)context;
+    return record->owner == (uint64_t)(uintptr_t)primary;
+}
+
 static void went(CUcontext context) {
-    struct record record;
+    struct record record, count;
     uint64_t bytes;
     if (!ledger_on() || !table_take(&contexts, (uint64_t)(uintptr_t)context, &record)) return;
     atomic_fetch_add(&generation, 1);
+    if (record.owner) return; /* a green one: its memory stays with the primary context */
+    table_take(&attached, (uint64_t)(uintptr_t)context, &count);
+    table_sift(&contexts, is_green_of, context);
     int device = record.device, left = atomic_fetch_sub(&counts[device], 1) - 1;
     alloc_context_gone(context);
     array_context_gone(context);
@@ -145,7 +197,32 @@ static void went(CUcontext context) {
     }
 DESTROY(cuCtxDestroy)
 DESTROY(cuCtxDestroy_v2)
-DESTROY(cuCtxDetach)
+
+/* How often a context was attached and not yet detached, before this call adds or takes one. */
+static uint64_t count_attached(CUcontext context, bool adds) {
+    struct record record = {0};
+    lock_take(&attached_lock);
+    table_take(&attached, (uint64_t)(uintptr_t)context, &record);
+    uint64_t before = record.bytes;
+    record.bytes = adds ? before + 1 : before ? before - 1 : 0;
+    if (record.bytes) table_put(&attached, (uint64_t)(uintptr_t)context, record);
+    lock_release(&attached_lock);
+    return before;
+}
+
+CUresult cuCtxAttach(CUcontext *context, unsigned int flags) {
+    CUresult result = REAL(cuCtxAttach)(context, flags);
+    if (result == CUDA_SUCCESS && ledger_on()) count_attached(*context, true);
+    return result;
+}
+
+/* Only the last one destroys it. */
+CUresult cuCtxDetach(CUcontext context) {
+    limiter_context_destroying(context);
+    CUresult result = REAL(cuCtxDetach)(context);
+    if (result == CUDA_SUCCESS && ledger_on() && !count_attached(context, false)) went(context);
+    return result;
+}
 
 static CUcontext primary_of(CUdevice device) {
     return device >= 0 && device < DEVICES ? atomic_load(&primaries[device].context) : NULL;
@@ -181,42 +258,65 @@ PRIMARY_GOES(cuDevicePrimaryCtxRelease_v2, released_once(device))
 PRIMARY_GOES(cuDevicePrimaryCtxReset, true)
 PRIMARY_GOES(cuDevicePrimaryCtxReset_v2, true)
 
+/* The last green context may be the last that kept the primary one. */
+CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+    CUcontext context = NULL;
+    struct record record;
+    REAL(cuCtxFromGreenCtx)(&context, green);
+    if (!ledger_on() || !table_get(&contexts, (uint64_t)(uintptr_t)context, &record) || !record.owner)
+        return REAL(cuGreenCtxDestroy)(green);
+    CUdevice device = device_ordinal(record.device);
+    limiter_context_destroying(context);
+    if (released_once(device)) limiter_context_destroying((CUcontext)(uintptr_t)record.owner);
+    CUresult result = REAL(cuGreenCtxDestroy)(green);
+    if (result != CUDA_SUCCESS) return result;
+    went(context);
+    released(result, device, (CUcontext)(uintptr_t)record.owner);
+    truth_reconcile_now(record.device);
+    return result;
+}
+
 /* ---- finding -------------------------------------------------------------------------------------------- */
 
-static int card_of(CUcontext context, bool is_current) {
+/* The card of a context, and the context that memory belongs to that is allocated in it. */
+static int card_of(CUcontext context, bool is_current, CUcontext *owner) {
     static __thread struct {
-        CUcontext context;
+        CUcontext context, owner;
         unsigned generation;
         int device;
     } last;
     unsigned now = atomic_load_explicit(&generation, memory_order_relaxed);
-    if (last.context == context && last.generation == now) return last.device;
-    struct record record;
-    if (!table_get(&contexts, (uint64_t)(uintptr_t)context, &record)) {
-        CUdevice ordinal;
-        if (!is_current || REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return -1;
-        record.device = (int16_t)device_of_ordinal(ordinal);
-        limiter_context_created(context, ordinal);
-        if (record.device >= 0 && enter(context, record.device)) truth_reconcile_now(record.device);
+    if (last.context != context || last.generation != now) {
+        struct record record = {0};
+        if (!table_get(&contexts, (uint64_t)(uintptr_t)context, &record)) {
+            CUdevice ordinal;
+            if (!is_current || REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return -1;
+            record.device = (int16_t)device_of_ordinal(ordinal);
+            limiter_context_created(context, ordinal);
+            if (record.device >= 0 && enter(context, record.device)) truth_reconcile_now(record.device);
+        }
+        last.context = context;
+        last.owner = record.owner ? (CUcontext)(uintptr_t)record.owner : context;
+        last.generation = now;
+        last.device = record.device;
     }
-    last.context = context;
-    last.generation = now;
-    last.device = record.device;
-    return record.device;
+    *owner = last.owner;
+    return last.device;
 }
 
 int context_current(CUcontext *context) {
+    CUcontext current = NULL;
     *context = NULL;
-    if (REAL(cuCtxGetCurrent)(context) != CUDA_SUCCESS || !*context) return -1;
-    return card_of(*context, true);
+    if (REAL(cuCtxGetCurrent)(&current) != CUDA_SUCCESS || !current) return -1;
+    return card_of(current, true, context);
 }
 
 int context_of_stream(CUstream stream) {
-    CUcontext context, current;
+    CUcontext context, current, owner;
     int device = context_current(&current);
     if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) return device;
     if (REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || context == current) return device;
-    int other = card_of(context, false);
+    int other = card_of(context, false, &owner);
     return other >= 0 ? other : device;
 }
 
@@ -231,9 +331,6 @@ static CUresult grown(CUresult result) {
 
 #define GROWS(name, parameters, values) \
     CUresult name parameters { return grown(REAL(name) values); }
-GROWS(cuGreenCtxCreate, (CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device, unsigned int flags),
-      (context, resources, device, flags))
-GROWS(cuGreenCtxDestroy, (CUgreenCtx context), (context))
 GROWS(cuModuleLoad, (CUmodule *module, const char *file), (module, file))
 GROWS(cuModuleLoadData, (CUmodule *module, const void *image), (module, image))
 GROWS(cuModuleLoadDataEx, (CUmodule *module, const void *image, unsigned int count, int *options, void **values),
@@ -280,6 +377,8 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
 }
 
 void context_forked(void) {
+    lock_forked(&attached_lock);
+    table_forked(&attached);
     table_forked(&contexts);
     for (int device = 0; device < DEVICES; device++) {
         atomic_store(&counts[device], 0);

@@ -4,7 +4,8 @@
 
 #include "cuda_abi.h"
 
-/* The calling thread's context, and the card it is on; -1 if there is none that we keep books for. */
+/* The context that the calling thread's allocations belong to, and the card it is on; -1 if there is none that we keep
+ * books for. */
 int context_current(CUcontext *context);
 
 /* The card that a stream's work and memory belong to. */

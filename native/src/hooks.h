@@ -60,7 +60,9 @@
     X(cuMemPoolCreate, (CUmemoryPool *pool, const CUmemPoolProps *properties)) \
     X(cuMemPoolDestroy, (CUmemoryPool pool)) \
     X(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) \
-    X(cuMemPoolImportFromShareableHandle, (CUmemoryPool *pool, void *handle, int type, unsigned long long flags))
+    X(cuMemPoolImportFromShareableHandle, (CUmemoryPool *pool, void *handle, int type, unsigned long long flags)) \
+    X(cuMemGetDefaultMemPool, (CUmemoryPool *pool, CUmemLocation *location, int type)) \
+    X(cuMemGetMemPool, (CUmemoryPool *pool, CUmemLocation *location, int type))
 
 /* Physical memory and its mappings: vmm.c */
 #define HOOKS_VMM(X) \
@@ -122,6 +124,7 @@
     X(cuCtxCreate_v4, (CUcontext *context, void *parameters, unsigned int flags, CUdevice device)) \
     X(cuCtxDestroy, (CUcontext context)) \
     X(cuCtxDestroy_v2, (CUcontext context)) \
+    X(cuCtxAttach, (CUcontext *context, unsigned int flags)) \
     X(cuCtxDetach, (CUcontext context)) \
     X(cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device)) \
     X(cuDevicePrimaryCtxRelease, (CUdevice device)) \
@@ -290,8 +293,10 @@
     X(cuCtxPopCurrent_v2, (CUcontext *context)) \
     X(cuCtxGetDevice, (CUdevice *device)) \
     X(cuCtxGetLimit, (size_t *value, int limit)) \
+    X(cuCtxFromGreenCtx, (CUcontext *context, CUgreenCtx green)) \
     X(cuCtxSynchronize, (void)) \
     X(cuMemGetAddressRange_v2, (CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)) \
+    X(cuPointerGetAttribute, (void *value, int attribute, CUdeviceptr pointer)) \
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value)) \
     X(cuMemPoolSetAttribute, (CUmemoryPool pool, int attribute, void *value)) \
     X(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle)) \

@@ -1,7 +1,12 @@
 /*
  * The memory ledger.
  *
- *   usage(card) = sum over the processes of the container of  charged + overhead + managed + orphaned imports
+ *   usage(card) = sum over the processes of the container of  charged + overhead + managed,  and orphaned imports
+ *
+ * Shared memory counts for its exporter; what was imported and has no exporter any more is an orphan. The books have
+ * how much each process imports and exports, not of whom. Usually all importers hold the same memory, so the orphans
+ * are what the largest importer holds beyond everything that is exported. Where importers hold different orphans that
+ * is too little; their sum would be too much wherever they share, and would refuse memory that is free.
  *
  * Each process writes its own words in the region and reads everybody's. A request is added to the own word first and
  * the sum is taken afterwards: of two processes that race for the last bytes each sees the other, so they never both
@@ -139,40 +144,26 @@ static uint64_t read(const _Atomic uint64_t *word) {
     return value > UINT64_MAX / 8192 ? UINT64_MAX / 8192 : value; /* a scribbled word must not wrap the sum */
 }
 
-static uint64_t beyond(uint64_t imported, uint64_t exported) { return imported > exported ? imported - exported : 0; }
-
-/* Imports count once: for the importer only as far as no other process still holds that much exported memory.
- * `exported` is what all others hold. */
-static uint64_t orphans(const struct region *here, int device, int slots, int me, uint64_t exported) {
-    uint64_t mine_exported = atomic_load(&mine[device].exported);
-    uint64_t orphaned = beyond(atomic_load(&mine[device].imported), exported);
-    for (int slot = 0; slot < slots; slot++) {
-        const struct region_use *use = &here->uses[device][slot];
-        if (slot == me || !region_owned(&here->slots[slot])) continue;
-        orphaned += beyond(read(&use->imported), exported + mine_exported - read(&use->exported));
-    }
-    return orphaned;
-}
-
 static struct sum sum_of(int device) {
     struct region *here = region();
     int slots = atomic_load_explicit(&here->hami.process_count, memory_order_seq_cst), me = region_claimed();
     if (slots < 0 || slots > SLOTS) slots = SLOTS;
     struct sum sum = {0};
-    uint64_t exported = 0, imported = 0;
+    /* Our own figures from ourselves: the region may just have been replaced, or have no slot left for us. */
+    uint64_t exported = atomic_load(&mine[device].exported), most_imported = atomic_load(&mine[device].imported);
+    sum.usage = atomic_load(&mine[device].charged) + atomic_load(&mine[device].overhead) +
+                atomic_load(&mine[device].managed);
     for (int slot = 0; slot < slots; slot++) {
         if (slot == me || !region_owned(&here->slots[slot])) continue;
         const struct region_use *use = &here->uses[device][slot];
+        uint64_t imported = read(&use->imported);
         sum.usage += read(&use->charged) + read(&use->overhead) + read(&use->managed);
         sum.pending += read(&use->pending);
         sum.pooled_by_others += read(&use->pooled);
         exported += read(&use->exported);
-        imported += read(&use->imported);
+        if (imported > most_imported) most_imported = imported;
     }
-    /* Our own figures from ourselves: the region may just have been replaced, or have no slot left for us. */
-    sum.usage += atomic_load(&mine[device].charged) + atomic_load(&mine[device].overhead) +
-                 atomic_load(&mine[device].managed);
-    if (imported || atomic_load(&mine[device].imported)) sum.usage += orphans(here, device, slots, me, exported);
+    if (most_imported > exported) sum.usage += most_imported - exported;
     return sum;
 }
 

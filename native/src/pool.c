@@ -9,6 +9,10 @@
  * Pools shrink without telling. Every request, every look at the free memory, the keeper, and whoever is about to be
  * refused read the figure again.
  *
+ * A pool that the program made may be destroyed while blocks of it are in use. The driver keeps their memory until they
+ * are freed, but nobody can be asked about it any more. So the blocks of such pools are known one by one, and what a
+ * destroyed pool held stays booked in proportion to those that are left.
+ *
  * While a stream is captured nothing is allocated: the request becomes a node of a graph, and graph.c sees to it.
  */
 #include "pool.h"
@@ -22,6 +26,7 @@
 #include "hooks.h"
 #include "ledger.h"
 #include "lock.h"
+#include "table.h"
 #include "truth.h"
 
 #define STEP (32ull << 20)
@@ -34,14 +39,18 @@ struct pool {
     struct pool *next; /* pools are few and are kept for good */
     CUmemoryPool handle; /* NULL: the memory of graphs on this card */
     int device, place;
+    bool mortal; /* may be destroyed: not a card's default pool */
     atomic_bool alive;
-    struct lock lock;  /* over reading the driver's figure and booking it */
+    struct lock lock;  /* over reading the driver's figure and booking it, and over the words below */
     _Atomic uint64_t booked;
     uint64_t lost;     /* what the driver still reports of contexts that are gone */
+    uint64_t in_use;   /* bytes of its blocks, if it is mortal */
+    uint64_t kept, kept_for; /* what it held when it was destroyed, and for how many bytes of blocks */
 };
 
 static _Atomic(struct pool *) pools;
 static struct lock list_lock;
+static struct table blocks; /* address -> bytes and pool; only of mortal ones */
 
 /* ---- the list ------------------------------------------------------------------------------------------- */
 
@@ -51,7 +60,7 @@ static struct pool *find(CUmemoryPool handle, int device) {
     return NULL;
 }
 
-static struct pool *know(CUmemoryPool handle, int device, int place) {
+static struct pool *know(CUmemoryPool handle, int device, int place, bool mortal) {
     struct pool *pool = find(handle, device);
     if (pool) return pool;
     lock_take(&list_lock);
@@ -60,6 +69,7 @@ static struct pool *know(CUmemoryPool handle, int device, int place) {
         pool->handle = handle;
         pool->device = device;
         pool->place = place;
+        pool->mortal = mortal;
         pool->alive = true;
         pool->next = atomic_load(&pools);
         atomic_store(&pools, pool);
@@ -70,26 +80,34 @@ static struct pool *know(CUmemoryPool handle, int device, int place) {
 
 /* ---- figures -------------------------------------------------------------------------------------------- */
 
-static uint64_t figure(const struct pool *pool, int of_pool, int of_graphs) {
-    uint64_t value = 0;
-    if (pool->handle) REAL(cuMemPoolGetAttribute)(pool->handle, of_pool, &value);
-    else REAL(cuDeviceGetGraphMemAttribute)(device_ordinal(pool->device), of_graphs, &value);
-    return value;
+/* What the driver says of a pool. False if it does not say. */
+static bool ask(const struct pool *pool, int of_pool, int of_graphs, uint64_t *value) {
+    *value = 0;
+    return (pool->handle ? REAL(cuMemPoolGetAttribute)(pool->handle, of_pool, value)
+                         : REAL(cuDeviceGetGraphMemAttribute)(device_ordinal(pool->device), of_graphs, value)) ==
+           CUDA_SUCCESS;
 }
 
-static uint64_t reserved_by(const struct pool *pool) {
-    return figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+static bool ask_reserved(const struct pool *pool, uint64_t *value) {
+    return ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, value);
 }
 
 static enum charge kind_of(const struct pool *pool) {
     return pool->place == MANAGED ? CHARGE_MANAGED : CHARGE_SEEN;
 }
 
+static uint64_t left_of(const struct pool *pool) {
+    if (pool->in_use >= pool->kept_for) return pool->kept;
+    return (uint64_t)((unsigned __int128)pool->kept * pool->in_use / pool->kept_for);
+}
+
 /* Gives what the driver reports. */
 static uint64_t book(struct pool *pool) {
+    uint64_t reported;
     if (pool->place == ON_HOST) return 0;
     lock_take(&pool->lock);
-    uint64_t reported = pool->alive ? reserved_by(pool) : 0;
+    if (!pool->alive) reported = left_of(pool);
+    else if (!ask_reserved(pool, &reported)) reported = pool->booked + pool->lost;
     if (reported < pool->lost) pool->lost = reported; /* what was lost is being used again */
     uint64_t now = reported - pool->lost;
     if (now != pool->booked) ledger_pooled(pool->device, kind_of(pool), (int64_t)(now - pool->booked));
@@ -104,33 +122,41 @@ void pool_refresh(int device) {
 }
 
 static void trim(struct pool *pool) {
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a capture of this thread is not to fail because of us */
+    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     if (pool->handle) {
         REAL(cuMemPoolTrimTo)(pool->handle, 0);
     } else {
         REAL(cuDeviceGraphMemTrim)(device_ordinal(pool->device));
         graph_trimmed(pool->device);
     }
+    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     book(pool);
 }
 
 void pool_trim(int device) {
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a capture of this thread is not to fail because of us */
-    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     for (struct pool *pool = atomic_load(&pools); pool; pool = pool->next)
         if (pool->device == device && pool->alive && pool->booked) trim(pool);
-    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
 void pool_watch_graphs(int device) {
-    struct pool *pool = know(NULL, device, ON_CARD);
+    struct pool *pool = know(NULL, device, ON_CARD, false);
     if (pool) book(pool);
 }
 
+static bool on_card(uint64_t pointer, struct record *record, void *device) {
+    (void)pointer;
+    return record->device == *(int *)device;
+}
+
+/* A pool that the driver does not know afterwards went with the contexts, and is not asked about again. */
 void pool_device_cleared(int device) {
+    table_sift(&blocks, on_card, &device);
     for (struct pool *pool = atomic_load(&pools); pool; pool = pool->next) {
-        if (pool->device != device || !pool->alive) continue;
+        if (pool->device != device || pool->place == ON_HOST) continue;
         lock_take(&pool->lock);
-        pool->lost = reserved_by(pool);
+        if (pool->alive && !ask_reserved(pool, &pool->lost) && pool->handle) pool->alive = false;
+        pool->in_use = pool->kept = 0;
         ledger_pooled(device, kind_of(pool), -(int64_t)pool->booked);
         pool->booked = 0;
         lock_release(&pool->lock);
@@ -146,7 +172,8 @@ static bool capturing(CUstream stream) {
 
 /* How much the pool will take from the driver for this request. */
 static uint64_t growth(struct pool *pool, uint64_t bytes) {
-    uint64_t used = figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
+    uint64_t used;
+    ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used);
     uint64_t reserved = book(pool), spare = reserved > used ? reserved - used : 0;
     if (bytes <= spare) return 0;
     return bytes - spare > UINT64_MAX / 4 ? UINT64_MAX / 4 : (bytes - spare + STEP - 1) / STEP * STEP;
@@ -155,11 +182,11 @@ static uint64_t growth(struct pool *pool, uint64_t bytes) {
 /* A request on its way through a pool; pool NULL: not for our books. */
 struct request {
     struct pool *pool;
-    uint64_t reserved, booked;
+    uint64_t bytes, reserved, booked;
 };
 
 static bool begin(struct request *request, struct pool *pool, uint64_t bytes) {
-    *request = (struct request){.pool = pool && pool->place != ON_HOST ? pool : NULL};
+    *request = (struct request){.pool = pool && pool->place != ON_HOST ? pool : NULL, .bytes = bytes};
     if (!request->pool) return true;
     request->reserved = growth(pool, bytes);
     request->booked = pool->booked;
@@ -168,12 +195,21 @@ static bool begin(struct request *request, struct pool *pool, uint64_t bytes) {
     return true;
 }
 
+static void keep_block(struct pool *pool, CUdeviceptr pointer, uint64_t bytes) {
+    struct record record = {.bytes = bytes, .body = pool, .device = (int16_t)pool->device};
+    if (!pool->mortal || !table_put(&blocks, pointer, record)) return;
+    lock_take(&pool->lock);
+    pool->in_use += bytes;
+    lock_release(&pool->lock);
+}
+
 static CUresult end(struct request *request, CUresult result, CUdeviceptr *pointer, CUstream stream) {
     struct pool *pool = request->pool;
     if (!pool) return result;
     book(pool); /* the reservation makes way for the pool's own figure */
     ledger_cancel(pool->device, kind_of(pool), request->reserved);
     bool grew_too_far = pool->booked > request->booked + request->reserved && ledger_over(pool->device);
+    if (result == CUDA_SUCCESS && !grew_too_far) keep_block(pool, *pointer, request->bytes);
     if (result != CUDA_SUCCESS || !grew_too_far) return result;
     REAL(cuMemFreeAsync)(*pointer, stream);
     REAL(cuStreamSynchronize)(stream);
@@ -186,7 +222,19 @@ static struct pool *current_pool(CUstream stream) {
     CUmemoryPool handle;
     int device = context_of_stream(stream);
     if (device < 0 || REAL(cuDeviceGetMemPool)(&handle, device_ordinal(device)) != CUDA_SUCCESS) return NULL;
-    return know(handle, device, ON_CARD);
+    return know(handle, device, ON_CARD, false);
+}
+
+/* A pool that we did not see come: the default pool of some card, or one that is taken for the stream's card. */
+static struct pool *meet(CUmemoryPool handle, CUstream stream) {
+    CUmemoryPool its;
+    struct pool *pool = find(handle, -1);
+    for (int device = 0; device < DEVICES && !pool; device++)
+        if (device_ordinal(device) >= 0 &&
+            REAL(cuDeviceGetDefaultMemPool)(&its, device_ordinal(device)) == CUDA_SUCCESS && its == handle)
+            pool = know(handle, device, ON_CARD, false);
+    int device = pool ? pool->device : context_of_stream(stream);
+    return pool || device < 0 ? pool : know(handle, device, ON_CARD, true);
 }
 
 #define ALLOC_ASYNC(name, flavour) \
@@ -205,16 +253,36 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, PER_THREAD)
         struct request request; \
         if (!ledger_on() || !bytes || !handle) return REAL(name)(pointer, bytes, handle, stream); \
         if (capturing(flavour(stream))) return graph_captured(REAL(name)(pointer, bytes, handle, stream)); \
-        struct pool *pool = find(handle, -1); \
-        int device = pool ? pool->device : context_of_stream(flavour(stream)); \
-        if (device >= 0 && !pool) pool = know(handle, device, ON_CARD); \
-        if (!begin(&request, pool, bytes)) return CUDA_ERROR_OUT_OF_MEMORY; \
+        if (!begin(&request, meet(handle, flavour(stream)), bytes)) return CUDA_ERROR_OUT_OF_MEMORY; \
         return end(&request, REAL(name)(pointer, bytes, handle, stream), pointer, flavour(stream)); \
     }
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, LEGACY)
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, PER_THREAD)
 
-/* What the pools hold does not change yet. But the pointer may be one of cuMemAlloc. */
+/* The driver is at work from here to pool_left: where a block is the last of a destroyed pool, memory goes. */
+void *pool_leave(CUdeviceptr pointer, uint64_t *bytes) {
+    struct record record;
+    if (!table_take(&blocks, pointer, &record)) return NULL;
+    ledger_begin_free(record.device);
+    *bytes = record.bytes;
+    return record.body;
+}
+
+void pool_left(void *its, CUdeviceptr pointer, uint64_t bytes, CUresult result) {
+    struct pool *pool = its;
+    struct record record = {.bytes = bytes, .body = pool, .device = (int16_t)pool->device};
+    if (result != CUDA_SUCCESS) {
+        table_put(&blocks, pointer, record); /* it was there, so there is room */
+    } else {
+        lock_take(&pool->lock);
+        pool->in_use -= bytes < pool->in_use ? bytes : pool->in_use;
+        lock_release(&pool->lock);
+        if (!pool->alive) book(pool);
+    }
+    ledger_cancel(pool->device, kind_of(pool), 0);
+}
+
+/* What a pool that lives holds does not change yet. But the pointer may be one of cuMemAlloc. */
 #define FREE_ASYNC(name) \
     CUresult name(CUdeviceptr pointer, CUstream stream) { \
         struct alloc_leaving leaving = alloc_leave(pointer); \
@@ -225,14 +293,30 @@ FREE_ASYNC(cuMemFreeAsync_ptsz)
 
 /* ---- pools come and go ---------------------------------------------------------------------------------- */
 
+/* Enters a pool by where its memory is. Managed memory that has no place of its own counts where it was asked for. */
+static void enter(CUmemoryPool handle, const CUmemLocation *location, int type, bool mortal) {
+    bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED, located = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    CUcontext context;
+    int device = located ? device_of_ordinal(location->id) : managed ? context_current(&context) : 0;
+    if (device < 0 && !located) device = device_of_ordinal(0);
+    if (device >= 0) know(handle, device, managed ? MANAGED : located ? ON_CARD : ON_HOST, mortal);
+}
+
+/* A pool is new: an older one of the same number went with its contexts, without a word. */
+static void make_way(CUmemoryPool handle) {
+    struct pool *old = find(handle, -1);
+    if (!old) return;
+    lock_take(&old->lock);
+    old->alive = false;
+    lock_release(&old->lock);
+    book(old);
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *properties) {
     CUresult result = REAL(cuMemPoolCreate)(handle, properties);
     if (result != CUDA_SUCCESS || !ledger_on()) return result;
-    bool managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-    bool on_card = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    CUcontext context;
-    int device = on_card ? device_of_ordinal(properties->location.id) : managed ? context_current(&context) : 0;
-    if (device >= 0) know(*handle, device, managed ? MANAGED : on_card ? ON_CARD : ON_HOST);
+    make_way(*handle);
+    enter(*handle, &properties->location, properties->allocType, true);
     return result;
 }
 
@@ -240,23 +324,40 @@ CUresult cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *properties)
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *handle, void *shareable, int type,
                                             unsigned long long flags) {
     CUresult result = REAL(cuMemPoolImportFromShareableHandle)(handle, shareable, type, flags);
-    if (result == CUDA_SUCCESS && ledger_on()) know(*handle, 0, ON_HOST);
+    if (result != CUDA_SUCCESS || !ledger_on()) return result;
+    make_way(*handle);
+    know(*handle, 0, ON_HOST, false);
     return result;
 }
 
-/* Under the pool's lock, so that the keeper never asks about a pool that is gone. Blocks that are still in use outlive
- * their pool; NVML sees them. */
+/* Since CUDA 13 host and managed memory have default pools too. */
+#define POOL_OF_PLACE(name) \
+    CUresult name(CUmemoryPool *handle, CUmemLocation *location, int type) { \
+        CUresult result = REAL(name)(handle, location, type); \
+        if (result == CUDA_SUCCESS && ledger_on()) enter(*handle, location, type, false); \
+        return result; \
+    }
+POOL_OF_PLACE(cuMemGetDefaultMemPool)
+POOL_OF_PLACE(cuMemGetMemPool)
+
+/* Trimmed before, so that what it holds is what its blocks need. The rest is under the pool's lock, so that the keeper
+ * never asks about a pool that is gone. */
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     struct pool *pool = ledger_on() && handle ? find(handle, -1) : NULL;
     if (!pool) return REAL(cuMemPoolDestroy)(handle);
+    ledger_begin_free(pool->device);
+    if (pool->mortal && pool->booked) trim(pool);
     lock_take(&pool->lock);
     CUresult result = REAL(cuMemPoolDestroy)(handle);
     if (result == CUDA_SUCCESS) {
         pool->alive = false;
-        ledger_pooled(pool->device, kind_of(pool), -(int64_t)pool->booked);
-        pool->booked = 0;
+        pool->kept_for = pool->in_use;
+        pool->kept = pool->in_use ? (uint64_t)pool->booked : 0;
+        pool->lost = 0;
     }
     lock_release(&pool->lock);
+    book(pool);
+    ledger_cancel(pool->device, kind_of(pool), 0);
     if (pool->place != ON_HOST) truth_reconcile_now(pool->device);
     return result;
 }
@@ -270,5 +371,6 @@ CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
 
 void pool_forked(void) {
     lock_forked(&list_lock);
+    table_forked(&blocks);
     atomic_store(&pools, NULL);
 }

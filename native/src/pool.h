@@ -13,6 +13,10 @@ void pool_trim(int device);
 /* All contexts of the card are gone, and what the pools held with them. */
 void pool_device_cleared(int device);
 
+/* A block on its way out: its pool (NULL if we keep none for it), and afterwards whether the driver freed it. */
+void *pool_leave(CUdeviceptr pointer, uint64_t *bytes);
+void pool_left(void *pool, CUdeviceptr pointer, uint64_t bytes, CUresult result);
+
 /* Graph memory behaves as a pool of its own: memory brought by cuGraphLaunch or cuGraphUpload may be there now. */
 void pool_watch_graphs(int device);
 

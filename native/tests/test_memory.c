@@ -176,6 +176,7 @@ TEST(a_pool_of_managed_memory_counts_as_such, LIMIT_1G) {
     CHECK_EQUAL(told_mib(), CONTEXT + 512);
     CHECK_EQUAL(told_mib(), true_mib(0));
     CHECK_EQUAL(cuMemAllocFromPoolAsync(&pointer, 512 * MIB, pool, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemFreeAsync(pointer, NULL));
     OK(cuMemPoolDestroy(pool));
     CHECK_EQUAL(told_mib(), CONTEXT);
 }

@@ -1,7 +1,8 @@
 /*
  * Mock driver: start-up, devices, contexts and code.
  *
- * A context costs the card's context_bytes while it lives. A module costs MODULE_BYTES that no allocation call ever
+ * A context costs the card's context_bytes while it lives. A green context costs nothing: it keeps the primary context,
+ * which owns all memory that is allocated in it. A module costs MODULE_BYTES that no allocation call ever
  * mentions, as real code does; cuCtxSetLimit grows hidden buffers.
  */
 #include "driver.h"
@@ -23,6 +24,14 @@ static struct { uint64_t context; int references; } primary[MOCK_DEVICES_MAX];
 bool driver_ready(void) { return initialised_pid == getpid(); }
 
 int driver_device(int ordinal) { return ordinal >= 0 && ordinal < visible_count ? visible[ordinal] : -1; }
+
+int driver_ordinal(int device) {
+    for (int ordinal = 0; ordinal < visible_count; ordinal++)
+        if (visible[ordinal] == device) return ordinal;
+    return -1;
+}
+
+uint64_t driver_owner(const struct object *context) { return context->owner ? context->owner : context->number; }
 
 struct object *driver_context(void) { return current ? objects_find(current, CONTEXT) : NULL; }
 
@@ -170,7 +179,29 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
 
 EXPORT CUresult cuCtxDestroy(CUcontext context) { return cuCtxDestroy_v2(context); }
 
-EXPORT CUresult cuCtxDetach(CUcontext context) { return cuCtxDestroy_v2(context); }
+/* A context is used once when it is made, and once more for each time that it is attached. */
+EXPORT CUresult cuCtxAttach(CUcontext *handle, unsigned int flags) {
+    ENTER();
+    if (!handle || flags) return CUDA_ERROR_INVALID_VALUE;
+    objects_lock();
+    struct object *context = driver_context();
+    if (context) {
+        context->references++;
+        *handle = HANDLE_OF(CUcontext, context);
+    }
+    objects_unlock();
+    return context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORT CUresult cuCtxDetach(CUcontext handle) {
+    ENTER();
+    objects_lock();
+    struct object *context = objects_find(NUMBER(handle), CONTEXT);
+    bool here = context && current == context->number, last = here && --context->references < 0;
+    if (last) destroy_context(context);
+    objects_unlock();
+    return here ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     ENTER();
@@ -224,13 +255,35 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags,
 }
 
 EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device, unsigned int flags) {
-    return cuDevicePrimaryCtxRetain((CUcontext *)green, device);
+    CUcontext kept;
+    CUresult result = cuDevicePrimaryCtxRetain(&kept, device);
+    if (result != CUDA_SUCCESS) return result;
+    objects_lock();
+    struct object *made = objects_add(CONTEXT, 0);
+    made->device = visible[device];
+    made->mappings = device;
+    made->owner = NUMBER(kept);
+    *green = HANDLE_OF(CUgreenCtx, made);
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
+    ENTER();
+    objects_lock();
+    const struct object *found = objects_find(NUMBER(green), CONTEXT);
+    bool is_green = found && found->owner;
+    if (is_green) *context = HANDLE_OF(CUcontext, found);
+    objects_unlock();
+    return is_green ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     objects_lock();
     struct object *context = objects_find(NUMBER(green), CONTEXT);
     int ordinal = context ? context->mappings : -1;
+    if (context && current == context->number) current = 0;
+    if (context) objects_remove(context);
     objects_unlock();
     return cuDevicePrimaryCtxRelease_v2(ordinal);
 }
@@ -305,7 +358,7 @@ EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     if (result == CUDA_SUCCESS) {
         struct object *object = objects_add(MODULE, 0);
         object->device = context->device;
-        object->owner = context->number;
+        object->owner = driver_owner(context);
         object->bytes = MODULE_BYTES;
         *module = HANDLE_OF(CUmodule, object);
     }

@@ -36,8 +36,12 @@ EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, 
 struct object *driver_context(void);
 bool driver_ready(void);
 
-/* The card behind an ordinal of CUDA_VISIBLE_DEVICES; -1 if there is none. */
+/* The card behind an ordinal of CUDA_VISIBLE_DEVICES, and the ordinal of a card; -1 if there is none. */
 int driver_device(int ordinal);
+int driver_ordinal(int device);
+
+/* The context that memory belongs to which is allocated in this one: a green context has none of its own. */
+uint64_t driver_owner(const struct object *context);
 
 /* For tests: our function of this name, and what cuGetProcAddress would say without libsubak. */
 EXPORT void *mock_own(const char *name);

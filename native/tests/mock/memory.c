@@ -44,7 +44,7 @@ static CUresult allocate(CUdeviceptr *pointer, uint64_t bytes, enum kind kind) {
     if (result == CUDA_SUCCESS) {
         struct object *block = objects_add(kind, objects_number(size));
         block->device = context->device;
-        block->owner = context->number;
+        block->owner = driver_owner(context);
         block->bytes = size;
         *pointer = block->number;
     }
@@ -177,6 +177,18 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
     if (block && bytes) *bytes = block->bytes;
     objects_unlock();
     return block ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr pointer) {
+    static const enum kind kinds[] = {LINEAR, SMALL, MANAGED, POOLED, IPC};
+    ENTER();
+    if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) return CUDA_ERROR_INVALID_VALUE;
+    objects_lock();
+    struct object *block = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !block; i++) block = objects_find(pointer, kinds[i]);
+    if (block) *(int *)value = driver_ordinal(block->device);
+    objects_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {

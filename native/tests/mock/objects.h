@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum kind { LINEAR = 1, SMALL, MANAGED, POOLED, BLOCK, HANDLE, MAPPING, RANGE, ARRAY, POOL, CONTEXT, STREAM, EVENT,
-            MODULE, FUNCTION, GRAPH, NODE, EXEC, IPC, EXTERNAL, MULTICAST, BINDING };
+enum kind { LINEAR = 1, SMALL, MANAGED, POOLED, BLOCK, HANDLE, MAPPING, RANGE, ARRAY, TILE, POOL, CONTEXT, STREAM,
+            EVENT, MODULE, FUNCTION, GRAPH, NODE, EXEC, IPC, EXTERNAL, MULTICAST, BINDING };
 
 struct object {
     uint64_t number;
@@ -22,7 +22,7 @@ struct object {
     uint64_t owner; /* context of memory, pool of a pooled block, block of a handle or mapping, graph of a node */
     uint64_t used, threshold, mark;
     int references, mappings;
-    bool capturing, host, managed;
+    bool capturing, host, managed, destroyed;
     uint64_t nanoseconds; /* of a function, graph or exec */
     uint64_t graph;       /* being captured into */
     char name[64];

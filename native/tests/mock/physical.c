@@ -240,7 +240,7 @@ static CUresult create_array(void **array, const CUDA_ARRAY3D_DESCRIPTOR *shape,
         struct object *object = objects_add(ARRAY, 0);
         object->device = context->device;
         object->bytes = bytes;
-        object->mark = context->number; /* its owner is the block of its tile */
+        object->owner = driver_owner(context);
         *array = HANDLE_OF(void *, object);
     }
     objects_unlock();
@@ -275,18 +275,32 @@ EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY
     return create_array((void **)array, shape, levels ? levels : 1);
 }
 
-static void array_gone(struct object *array, void *context) {
-    if (array->mark != *(uint64_t *)context) return;
-    if (array->owner) objects_find(array->owner, BLOCK)->mappings--;
-    machine_give(array->device, array->bytes, true);
-    objects_remove(array);
+/* A visit may remove nothing but what it visits, so blocks of tiles go in a second one. */
+static void drop_tile(struct object *tile) {
+    objects_find(tile->owner, BLOCK)->mappings--;
+    objects_remove(tile);
 }
 
 static void drop_block(struct object *block, void *nothing) { physical_drop_if_unused(block); }
 
+static void tile_of_array(struct object *tile, void *array) {
+    if (tile->used == *(uint64_t *)array) drop_tile(tile);
+}
+
+static void tile_of_context(struct object *tile, void *context) {
+    if (objects_find(tile->used, ARRAY)->owner == *(uint64_t *)context) drop_tile(tile);
+}
+
+static void array_gone(struct object *array, void *context) {
+    if (array->owner != *(uint64_t *)context) return;
+    machine_give(array->device, array->bytes, true);
+    objects_remove(array);
+}
+
 void arrays_context_gone(uint64_t context) {
+    objects_each(TILE, tile_of_context, &context);
+    objects_each(BLOCK, drop_block, NULL);
     objects_each(ARRAY, array_gone, &context);
-    objects_each(BLOCK, drop_block, NULL); /* those of tiles; a visit may remove nothing but what it visits */
 }
 
 EXPORT CUresult cuArrayDestroy(CUarray handle) {
@@ -294,6 +308,8 @@ EXPORT CUresult cuArrayDestroy(CUarray handle) {
     objects_lock();
     struct object *array = objects_find(NUMBER(handle), ARRAY);
     if (array) {
+        objects_each(TILE, tile_of_array, &array->number);
+        objects_each(BLOCK, drop_block, NULL);
         machine_give(array->device, array->bytes, true);
         objects_remove(array);
     }
@@ -303,24 +319,58 @@ EXPORT CUresult cuArrayDestroy(CUarray handle) {
 
 EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) { return cuArrayDestroy((CUarray)array); }
 
-/* A tile that is mapped keeps its block. The mock knows one tile an array. */
+/* Arrays are mapped by tiles of 128 x 128, mip tails by 64 KiB. A tile that is mapped keeps its block. */
+struct spot {
+    uint64_t array, level, tile;
+    struct object *found;
+};
+
+static void look_at_spot(struct object *tile, void *argument) {
+    struct spot *spot = argument;
+    if (tile->used == spot->array && tile->threshold == spot->level && tile->mark == spot->tile) spot->found = tile;
+}
+
+static void map_tile(struct spot spot, uint64_t block) {
+    objects_each(TILE, look_at_spot, &spot);
+    if (spot.found) drop_tile(spot.found);
+    if (!block) return;
+    struct object *tile = objects_add(TILE, 0);
+    tile->used = spot.array;
+    tile->threshold = spot.level;
+    tile->mark = spot.tile;
+    tile->owner = block;
+    objects_find(block, BLOCK)->mappings++;
+}
+
+static void map_box(const CUarrayMapInfo *map, uint64_t block) {
+    __typeof__(&map->subresource.sparseLevel) box = &map->subresource.sparseLevel;
+    struct spot spot = {.array = NUMBER(map->resource.array)};
+    if (map->subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL) {
+        spot.level = 1ull << 63 | map->subresource.miptail.layer;
+        for (uint64_t at = 0; at < map->subresource.miptail.size; at += 65536) {
+            spot.tile = map->subresource.miptail.offset + at;
+            map_tile(spot, block);
+        }
+        return;
+    }
+    spot.level = (uint64_t)box->level << 32 | box->layer;
+    for (uint64_t z = 0; z < box->extentDepth || !z; z++)
+        for (uint64_t y = 0; y < box->extentHeight || !y; y += 128)
+            for (uint64_t x = 0; x < box->extentWidth || !x; x += 128) {
+                spot.tile = (box->offsetZ + z) << 42 | (box->offsetY + y) << 21 | (box->offsetX + x);
+                map_tile(spot, block);
+            }
+}
+
 EXPORT CUresult cuMemMapArrayAsync(CUarrayMapInfo *maps, unsigned int count, CUstream stream) {
     ENTER();
     objects_lock();
     for (unsigned i = 0; i < count; i++) {
-        struct object *array = objects_find(NUMBER(maps[i].resource.array), ARRAY);
-        struct object *handle = objects_find(maps[i].memHandle.memHandle, HANDLE);
-        if (!array) continue;
-        if (array->owner) {
-            struct object *block = objects_find(array->owner, BLOCK);
-            block->mappings--;
-            physical_drop_if_unused(block);
-            array->owner = 0;
-        }
-        if (maps[i].memOperationType != CU_MEM_OPERATION_TYPE_MAP || !handle) continue;
-        array->owner = handle->owner;
-        objects_find(handle->owner, BLOCK)->mappings++;
+        bool maps_it = maps[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP;
+        struct object *handle = maps_it ? objects_find(maps[i].memHandle.memHandle, HANDLE) : NULL;
+        if (objects_find(NUMBER(maps[i].resource.array), ARRAY)) map_box(&maps[i], handle ? handle->owner : 0);
     }
+    objects_each(BLOCK, drop_block, NULL);
     objects_unlock();
     return CUDA_SUCCESS;
 }

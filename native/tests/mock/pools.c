@@ -2,7 +2,9 @@
  * Mock driver: stream-ordered memory.
  *
  * A pool reserves memory in steps of MOCK_POOL_STEP_MIB and keeps what is freed until the device is synchronised;
- * then it gives back what exceeds its release threshold. Pools of host memory take nothing from the card.
+ * then it gives back what exceeds its release threshold. Pools of host memory take nothing from the card. A pool that
+ * is destroyed cannot be used any more, but what its blocks need stays until the last one is freed; then its number
+ * comes again.
  */
 #define _GNU_SOURCE
 #include "driver.h"
@@ -13,6 +15,8 @@
 #include <unistd.h>
 
 static uint64_t default_pool[MOCK_DEVICES_MAX], current_pool[MOCK_DEVICES_MAX];
+static uint64_t managed_pool[MOCK_DEVICES_MAX], roaming_pool, host_pool; /* roaming: managed, without a card */
+static uint64_t free_number; /* of a pool that is gone */
 
 static uint64_t step(void) {
     const char *text = getenv("MOCK_POOL_STEP_MIB");
@@ -20,10 +24,16 @@ static uint64_t step(void) {
 }
 
 static struct object *make(int device, bool host) {
-    struct object *pool = objects_add(POOL, 0);
+    struct object *pool = objects_add(POOL, free_number);
+    free_number = 0;
     pool->device = device;
     pool->host = host;
     return pool;
+}
+
+static struct object *living(CUmemoryPool handle) {
+    struct object *pool = objects_find(NUMBER(handle), POOL);
+    return pool && !pool->destroyed ? pool : NULL;
 }
 
 static struct object *pool_of(int device) {
@@ -58,9 +68,18 @@ static CUresult take(struct object *pool, uint64_t bytes, CUdeviceptr *pointer) 
     return CUDA_SUCCESS;
 }
 
+static void wind_up(struct object *pool) {
+    pool->threshold = 0;
+    shrink(pool, 0);
+    if (pool->used) return;
+    free_number = pool->number;
+    objects_remove(pool);
+}
+
 CUresult pools_free(struct object *block) {
     struct object *pool = objects_find(block->owner, POOL);
     if (pool) pool->used -= block->bytes;
+    if (pool && pool->destroyed && !pool->used) wind_up(pool);
     objects_remove(block);
     return CUDA_SUCCESS;
 }
@@ -101,7 +120,7 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUme
     struct object *stream = driver_stream(handle);
     CUresult result = !stream ? CUDA_ERROR_INVALID_CONTEXT
                       : stream->capturing ? graphs_capture_alloc(stream, pointer, bytes)
-                                          : take(objects_find(NUMBER(pool), POOL), bytes, pointer);
+                                          : take(living(pool), bytes, pointer);
     objects_unlock();
     return result;
 }
@@ -141,11 +160,12 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *proper
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     ENTER();
     objects_lock();
-    struct object *pool = objects_find(NUMBER(handle), POOL);
+    struct object *pool = living(handle);
     if (pool) {
-        objects_each(POOLED, block_gone, &pool->number);
-        shrink(pool, 0);
-        objects_remove(pool);
+        for (int device = 0; device < MOCK_DEVICES_MAX; device++)
+            if (current_pool[device] == pool->number) current_pool[device] = default_pool[device];
+        pool->destroyed = true;
+        wind_up(pool);
     }
     objects_unlock();
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -154,7 +174,7 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle) {
 EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     ENTER();
     objects_lock();
-    struct object *pool = objects_find(NUMBER(handle), POOL);
+    struct object *pool = living(handle);
     if (pool) shrink(pool, keep);
     objects_unlock();
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -163,7 +183,7 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
 EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void *value) {
     ENTER();
     objects_lock();
-    struct object *pool = objects_find(NUMBER(handle), POOL);
+    struct object *pool = living(handle);
     if (pool) *(uint64_t *)value = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? pool->bytes
                                    : attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT   ? pool->used
                                                                                      : pool->threshold;
@@ -174,7 +194,7 @@ EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void *
 EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *value) {
     ENTER();
     objects_lock();
-    struct object *pool = objects_find(NUMBER(handle), POOL);
+    struct object *pool = living(handle);
     if (pool && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) pool->threshold = *(uint64_t *)value;
     objects_unlock();
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -185,7 +205,7 @@ EXPORT CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool h
                                                  unsigned long long flags) {
     ENTER();
     objects_lock();
-    struct object *pool = objects_find(NUMBER(handle), POOL);
+    struct object *pool = living(handle);
     uint64_t device = pool ? (uint64_t)pool->device : 0;
     objects_unlock();
     int fd = pool ? memfd_create("mock-pool", MFD_CLOEXEC) : -1;
@@ -220,7 +240,7 @@ EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, 
     uint64_t bytes;
     memcpy(&bytes, data->reserved, sizeof bytes);
     objects_lock();
-    CUresult result = take(objects_find(NUMBER(pool), POOL), bytes, pointer);
+    CUresult result = take(living(pool), bytes, pointer);
     objects_unlock();
     return result;
 }
@@ -249,4 +269,31 @@ EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     current_pool[driver_device(device)] = NUMBER(pool);
     objects_unlock();
     return CUDA_SUCCESS;
+}
+
+static struct object *at_place(uint64_t *number, int device, bool host, bool managed) {
+    struct object *pool = *number ? objects_find(*number, POOL) : make(device, host);
+    pool->managed = managed;
+    *number = pool->number;
+    return pool;
+}
+
+/* The default pool of a place and kind of memory. */
+EXPORT CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+    bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED, on_card = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    if (on_card && !managed) return cuDeviceGetDefaultMemPool(pool, location->id);
+    ENTER();
+    int device = on_card ? driver_device(location->id) : 0;
+    if (device < 0 || (!managed && location->type == CU_MEM_LOCATION_TYPE_NONE)) return CUDA_ERROR_INVALID_VALUE;
+    objects_lock();
+    struct object *found = at_place(on_card ? &managed_pool[device] : managed ? &roaming_pool : &host_pool, device,
+                                    !on_card, managed);
+    *pool = HANDLE_OF(CUmemoryPool, found);
+    objects_unlock();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+    bool of_card = type != CU_MEM_ALLOCATION_TYPE_MANAGED && location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    return of_card ? cuDeviceGetMemPool(pool, location->id) : cuMemGetDefaultMemPool(pool, location, type);
 }
