@@ -110,9 +110,15 @@ ssize_t simulated_pread(int fd, void *to, size_t bytes, off_t at) {
     return (ssize_t)bytes;
 }
 
+static int doomed = -1, writes_left; /* who is killed in the middle of which of its writes */
+static void die(int number);
+
 ssize_t simulated_pwrite(int fd, const void *from, size_t bytes, off_t at) {
     (void)fd;
+    bool last = running && running->number == doomed && --writes_left == 0;
+    if (last && bytes > 8) bytes = 8;
     memcpy(file + at, from, bytes);
+    if (last) die(doomed);
     return (ssize_t)bytes;
 }
 
@@ -511,6 +517,35 @@ static void a_stopped_neighbour(void) {
     expect("and the one that was stopped has no debt", share(&tenants[1]), 50, 2.0);
 }
 
+/* SIGKILL: nothing of it runs any more, and the GPU drops its work. */
+static void die(int number) {
+    for (int i = 0; i < routine_count; i++)
+        if (routines[i].number == number) routines[i].due = INT64_MAX, routines[i].word = NULL;
+    queues[number].given = queues[number].done;
+    hand_over(INT64_MAX);
+}
+
+/* 38, for the table of the turns: whatever it wrote last, nobody waits for it, and another can take its place. */
+static void death_at_every_write(void) {
+    double longest = 0, least = 100;
+    for (int write = 1; write <= 60; write++) {
+        reset();
+        add(50, 2 * MS, 0, 0);
+        add(50, 2 * MS, 50, 0);
+        measure(0.5);
+        doomed = 1, writes_left = write, tenants[0].longest = 0;
+        run_until(now_ns + SECOND);
+        expect("writes that are left of it", writes_left, 0, 0);
+        doomed = -1;
+        longest = fmax(longest, (double)tenants[0].longest / 1e6);
+        struct tenant *next = add(50, 2 * MS, 50, 0);
+        measure(1);
+        least = fmin(least, fmin(share(&tenants[0]), share(next)));
+    }
+    expect("longest pause in ms beside a tenant that is killed at a write", longest, 35, 25);
+    expect("the least share after that, with another in its place", least, 50, 3.0);
+}
+
 static void a_change_of_kernels(void) {
     reset();
     add(50, 20 * US, 50000, 0);
@@ -540,6 +575,7 @@ int main(void) {
     a_pause_after_long_work();
     a_new_limit();
     a_stopped_neighbour();
+    death_at_every_write();
     a_change_of_kernels();
     reset();
     char path[256];

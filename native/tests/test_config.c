@@ -49,8 +49,14 @@ PART(total) {
     printf("%llu", bytes / MIB);
 }
 
-/* What a program with this environment sees: MiB of card 0, or minus the error of cuInit. */
-static long seen_with(const char *name, const char *value, char *said, size_t room) {
+/* What the library has written into the region, as this program's own copy of region.c reads it. */
+PART(cores) {
+    begin(0);
+    printf("%u", region_core_limit(0));
+}
+
+/* What a program with this environment prints, and what it says besides. */
+static long printed_with(const char *part, const char *name, const char *value, char *said, size_t room) {
     int out[2], err[2];
     char text[64] = "";
     CHECK(!pipe(out) && !pipe(err));
@@ -58,7 +64,7 @@ static long seen_with(const char *name, const char *value, char *said, size_t ro
     pid_t pid = fork();
     if (!pid) {
         dup2(out[1], 1), dup2(err[1], 2);
-        _exit(result_of(another("total", NULL)));
+        _exit(result_of(another(part, NULL)));
     }
     close(out[1]), close(err[1]);
     CHECK_EQUAL(result_of(pid), 0);
@@ -69,6 +75,35 @@ static long seen_with(const char *name, const char *value, char *said, size_t ro
     CHECK(length > 0);
     unlink(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE")); /* a region would keep the last limit */
     return atol(text);
+}
+
+/* MiB of card 0, or the error of cuInit. */
+static long seen_with(const char *name, const char *value, char *said, size_t room) {
+    return printed_with("total", name, value, said, room);
+}
+
+TEST(shares_that_mean_something) {
+    static const struct { const char *text; int percent; } cases[] = {
+        {"0", 100}, {"1", 1}, {"50", 50}, {"100", 100}, {"150", 100}};
+    char said[1024];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_EQUAL(printed_with("cores", "CUDA_DEVICE_SM_LIMIT", cases[i].text, said, sizeof said), cases[i].percent);
+        CHECK(!*said);
+    }
+}
+
+TEST(a_share_of_its_own_comes_before_the_common_one, "CUDA_DEVICE_SM_LIMIT=70") {
+    char said[1024];
+    CHECK_EQUAL(printed_with("cores", "CUDA_DEVICE_SM_LIMIT_0", "0", said, sizeof said), 70);
+    CHECK_EQUAL(printed_with("cores", "CUDA_DEVICE_SM_LIMIT_0", "1", said, sizeof said), 1);
+    CHECK_EQUAL(printed_with("cores", "CUDA_DEVICE_SM_LIMIT_0", "150", said, sizeof said), 100);
+}
+
+/* It is clamped, and whoever asks for warnings is told. */
+TEST(a_share_above_the_whole_card_is_named_in_the_log, "LIBCUDA_LOG_LEVEL=2") {
+    char said[1024];
+    CHECK_EQUAL(printed_with("total", "CUDA_DEVICE_SM_LIMIT", "150", said, sizeof said), 8192);
+    CHECK(strstr(said, "CUDA_DEVICE_SM_LIMIT=150"));
 }
 
 TEST(values_that_mean_something, "MOCK_MEMORY_MIB=8192") {
@@ -111,7 +146,6 @@ TEST(messages_go_to_the_file_that_is_named, "CUDA_DEVICE_MEMORY_LIMIT=oops") {
     CHECK(strstr(line, "CUDA_DEVICE_MEMORY_LIMIT=oops"));
     CHECK(!fgets(line, sizeof line, file));
 }
-
 
 TEST(hamis_grammar_is_understood) {
     char said[1024];

@@ -208,14 +208,15 @@ TEST(a_limit_on_file_sizes_is_respected, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CHECK(access(path(), F_OK));
 }
 
-TEST(a_full_disk_limits_each_process_by_itself_until_there_is_room, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+/* The region on a disk of this test's own, on which no file can be made until it is mounted as others are. */
+static void limit_each_by_itself_on(unsigned long flags, const char *size) {
     char directory[300], region[320];
-    snprintf(directory, sizeof directory, "%s/small", getenv("HARNESS_DIRECTORY"));
+    snprintf(directory, sizeof directory, "%s/disk", getenv("HARNESS_DIRECTORY"));
     snprintf(region, sizeof region, "%s/region", directory);
     setenv("CUDA_DEVICE_MEMORY_SHARED_CACHE", region, 1);
     machine();
     CHECK(!mkdir(directory, 0777));
-    if (!own_mounts() || mount("none", directory, "tmpfs", 0, "size=1m")) {
+    if (!own_mounts() || mount("none", directory, "tmpfs", flags, size)) {
         left_out("this user may not mount a file system of its own (%s)", strerror(errno));
         return;
     }
@@ -225,6 +226,14 @@ TEST(a_full_disk_limits_each_process_by_itself_until_there_is_room, "CUDA_DEVICE
     CHECK(!mount("none", directory, "tmpfs", MS_REMOUNT, "size=16m"));
     EVENTUALLY(5, booked(0) == CONTEXT * MIB); /* it joined */
     expect_enforcement();
+}
+
+TEST(a_full_disk_limits_each_process_by_itself_until_there_is_room, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    limit_each_by_itself_on(0, "size=1m");
+}
+
+TEST(a_disk_that_may_only_be_read_limits_each_process_by_itself, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    limit_each_by_itself_on(MS_RDONLY, "size=16m");
 }
 
 /* Starts those workers again that a cut has killed. */

@@ -401,11 +401,13 @@ static CUresult make_array(enum array_kind kind, size_t edge, CUarray *array) {
     case FLAT: return cuArrayCreate_v2(array, &(CUDA_ARRAY_DESCRIPTOR){edge, edge, 0x20, 1});
     case CUBE: return cuArray3DCreate_v2(array, &(CUDA_ARRAY3D_DESCRIPTOR){edge / 8, edge / 8, edge / 8, 0x01, 1, 0});
     case LAYERS:
-        return cuArray3DCreate_v2(array, &(CUDA_ARRAY3D_DESCRIPTOR){edge / 4, edge / 4, 16, 0x10, 4, CUDA_ARRAY3D_LAYERED});
+        return cuArray3DCreate_v2(
+            array, &(CUDA_ARRAY3D_DESCRIPTOR){edge / 4, edge / 4, 16, 0x10, 4, CUDA_ARRAY3D_LAYERED});
     case BC1: return cuArray3DCreate_v2(array, &(CUDA_ARRAY3D_DESCRIPTOR){edge, edge, 0, 0x91, 1, 0});
     case BC7: return cuArray3DCreate_v2(array, &(CUDA_ARRAY3D_DESCRIPTOR){edge, edge, 0, 0x9d, 1, 0});
     default:
-        return cuMipmappedArrayCreate((CUmipmappedArray *)array, &(CUDA_ARRAY3D_DESCRIPTOR){edge, edge, 0, 0x20, 1, 0}, 13);
+        return cuMipmappedArrayCreate((CUmipmappedArray *)array,
+                                      &(CUDA_ARRAY3D_DESCRIPTOR){edge, edge, 0, 0x20, 1, 0}, 13);
     }
 }
 

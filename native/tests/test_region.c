@@ -5,7 +5,6 @@
 #include "harness.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -45,21 +44,41 @@ TEST(monitors_find_hamis_layout, LIMIT_1G, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_TASK
 
 /* ---- 43: what can be wrong with the file ---------------------------------------------------------------- */
 
-TEST(a_missing_directory_limits_each_process_by_itself, LIMIT_1G, "CUDA_DEVICE_MEMORY_SHARED_CACHE=/nowhere/at/all") {
+/* Whoever asks for warnings gets a line that names the file, and the limit holds. */
+static void expect_a_warning_and_enforcement(const char *warning) {
+    char log[300], text[4096] = "";
+    snprintf(log, sizeof log, "%s/log", getenv("HARNESS_DIRECTORY"));
+    setenv("SUBAK_LOG", log, 1);
+    setenv("LIBCUDA_LOG_LEVEL", "2", 1);
     begin(0);
     expect_enforcement();
+    int fd = open(log, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    if (!strstr(text, warning) || !strstr(text, path())) harness_fail(__FILE__, __LINE__, "it says \"%s\"", text);
+}
+
+static void expect_a_region_of_its_own(void) { expect_a_warning_and_enforcement("cannot be used"); }
+
+static void expect_a_new_file(void) {
+    expect_a_warning_and_enforcement("damaged");
+    CHECK_EQUAL(look_into_region()->magic, REGION_MAGIC);
+    CHECK_EQUAL(look_into_region()->version, REGION_VERSION);
+    CHECK_EQUAL(booked(0), CONTEXT * MIB);
+}
+
+TEST(a_missing_directory_limits_each_process_by_itself, LIMIT_1G, "CUDA_DEVICE_MEMORY_SHARED_CACHE=/nowhere/at/all") {
+    expect_a_region_of_its_own();
 }
 
 TEST(a_directory_in_its_place, LIMIT_1G) {
     CHECK(!mkdir(path(), 0755));
-    begin(0);
-    expect_enforcement();
+    expect_a_region_of_its_own();
 }
 
 TEST(a_fifo_in_its_place, LIMIT_1G) {
     CHECK(!mkfifo(path(), 0666));
-    begin(0);
-    expect_enforcement();
+    expect_a_region_of_its_own();
 }
 
 TEST(a_link_in_its_place_is_not_followed, LIMIT_1G) {
@@ -68,8 +87,7 @@ TEST(a_link_in_its_place_is_not_followed, LIMIT_1G) {
     int fd = open(victim, O_RDWR | O_CREAT, 0644);
     CHECK(write(fd, "precious", 8) == 8);
     CHECK(!symlink(victim, path()));
-    begin(0);
-    expect_enforcement();
+    expect_a_region_of_its_own();
     CHECK(pread(fd, content, 8, 0) == 8 && !memcmp(content, "precious", 8));
 }
 
@@ -81,9 +99,7 @@ static void write_file(const void *content, size_t bytes) {
 
 TEST(an_empty_file_is_replaced, LIMIT_1G) {
     write_file("", 0);
-    begin(0);
-    expect_enforcement();
-    CHECK_EQUAL(look_into_region()->magic, REGION_MAGIC);
+    expect_a_new_file();
 }
 
 TEST(random_bytes_are_replaced, LIMIT_1G) {
@@ -91,29 +107,32 @@ TEST(random_bytes_are_replaced, LIMIT_1G) {
     static unsigned char noise[4 << 20];
     for (size_t i = 0; i < sizeof noise; i++) noise[i] = (unsigned char)rand_r(&seed);
     write_file(noise, sizeof noise);
-    begin(0);
-    expect_enforcement();
-    CHECK_EQUAL(look_into_region()->magic, REGION_MAGIC);
+    expect_a_new_file();
 }
 
 TEST(a_region_of_hami_core_is_replaced, LIMIT_1G) {
     static struct hami_region old;
     old.magic = HAMI_MAGIC, old.major = 1, old.minor = 2;
     write_file(&old, sizeof old);
-    begin(0);
-    expect_enforcement();
-    CHECK_EQUAL(look_into_region()->magic, REGION_MAGIC);
+    expect_a_new_file();
+}
+
+static void write_region(uint32_t version, size_t bytes) {
+    static struct region old;
+    old.hami.magic = HAMI_MAGIC, old.hami.major = 1, old.version = version;
+    old.magic = REGION_MAGIC;
+    old.bytes = sizeof old;
+    write_file(&old, bytes);
 }
 
 TEST(another_version_is_replaced, LIMIT_1G) {
-    static struct region old;
-    old.hami.magic = HAMI_MAGIC, old.hami.major = 1, old.version = 99;
-    old.magic = REGION_MAGIC;
-    old.bytes = sizeof old;
-    write_file(&old, sizeof old);
-    begin(0);
-    expect_enforcement();
-    CHECK_EQUAL(look_into_region()->version, REGION_VERSION);
+    write_region(99, sizeof(struct region));
+    expect_a_new_file();
+}
+
+TEST(half_a_file_is_replaced, LIMIT_1G) {
+    write_region(REGION_VERSION, sizeof(struct region) / 2);
+    expect_a_new_file();
 }
 
 /* The magic is right and everything else is noise: a hostile or broken neighbour. Nothing may crash or hang. */
@@ -197,44 +216,68 @@ TEST(a_race_over_a_damaged_file_makes_one_region, "CUDA_DEVICE_MEMORY_LIMIT=8g")
     race_for_creation();
 }
 
-/* Becomes another user, if that one can reach this program: a checkout may lie in a private folder. */
-static void become_nobody(void) {
-    if (setgid(65534) || setuid(65534) || access("/proc/self/exe", X_OK) || access(getenv("LD_PRELOAD"), R_OK)) _exit(0);
+/* ---- other users ---------------------------------------------------------------------------------------- */
+
+/* Runs a part as another user, if that one can reach this program: a checkout may lie in a private folder. */
+static void run_as_nobody(const char *part) {
+    const char *libraries = getenv("LD_PRELOAD"), *last = strrchr(libraries, ':');
+    if (getuid()) {
+        left_out("only root can become another user");
+        return;
+    }
+    machine();
+    CHECK(!chmod(getenv("MOCK_MACHINE"), 0666) && !chmod(getenv("HARNESS_DIRECTORY"), 0755));
+    pid_t child = fork();
+    if (!child) {
+        CHECK(!setgid(65534) && !setuid(65534));
+        if (access(this_program(), X_OK) || access(last ? last + 1 : libraries, R_OK)) {
+            left_out("another user cannot reach %s", this_program());
+            _exit(0);
+        }
+        _exit(result_of(another(part, NULL)));
+    }
+    CHECK_EQUAL(result_of(child), 0);
+}
+
+PART(expect_to_share) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+    CHECK_EQUAL(booked(0), (2 * CONTEXT + 100) * MIB);
 }
 
 TEST(other_users_can_share_the_region, LIMIT_1G) {
-    if (getuid()) return; /* only root can become another user */
     mode_t mask = umask(077);
     begin(0);
     CHECK_EQUAL(umask(mask), 077); /* ours did not touch it */
-    chmod(getenv("HARNESS_DIRECTORY"), 0777);
-    chmod(getenv("MOCK_MACHINE"), 0666);
-    pid_t child = fork();
-    if (!child) {
-        become_nobody();
-        pid_t holder = another("hold_100", NULL);
-        EVENTUALLY(10, booked(0) == (2 * CONTEXT + 100) * MIB);
-        kill(holder, SIGKILL);
-        _exit(0);
-    }
-    CHECK_EQUAL(result_of(child), 0);
+    run_as_nobody("expect_to_share");
 }
 
-TEST(a_region_that_may_not_be_written_limits_each_process_by_itself, LIMIT_1G) {
-    if (getuid()) return; /* only root can take a right away and still have made the file */
+PART(expect_to_be_alone) {
+    uint64_t began = machine_now();
+    begin(0);
+    CHECK(machine_now() - began < 2000000000ull);
+    expect_enforcement();
+}
+
+TEST(a_damaged_file_that_may_not_be_written_limits_each_process_by_itself, LIMIT_1G) {
     write_file("x", 1);
     CHECK(!chmod(path(), 0400));
-    machine();
-    chmod(getenv("MOCK_MACHINE"), 0666);
-    chmod(getenv("HARNESS_DIRECTORY"), 0755);
-    pid_t child = fork();
-    if (!child) {
-        become_nobody();
-        begin(0);
-        expect_enforcement();
-        _exit(0);
-    }
-    CHECK_EQUAL(result_of(child), 0);
+    run_as_nobody("expect_to_be_alone");
+}
+
+TEST(a_damaged_file_that_may_not_be_removed_limits_each_process_by_itself, LIMIT_1G) {
+    write_file("x", 1);
+    CHECK(!chmod(path(), 0666));
+    run_as_nobody("expect_to_be_alone");
+}
+
+TEST(a_sound_region_that_may_only_be_read_limits_each_process_by_itself, LIMIT_1G) {
+    begin(0);
+    CHECK(!chmod(path(), 0444));
+    run_as_nobody("expect_to_be_alone");
+    CHECK(!chmod(path(), 0666));
+    CHECK_EQUAL(booked(0), CONTEXT * MIB);
 }
 
 /* 42: processes leave in any order, and the others' figures stay where they are. */

@@ -55,33 +55,64 @@ TEST(other_lookups_keep_their_caller) {
     CHECK(dlsym(libc, "curl_easy_init") == NULL);
 }
 
-/* 48: all that three CUDA runtimes ask for while they load. */
-static void ask_as(const char *file) {
-    char path[512], line[256], name[128];
-    int version, flags, asked = 0, exchanged = 0;
+struct request {
+    char name[128];
+    int version;
+    uint64_t flags;
+};
+
+/* What one of the three look-ups gives must be the driver's answer, or ours in its place. */
+static void expect_answer(const struct request *request, CUresult result, void *given, void *raw) {
+    void *expected = raw;
+#define IF_RAW(row, ...) if (raw && raw == mock_own(#row)) expected = dlsym(driver(), #row);
+    HOOKS_OF_CUDA(IF_RAW)
+    CHECK_EQUAL(result, raw ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
+    if (given != expected) harness_fail(__FILE__, __LINE__, "%s version %d", request->name, request->version);
+}
+
+/* True if it is ours. */
+static bool ask(const struct request *request, void *raw) {
+    uint64_t flags = request->flags;
+    void *given = NULL;
+    int status = -1;
+    CUresult result = cuGetProcAddress(request->name, &given, request->version, flags);
+    expect_answer(request, result, given, raw);
+    result = cuGetProcAddress_v2(request->name, &given, request->version, flags, &status);
+    expect_answer(request, result, given, raw);
+    CHECK_EQUAL(status, raw ? 0 : 2);
+    if (!flags) flags = 1; /* without flags this one looks for the other kind of default stream */
+    result = cuGetProcAddress_v2_ptsz(request->name, &given, request->version, flags, &status);
+    expect_answer(request, result, given, raw);
+    CHECK_EQUAL(status, raw ? 0 : 2);
+    return given != raw;
+}
+
+/* 48: all that three CUDA runtimes ask for while they load; also of a driver that is older than they are. */
+static void ask_as(const char *file, int newest) {
+    char path[512], line[256];
+    struct request request;
+    int asked = 0, refused = 0, exchanged = 0;
     snprintf(path, sizeof path, "%s/%s", TEST_DATA, file);
     FILE *requests = fopen(path, "r");
     if (!requests) harness_fail(__FILE__, __LINE__, "%s is missing", path);
+    atomic_store(&machine()->orders[MOCK_OLD_DRIVER], (uint64_t)newest);
     while (fgets(line, sizeof line, requests)) {
-        if (sscanf(line, "GPA2 %127s %d flags=%d", name, &version, &flags) != 3) continue;
-        void *given = NULL, *raw = mock_answer(name, version, (uint64_t)flags), *expected = raw;
-        int status = -1;
-        OK(cuGetProcAddress_v2(name, &given, version, (uint64_t)flags, &status));
-        CHECK_EQUAL(status, 0);
-#define IF_RAW(row, ...) if (raw == mock_own(#row)) expected = dlsym(driver(), #row);
-        HOOKS_OF_CUDA(IF_RAW)
-        if (given != expected) harness_fail(__FILE__, __LINE__, "%s version %d flags %d", name, version, flags);
+        if (sscanf(line, "GPA2 %127s %d flags=%lu", request.name, &request.version, &request.flags) != 3) continue;
+        bool known = !newest || request.version <= newest;
+        exchanged += ask(&request, known ? mock_answer(request.name, request.version, request.flags) : NULL);
         asked++;
-        exchanged += given != raw;
+        refused += !known;
     }
     fclose(requests);
     CHECK(asked > 400);
-    CHECK(exchanged > 80);
+    CHECK(exchanged > (newest ? 60 : 80));
+    CHECK(!newest == !refused);
 }
 
-TEST(the_runtime_of_cuda_12_4_gets_the_right_functions) { ask_as("cudart-12.4-requests.txt"); }
-TEST(the_runtime_of_cuda_12_8_gets_the_right_functions) { ask_as("cudart-12.8-requests.txt"); }
-TEST(the_runtime_of_cuda_13_0_gets_the_right_functions) { ask_as("cudart-13.0-requests.txt"); }
+TEST(the_runtime_of_cuda_12_4_gets_the_right_functions) { ask_as("cudart-12.4-requests.txt", 0); }
+TEST(the_runtime_of_cuda_12_8_gets_the_right_functions) { ask_as("cudart-12.8-requests.txt", 0); }
+TEST(the_runtime_of_cuda_13_0_gets_the_right_functions) { ask_as("cudart-13.0-requests.txt", 0); }
+TEST(a_runtime_that_is_newer_than_the_driver_gets_the_right_functions) { ask_as("cudart-13.0-requests.txt", 12020); }
 
 TEST(versions_and_stream_flavours_are_kept_apart) {
     void *old = NULL, *new = NULL, *threaded = NULL;
@@ -97,18 +128,26 @@ TEST(versions_and_stream_flavours_are_kept_apart) {
     CHECK_EQUAL(cuGetProcAddress_v2(NULL, &new, 12000, 0, NULL), CUDA_ERROR_INVALID_VALUE);
 }
 
+/* ---- 46: libraries that stand in the way ---------------------------------------------------------------- */
+
+/* A library of the test's own, from a few lines of C, linked to more if need be. */
+static const char *library_of(const char *name, const char *code, const char *more) {
+    static char path[512];
+    char command[4096], output[64];
+    snprintf(path, sizeof path, "%s/%s.so", getenv("HARNESS_DIRECTORY"), name);
+    snprintf(command, sizeof command,
+             "LD_PRELOAD= LD_LIBRARY_PATH= cc -shared -fPIC -O1 -o %s -x c - -ldl %s <<'END'\n"
+             "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stddef.h>\n#include <string.h>\n%s\nEND\n",
+             path, more, code);
+    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+    return path;
+}
+
 /* A plugin that is opened with RTLD_DEEPBIND would bind past us; one in a namespace of its own as well. */
 TEST(plugins_cannot_bind_past_us, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
-    char path[512];
-    if (getenv("HARNESS_PRELOAD")) return; /* sanitizers refuse such plugins */
-    snprintf(path, sizeof path, "%s/plugin.so", getenv("HARNESS_DIRECTORY"));
-    char command[2048], output[64];
-    snprintf(command, sizeof command,
-             "LD_PRELOAD= LD_LIBRARY_PATH= cc -shared -fPIC -o %s -x c - -ldl <<'END'\n"
-             "#define _GNU_SOURCE\n#include <dlfcn.h>\n"
-             "void *find(const char *name) { return dlsym(dlopen(\"libcuda.so.1\", RTLD_NOW), name); }\nEND\n", path);
-    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
-    void *plugin = dlopen(path, RTLD_NOW | RTLD_DEEPBIND);
+    if (sanitized()) return; /* sanitizers refuse such plugins */
+    const char *code = "void *find(const char *name) { return dlsym(dlopen(\"libcuda.so.1\", RTLD_NOW), name); }";
+    void *plugin = dlopen(library_of("plugin", code, ""), RTLD_NOW | RTLD_DEEPBIND);
     CHECK(plugin);
     void *(*find)(const char *) = (void *(*)(const char *))dlsym(plugin, "find");
     CHECK(find("cuMemAlloc_v2") == (void *)cuMemAlloc_v2);
@@ -116,22 +155,41 @@ TEST(plugins_cannot_bind_past_us, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CHECK(apart && dlsym(apart, "cuMemAlloc_v2") == (void *)cuMemAlloc_v2);
 }
 
-/* A library of the test's own, from one line of C. */
-static const char *library_of(const char *name, const char *code) {
-    static char path[512];
-    char command[2048], output[64];
-    snprintf(path, sizeof path, "%s/%s.so", getenv("HARNESS_DIRECTORY"), name);
-    snprintf(command, sizeof command, "LD_PRELOAD= LD_LIBRARY_PATH= cc -shared -fPIC -O1 -o %s -x c - -ldl <<'END'\n"
-             "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stddef.h>\n%s\nEND\n", path, code);
-    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
-    return path;
+/* A plugin that is linked to the driver, and takes memory of it. */
+static const char *linked_plugin(void) {
+    char mock[512];
+    snprintf(mock, sizeof mock, "-L%s -l:libcuda.so.1", getenv("LD_LIBRARY_PATH"));
+    return library_of(
+        "linked", "int cuInit(int); int cuDevicePrimaryCtxRetain(void **, int); int cuCtxSetCurrent(void *);\n"
+                  "int cuMemAlloc_v2(unsigned long *, size_t);\n"
+                  "int take(size_t bytes) { unsigned long pointer; void *context; cuInit(0);\n"
+                  "  cuDevicePrimaryCtxRetain(&context, 0); cuCtxSetCurrent(context);\n"
+                  "  return cuMemAlloc_v2(&pointer, bytes); }", mock);
+}
+
+static void expect_it_to_be_limited(void *plugin) {
+    CHECK(plugin);
+    CUresult (*take)(size_t) = (CUresult (*)(size_t))dlsym(plugin, "take");
+    CHECK_EQUAL(take(2048 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(take(64 * MIB));
+}
+
+TEST(a_plugin_that_is_linked_to_the_driver_cannot_bind_past_us, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    if (sanitized()) return;
+    expect_it_to_be_limited(dlopen(linked_plugin(), RTLD_NOW | RTLD_DEEPBIND));
+}
+
+TEST(such_a_plugin_brings_no_driver_of_its_own, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    if (sanitized()) return;
+    expect_it_to_be_limited(dlmopen(LM_ID_NEWLM, linked_plugin(), RTLD_NOW));
 }
 
 /* What LLVM's OpenMP does when it is loaded: it looks behind itself for another tool of its own name, and goes on for
  * ever if it finds itself. */
 TEST(a_library_that_looks_behind_itself_does_not_find_itself) {
-    if (getenv("HARNESS_PRELOAD")) return;
-    void *tool = dlopen(library_of("tool", "void *start_tool(void) { return dlsym(RTLD_NEXT, \"start_tool\"); }"), RTLD_NOW);
+    if (sanitized()) return;
+    const char *code = "void *start_tool(void) { return dlsym(RTLD_NEXT, \"start_tool\"); }";
+    void *tool = dlopen(library_of("tool", code, ""), RTLD_NOW);
     void *(*start)(void) = (void *(*)(void))dlsym(tool, "start_tool");
     CHECK(start && !start() && !start());
 }
@@ -139,14 +197,58 @@ TEST(a_library_that_looks_behind_itself_does_not_find_itself) {
 /* Allocators in front of the C library look the real functions up in the first malloc of a program. */
 TEST(other_preloaded_libraries_go_before_and_behind) {
     char command[2048], output[64];
-    if (getenv("HARNESS_PRELOAD")) return;
+    if (sanitized()) return;
     const char *counting = library_of(
         "malloc", "static void *(*real)(size_t); static int calls;\n"
-                  "void *malloc(size_t n) { if (!real) real = dlsym(RTLD_NEXT, \"malloc\"); calls++; return real(n); }");
+                  "void *malloc(size_t n) { if (!real) real = dlsym(RTLD_NEXT, \"malloc\"); calls++; return real(n); }",
+        "");
     for (int order = 0; order < 2; order++) {
         snprintf(command, sizeof command, "LD_PRELOAD=%s:%s bash -c 'echo $((6 * 7))' 2>&1",
                  order ? counting : getenv("LD_PRELOAD"), order ? getenv("LD_PRELOAD") : counting);
         CHECK_EQUAL(run_program(command, output, sizeof output), 0);
         CHECK(!strcmp(output, "42\n"));
     }
+}
+
+PART(expect_limit) {
+    begin(0);
+    expect_enforcement();
+}
+
+/* With this allocator before us and behind us. */
+static void expect_limit_beside(const char *allocator) {
+    char command[4096], output[256];
+    const char *ours = getenv("LD_PRELOAD");
+    for (int order = 0; order < 2; order++) {
+        snprintf(command, sizeof command, "LD_PRELOAD=%s:%s %s --part expect_limit '' 2>&1", order ? allocator : ours,
+                 order ? ours : allocator, this_program());
+        if (run_program(command, output, sizeof output)) harness_fail(__FILE__, __LINE__, "%s: %s", command, output);
+    }
+}
+
+/* All four functions, from memory of its own until the real ones are found. */
+TEST(limits_hold_beside_an_allocator, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    if (sanitized()) return;
+    expect_limit_beside(library_of("allocator",
+        "static char early[65536]; static size_t used; static __thread int finding;\n"
+        "static void *(*m)(size_t), *(*c)(size_t, size_t), *(*r)(void *, size_t); static void (*f)(void *);\n"
+        "static int is_early(void *p) { return (char *)p >= early && (char *)p < early + sizeof early; }\n"
+        "static void *take(size_t n) { void *p = early + used; used += (n + 31) & ~15ul; return p; }\n"
+        "static void find(void) { if (m || finding) return;\n"
+        "  finding = 1; c = dlsym(RTLD_NEXT, \"calloc\"); r = dlsym(RTLD_NEXT, \"realloc\");\n"
+        "  f = dlsym(RTLD_NEXT, \"free\"); m = dlsym(RTLD_NEXT, \"malloc\"); finding = 0; }\n"
+        "void *malloc(size_t n) { find(); return m ? m(n) : take(n); }\n"
+        "void *calloc(size_t a, size_t b) { find(); return m ? c(a, b) : memset(take(a * b), 0, a * b); }\n"
+        "void *realloc(void *p, size_t n) { find(); return is_early(p) ? memcpy(malloc(n), p, n) : r(p, n); }\n"
+        "void free(void *p) { find(); if (f && !is_early(p)) f(p); }", ""));
+}
+
+TEST(limits_hold_beside_the_allocators_that_are_installed, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    char output[4096];
+    int count = 0;
+    if (sanitized()) return;
+    run_program("ldconfig -p | grep -oE '/[^ ]*lib(jemalloc|tcmalloc|mimalloc)[^ ]*so[.0-9]*'", output, sizeof output);
+    for (char *save = NULL, *each = strtok_r(output, "\n", &save); each; each = strtok_r(NULL, "\n", &save), count++)
+        expect_limit_beside(each);
+    printf("      %d of them\n", count);
 }

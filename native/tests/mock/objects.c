@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { BUCKETS = 1 << 14 };
+enum { BUCKETS = 1 << 8 };
 static struct object *table[BUCKETS];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t next_number = 0x700000000000ull;
@@ -12,7 +12,7 @@ static uint64_t next_number = 0x700000000000ull;
 void objects_lock(void) { pthread_mutex_lock(&mutex); }
 void objects_unlock(void) { pthread_mutex_unlock(&mutex); }
 
-static struct object **bucket(uint64_t number) { return &table[(number * 0x9E3779B97F4A7C15ull) >> 50]; }
+static struct object **bucket(uint64_t number) { return &table[(number * 0x9E3779B97F4A7C15ull) >> 56]; }
 
 uint64_t objects_number(uint64_t bytes) {
     uint64_t number = next_number;
