@@ -1,8 +1,8 @@
 """The programs of `native/tests` in the background: built and run while other tests have their turn.
 
-The limiter's programs measure time, so they run one after the other and with normal priority; everything else runs on
-two lanes with the lowest.  All begin with the session, so that most are done when their own tests come.  Builds are
-kept in the checkout, under a lock, so that a second run has nothing to compile and two runs at once do not fight.
+Programs that measure time run one after the other and with normal priority; everything else runs on two lanes with
+the lowest.  All begin with the session, so that most are done when their own tests come.  Builds are kept in the
+checkout, under a lock, so that a second run has nothing to compile and two runs at once do not fight.
 
 It is a process of its own (`python -m tests.native.runs DIRECTORY PROGRAM...`), and no child of the tests': some of
 them look at their children.  It leaves one file of results for each program.
@@ -27,7 +27,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "native"
 VARIANTS = ("plain", "asan", "tsan")
-TIMED = ("test_limiter", "limiter_threads")  # of the plain build
+TIMED = ("test_limiter", "test_programs", "limiter_threads")  # of the plain build
 LONG = ("test_storm", "test_hostile", "test_steps", "limiter_simulation", "test_processes")  # begun first
 ABLE = bool(shutil.which("gcc") and shutil.which("make"))
 PATIENCE_S = 600

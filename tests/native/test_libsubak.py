@@ -6,6 +6,7 @@ Needs gcc and make; `native/Makefile` says what is run and how, `runs.py` when.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -19,6 +20,9 @@ from tests.native.runs import ABLE, Runs, build, directory, programs
 
 MIB = 1 << 20
 
+# What a program says of a test that it leaves out, wholly or in part, comes before the result of that test.
+LEFT_OUT = re.compile(r"^      left out: (.*)\n(?:      .*\n)*ok +(\w+)$", re.MULTILINE)
+
 pytestmark = pytest.mark.skipif(not ABLE, reason="gcc and make build the library")
 
 
@@ -29,6 +33,9 @@ def test_program(native_runs: Runs, program: str) -> None:
         pytest.skip(ran.missing)
     failed = [line for line in ran.output.splitlines() if not line.startswith(("ok ", "      "))]
     assert ran.returncode == 0, "\n".join([program, *failed, ran.errors])
+    if left_out := LEFT_OUT.findall(ran.output):
+        reasons = "; ".join(f"{name}: {why}" for why, name in left_out)
+        pytest.skip(f"{program} passed, less what this machine cannot run: {reasons}")
 
 
 @pytest.fixture
