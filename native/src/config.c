@@ -164,7 +164,8 @@ static bool parse(const char *key, const char *value, bool memory, uint64_t *amo
     if (!memory) *amount = percent;
     char given[128];
     snprintf(given, sizeof given, "%s=%.60s", key, value);
-    if (fine && !memory && strtoul(value, NULL, 10) > 100)
+    static atomic_bool said; /* the same value is read for every card */
+    if (fine && !memory && strtoul(value, NULL, 10) > 100 && !atomic_exchange(&said, true))
         log_line(LOG_WARNING, "%s is more than a whole card: it counts as 100, which is no limit", given);
     if (!fine)
         complain(config, given, memory ? "is no amount of memory; write for example 4096m, 4g or 4Gi"

@@ -6,6 +6,7 @@
 #include "harness.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "hooks.h"
@@ -192,6 +193,61 @@ TEST(a_library_that_looks_behind_itself_does_not_find_itself) {
     void *tool = dlopen(library_of("tool", code, ""), RTLD_NOW);
     void *(*start)(void) = (void *(*)(void))dlsym(tool, "start_tool");
     CHECK(start && !start() && !start());
+}
+
+/* A profiler that is preloaded behind us and passes calls on, as in LD_PRELOAD=libsubak.so:libprof.so. */
+TEST(a_preloaded_library_behind_us_finds_what_is_behind_itself, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    if (sanitized()) return;
+    char command[1024], output[64];
+    const char *profiler = library_of("profiler",
+        "int cuMemAlloc_v2(unsigned long *p, size_t n) {"
+        " int (*real)(unsigned long *, size_t) = dlsym(RTLD_NEXT, \"cuMemAlloc_v2\");"
+        " return real ? real(p, n) + 1000 : -1; }", "");
+    snprintf(command, sizeof command, "LD_PRELOAD=$LD_PRELOAD:%s %s --part take_past_a_profiler %s", profiler,
+             this_program(), profiler);
+    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+}
+
+PART(take_past_a_profiler) {
+    CUdeviceptr pointer;
+    begin(0);
+    void *profiler = dlopen(argument, RTLD_NOW | RTLD_NOLOAD);
+    CHECK(profiler);
+    CUresult (*profiled)(CUdeviceptr *, size_t) = (CUresult(*)(CUdeviceptr *, size_t))dlsym(profiler, "cuMemAlloc_v2");
+    CHECK_EQUAL(profiled(&pointer, 100 * MIB), 1000 + CUDA_SUCCESS);
+    CHECK_EQUAL(profiled(&pointer, 2000 * MIB), 1000 + CUDA_ERROR_OUT_OF_MEMORY); /* what it finds is ours */
+}
+
+/* One that was opened with a scope of its own sees what it is linked to, as here in a program that is not. */
+TEST(a_library_with_its_own_scope_finds_the_driver_that_it_is_linked_to) {
+    if (sanitized()) return;
+    char driver[512], command[1024], output[256];
+    snprintf(driver, sizeof driver, "-L%s -l:libcuda.so.1", getenv("LD_LIBRARY_PATH"));
+    const char *file = library_of("scoped",
+        "int cuDriverGetVersion(int *); void *ask(const char *name) {"
+        " int version; cuDriverGetVersion(&version); return dlsym(RTLD_DEFAULT, name); }", driver);
+    snprintf(command, sizeof command,
+             "python3 -c 'import ctypes, sys; ask = ctypes.CDLL(\"%s\").ask; ask.restype = ctypes.c_void_p;"
+             " sys.exit(not ask(b\"cuMemAlloc_v2\"))'", file);
+    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+}
+
+/* The loader has a lock, under which constructors run. */
+static void *call_cuda(void *unused) {
+    harness_nap(50000);
+    CHECK_EQUAL(cuInit(0), CUDA_SUCCESS);
+    return unused;
+}
+
+TEST(a_constructor_that_looks_up_and_a_first_call_do_not_wait_for_each_other) {
+    if (sanitized()) return;
+    pthread_t thread;
+    const char *file = library_of("slow", "#include <unistd.h>\n__attribute__((constructor)) static void start(void) {"
+        " usleep(100000); dlsym(dlopen(\"libcuda.so.1\", RTLD_NOW), \"cuMemAlloc_v2\"); }", "");
+    alarm(20);
+    CHECK(!pthread_create(&thread, NULL, call_cuda, NULL));
+    CHECK(dlopen(file, RTLD_NOW));
+    CHECK(!pthread_join(thread, NULL));
 }
 
 /* Allocators in front of the C library look the real functions up in the first malloc of a program. */
