@@ -14,15 +14,15 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.orphan import Orphan
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "native"
@@ -31,12 +31,6 @@ TIMED = ("test_limiter", "test_programs", "limiter_threads")  # of the plain bui
 LONG = ("test_storm", "test_hostile", "test_steps", "limiter_simulation", "test_processes")  # begun first
 ABLE = bool(shutil.which("gcc") and shutil.which("make"))
 PATIENCE_S = 600
-
-# Starts a program that is nobody's child, and says its number.
-_ORPHAN = """
-import subprocess, sys
-print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, start_new_session=True).pid)
-"""
 
 
 class Result(NamedTuple):
@@ -53,13 +47,8 @@ class Runs:
 
     def __init__(self, wanted: Sequence[str], directory: Path) -> None:
         self._directory = directory
-        self._worker = 0
-        if wanted:
-            worker = [sys.executable, "-m", "tests.native.runs", str(directory), *wanted]
-            started = subprocess.run(
-                [sys.executable, "-c", _ORPHAN, *worker], cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE
-            )
-            self._worker = int(started.stdout)
+        command = [sys.executable, "-m", "tests.native.runs", str(directory), *wanted]
+        self._worker = Orphan(command, ROOT) if wanted else None
 
     def result(self, name: str) -> Result:
         """Waits for a program."""
@@ -67,15 +56,15 @@ class Runs:
         until = time.monotonic() + PATIENCE_S
         while not path.exists():
             assert time.monotonic() < until, f"{name} is not done after {PATIENCE_S} s"
-            assert Path(f"/proc/{self._worker}").exists(), f"whoever runs {name} has died"
+            assert self._worker is not None
+            assert self._worker.lives, f"whoever runs {name} has died"
             time.sleep(0.02)
         return Result(*json.loads(path.read_text()))
 
     def end(self) -> None:
         """Ends what still runs."""
-        if self._worker:
-            with suppress(ProcessLookupError):
-                os.killpg(self._worker, signal.SIGKILL)
+        if self._worker is not None:
+            self._worker.end()
 
 
 def programs() -> list[str]:
