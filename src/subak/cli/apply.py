@@ -9,7 +9,7 @@ import msgspec
 
 from subak.cli.connection import Connection, connected
 from subak.cli.files import Document, FileError, documents
-from subak.cli.report import complain
+from subak.cli.say import complain
 from subak.kube.client import APPLY_PATCH
 from subak.kube.codec import decode
 from subak.kube.discovery import Discovery, Known, UnknownKind

@@ -8,7 +8,7 @@ import click
 
 from subak.cli.connection import Connection, all_option, connected
 from subak.cli.files import FileError, documents
-from subak.cli.report import complain
+from subak.cli.say import complain
 from subak.cli.targets import Target, targets
 from subak.kube.codec import WatchEvent
 from subak.kube.discovery import Discovery, UnknownKind

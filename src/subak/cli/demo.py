@@ -16,7 +16,7 @@ from subak.cli.cards import line, show_cards, terminal
 from subak.cli.explain import explanation, show_answer
 from subak.cli.files import FileError, documents
 from subak.cli.live import picture
-from subak.cli.report import complain
+from subak.cli.say import complain
 from subak.dialects.interpreter import Interpreter
 from subak.kube.resource import NAMESPACES, PODS
 from subak.kube.wait import condition, until

@@ -10,7 +10,8 @@ import click
 from subak.cli.cluster import Cluster
 from subak.cli.options import check_stdin, cluster_option, config_option, files_option, interpreter, output_option
 from subak.cli.queue import Outcome, admitted, pods
-from subak.cli.report import as_data, complain, emit
+from subak.cli.report import as_data
+from subak.cli.say import complain, emit
 from subak.model import manifest
 from subak.model.reason import Reason
 from subak.policy import explain as policy

@@ -12,7 +12,7 @@ from subak.cli.columns import aligned
 from subak.cli.connection import Connection, connected
 from subak.cli.live import Picture, picture
 from subak.cli.options import output_option
-from subak.cli.report import emit
+from subak.cli.say import emit
 from subak.model.device import GPU, MIB
 from subak.model.node import Node
 

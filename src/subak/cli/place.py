@@ -10,7 +10,8 @@ import click
 from subak.cli.cluster import Cluster
 from subak.cli.options import check_stdin, cluster_option, config_option, files_option, interpreter, output_option
 from subak.cli.queue import place_all
-from subak.cli.report import as_data, complain, emit, show
+from subak.cli.report import as_data, show
+from subak.cli.say import complain, emit
 
 
 @click.command()

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-
-import click
-import yaml
 
 from subak.cli.cards import line, show_cards, terminal
 from subak.cli.queue import Outcome, Pending, Placed
@@ -76,21 +71,6 @@ def _placed(placed: Placed) -> dict[str, Any]:
             )
         ],
     }
-
-
-def emit(data: dict[str, Any], form: str) -> None:
-    """Print data as JSON or YAML."""
-    if form == "yaml":
-        click.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
-    else:
-        click.echo(json.dumps(data, indent=2))
-
-
-def complain(errors: Iterable[str], warnings: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
-    """Errors, warnings and notes, on standard error."""
-    for word, sentences in (("error", errors), ("warning", warnings), ("note", notes)):
-        for sentence in sentences:
-            click.echo(f"{word}: {sentence}", err=True)
 
 
 def show(outcome: Outcome, snapshot: Snapshot, wide: bool) -> None:

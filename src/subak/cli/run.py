@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from subak.cli.report import complain
+from subak.cli.say import complain
 from subak.dialects import isolation
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY

@@ -13,7 +13,7 @@ from subak.cli.connection import Connection, connected_or
 from subak.cli.live import Picture, picture
 from subak.cli.machine import OwnCards, in_use, own_cards
 from subak.cli.options import output_option
-from subak.cli.report import complain, emit
+from subak.cli.say import complain, emit
 from subak.cli.use import of_nodes
 from subak.local.slices import Taken
 from subak.node.usage import Uses

@@ -17,7 +17,7 @@ import click
 from subak import __version__
 from subak.cli.connection import default_kubeconfig
 from subak.cli.options import config_option, interpreter
-from subak.cli.report import complain
+from subak.cli.say import complain
 from subak.dialects.interpreter import Interpreter
 from subak.kube.endpoint import ConfigError
 from subak.local.api.sqlite import StateError

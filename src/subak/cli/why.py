@@ -11,7 +11,7 @@ from subak.cli.connection import Connection, connected
 from subak.cli.explain import answer_data, explanation, show_answer
 from subak.cli.live import Picture, picture
 from subak.cli.options import output_option
-from subak.cli.report import complain, emit
+from subak.cli.say import complain, emit
 from subak.kube.resource import EVENTS, PODS
 from subak.kube.status import ApiError
 from subak.model import manifest
