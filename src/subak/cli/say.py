@@ -1,0 +1,25 @@
+"""What every command prints: data for scripts, and a line for what went wrong.  Imports little, so that it is quick."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import yaml
+
+
+def emit(data: dict[str, Any], form: str) -> None:
+    """Print data as JSON or YAML."""
+    if form == "yaml":
+        click.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
+    else:
+        click.echo(json.dumps(data, indent=2))
+
+
+def complain(errors: Iterable[str], warnings: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
+    """Errors, warnings and notes, on standard error."""
+    for word, sentences in (("error", errors), ("warning", warnings), ("note", notes)):
+        for sentence in sentences:
+            click.echo(f"{word}: {sentence}", err=True)
