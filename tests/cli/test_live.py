@@ -54,8 +54,9 @@ def wait(cluster: Live, name: str, condition: str = "condition=Ready") -> None:
     cluster.run("kubectl", "wait", f"--for={condition}", f"pod/{name}", f"--timeout={PATIENCE:.0f}s")
 
 
-def test_apply_says_what_became_of_each_object(tmp_path: Path) -> None:
+def test_apply_says_what_became_of_each_object(cluster: Live, tmp_path: Path) -> None:
     assert apply(tmp_path, pod("a"), pod("b")).out == "pod/a created\npod/b created\n"
+    wait(cluster, "a")  # until nobody else changes it
     assert apply(tmp_path, pod("a"), pod("b", labels={"x": "y"})).out == "pod/a unchanged\npod/b configured\n"
 
 
