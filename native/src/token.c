@@ -68,7 +68,7 @@ static void drop_file(struct token *token) {
 /* Out of the way of programs that put files at numbers of their choice. Not above 63: the kernel would have to make the
  * process a larger table of files, and with several threads that takes 15 ms. */
 static int move_up(int file) {
-    int high = file < 0 ? -1 : fcntl(file, F_DUPFD_CLOEXEC, 50);
+    int high = file < 0 ? -1 : fcntl(file, F_DUPFD_CLOEXEC, 60);
     if (high < 0) return file;
     close(file);
     return high;
