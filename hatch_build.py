@@ -8,6 +8,7 @@ A source distribution only carries the sources.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -35,13 +36,9 @@ class NativeLibrary(BuildHookInterface[Any]):
         if version == "editable":
             built(native, native / "build")
             return
-        self._directory = Path(tempfile.mkdtemp(prefix="libsubak-"))
-        build_data["force_include"][str(built(native, self._directory))] = "subak/node/libsubak.so"
-
-    def finalize(self, version: str, build_data: dict[str, Any], artifact: str) -> None:
-        """The wheel is written."""
-        if version != "editable":
-            shutil.rmtree(self._directory, ignore_errors=True)
+        directory = tempfile.mkdtemp(prefix="libsubak-")
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)  # also if nothing comes of it
+        build_data["force_include"][str(built(native, Path(directory)))] = "subak/node/libsubak.so"
 
 
 def built(native: Path, directory: Path) -> Path:

@@ -17,9 +17,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def build(target: str, source: Path, into: Path) -> Path:
+def build(target: str, source: Path, into: Path, **env: str) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(into)]
-    made = subprocess.run(command, cwd=source, capture_output=True, text=True)
+    made = subprocess.run(command, cwd=source, env=os.environ | env, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
     (found,) = into.iterdir()
     return found
@@ -38,7 +38,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_wheel_from_the_sources_carries_the_library(libsubak: Path, sources: Path, tmp_path: Path) -> None:
-    wheel = build("wheel", sources, tmp_path / "wheel")
+    (tmp_path / "temporary").mkdir()
+    # Variables that mean something to our Makefile mean something else to whoever has set them.
+    wheel = build("wheel", sources, tmp_path / "wheel", BUILD="out", VARIANT="asan", TMPDIR=str(tmp_path / "temporary"))
+    assert not (sources / "native" / "build").exists()
+    assert not list((tmp_path / "temporary").iterdir())
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path / "site")

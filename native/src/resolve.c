@@ -13,8 +13,8 @@
  *
  * RTLD_DEEPBIND would let a plugin bind past every preloaded library, so it is cleared. A second namespace (dlmopen)
  * would bring a driver that we do not stand in front of, so the driver is always opened in the first one, and so is a
- * file that turns out to be linked to it. That is found out for files that are named by a path: one that is searched for
- * has to be asked for by the program itself.
+ * file that turns out to be linked to it. Only of files that are named by a path: where a bare name is searched for
+ * depends on who asks, and we would find another file than the program.
  */
 #define _GNU_SOURCE
 #include "resolve.h"

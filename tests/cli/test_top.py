@@ -157,3 +157,13 @@ async def test_a_huge_cluster_is_not_asked_node_by_node() -> None:
     nodes = Nodes({})
     assert await of_nodes(Client(nodes), [f"n{number}" for number in range(MOST_NODES + 1)]) == {}
     assert nodes.asked == 0
+
+
+def test_slices_that_cannot_be_read_are_a_warning(machine: Card, tmp_path: Path) -> None:
+    (tmp_path / "slices").touch()
+    shown = subak("top")
+    assert (
+        f"warning: who has slices of this machine's own cards is not known: slices cannot be kept in {tmp_path}"
+        in shown.stderr
+    )
+    assert "Traceback" not in shown.stderr

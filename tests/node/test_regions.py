@@ -103,6 +103,19 @@ def test_in_our_own_namespace_proc_says_who_lives() -> None:
     assert read(content).cards[0].used_bytes == 100 * MIB
 
 
+def test_another_users_process_that_proc_hides_lives_while_it_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc is mounted with hidepid."""
+    content, namespace = region(), os.stat("/proc/self/ns/pid").st_ino
+    add(content, 0, 1, 100 * MIB, namespace=namespace, beat=NOW - regions.SILENT_NS + 1)
+    add(content, 1, 1, 100 * MIB, namespace=namespace, beat=NOW - regions.SILENT_NS)
+
+    def hidden(path: Path, **_: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    assert len(regions.parse(bytes(content), Path("r"), NOW).processes) == 1
+
+
 def test_a_slot_that_is_being_reaped_does_not_count() -> None:
     content = region()
     add(content, 0, 17, 100 * MIB, start=1 << 31 | 7)

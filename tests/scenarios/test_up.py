@@ -155,6 +155,19 @@ def test_bad_input_is_told_in_a_sentence(arguments: list[str], message: str) -> 
     assert "Traceback" not in done.stderr
 
 
+def test_who_has_no_home_is_told_what_to_do() -> None:
+    stranger = [*as_nobody(sys.executable, "-m", "subak.cli", "up", "--runtime", "none")]
+    if os.geteuid() != 0 or not possible():
+        pytest.skip("only root can be somebody whom the machine does not know")
+    command = [word.replace("--reuid=65534", "--reuid=54321") for word in stranger]
+    env = {name: value for name, value in commands({}).items() if name not in ("HOME", "XDG_RUNTIME_DIR")}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: this user has no home directory: set HOME, or name a kubeconfig (--kubeconfig)\n",
+    )
+
+
 def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
     with live("--state", tmp_path / "state"):
         done = subprocess.run(

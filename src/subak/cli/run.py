@@ -33,7 +33,6 @@ from subak.node import library
 from subak.policy.explain import Explanation
 
 EVERY = 0.1
-LIMITS = "SUBAK_LIMITS"
 BAD_INPUT, GAVE_UP, CANNOT_RUN, NOT_FOUND, INTERRUPTED = 2, 75, 126, 127, 130
 
 
@@ -81,8 +80,8 @@ def run(
       126, 127  the command cannot be run, is not there
       130  interrupted while it waited
     """
-    if LIMITS in os.environ:
-        _stop(f"this is inside a slice already, whose limits are in {os.environ[LIMITS]}: run the command as it is")
+    if outer := os.environ.get(isolation.LIMITS_BY_NAME):
+        _stop(f"this is inside a slice already, whose limits are in {outer}: run the command as it is")
     interpreter = Interpreter()
     machine = _machine(interpreter, hardware)
     isolated = _isolated() if machine.real else None
@@ -205,7 +204,7 @@ def _environment(
     if isolated is not None:
         env[CUDA_CARDS] = env[isolation.CARDS] = ",".join(share.id for share in shares)
         env[isolation.TURNS] = str(isolated.turns)
-        env[LIMITS] = str(slice.write_limits(isolation.limits_file(shares, env)))
+        env[isolation.LIMITS_BY_NAME] = str(slice.write_limits(isolation.limits_file(shares, env)))
         others = os.environ.get("LD_PRELOAD")
         env["LD_PRELOAD"] = f"{others}:{isolated.library}" if others else str(isolated.library)
     return env

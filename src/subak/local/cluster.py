@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -105,10 +105,10 @@ class Cluster:
         """Where volumes, logs and the files of agents are.  Those of agents are made anew."""
         if self._state is not None:
             directory = self._state.absolute() / "machine"
-            _remove(directory / "host")
+            trees.discard(directory / "host")
             return directory
         directory = Path(tempfile.mkdtemp(prefix="subak-"))
-        self._stack.callback(_remove, directory)
+        self._stack.callback(trees.discard, directory)
         return directory
 
     def _store(self) -> Store:
@@ -152,11 +152,6 @@ class Cluster:
 
         task.add_done_callback(ended)
         self._stack.push_async_callback(_cancelled, task)
-
-
-def _remove(directory: Path) -> None:
-    with suppress(OSError):
-        trees.remove(directory)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

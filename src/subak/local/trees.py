@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -18,6 +19,12 @@ def remove(*paths: Path) -> None:
         except PermissionError:
             _unlock(str(path))
             shutil.rmtree(path)
+
+
+def discard(path: Path) -> None:
+    """Remove it as far as that can be done."""
+    with suppress(OSError):
+        remove(path)
 
 
 def _unlock(directory: str) -> None:

@@ -10,7 +10,6 @@ hold: they come with a library that does nothing.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,15 +46,13 @@ class Host:
 
     def forget_use(self, pod: manifest.Pod, container: manifest.Container) -> None:
         """Throw a container's region away: it lists who ran before, and nobody inside can know that they ended."""
-        with suppress(OSError):
-            trees.remove(self.region(pod, container))
+        trees.discard(self.region(pod, container))
 
     def remove(self, pod: manifest.Pod) -> None:
         """Throw away what the pod's containers had."""
         for container in pod.containers:
             owner = isolation.owner(pod, container)
-            with suppress(OSError):
-                trees.remove(self._of_container(owner))
+            trees.discard(self._of_container(owner))
             (self._directory / "limits" / owner).unlink(missing_ok=True)
 
     def _place(self, mount: Mount, real: bool) -> Path | None:
