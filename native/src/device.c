@@ -129,11 +129,17 @@ int device_of_nvml(nvmlDevice_t handle) {
     return -1;
 }
 
+/* Several threads may find the region new at the same time, and monitors read it. */
+static void show_uuid(char *shown, const char *uuid) {
+    size_t length = strlen(uuid);
+    for (size_t i = 0; i < UUID_ROOM; i++) __atomic_store_n(shown + i, i < length ? uuid[i] : 0, __ATOMIC_RELAXED);
+}
+
 void device_show(void) {
     struct hami_region *shown = &region()->hami;
     uint64_t count = 0;
     for (int device = 0; device < DEVICES && *device_uuid(device); device++, count++)
-        snprintf(shown->uuids[device], sizeof shown->uuids[device], "%s", device_uuid(device));
+        show_uuid(shown->uuids[device], device_uuid(device));
     __atomic_store_n(&shown->device_count, count, __ATOMIC_RELAXED);
 }
 

@@ -96,6 +96,20 @@ static bool whole(const struct region *found) {
            found->version == REGION_VERSION && found->bytes == sizeof *found;
 }
 
+/* Puts a complete region at the address of another one, at once: no thread finds one without limits in between. */
+static struct region *move(struct region *new, struct region *at) {
+    void *moved = at ? mremap(new, MAP_BYTES, MAP_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, at) : new;
+    if (moved == MAP_FAILED) munmap(new, MAP_BYTES);
+    return moved == MAP_FAILED ? NULL : moved;
+}
+
+static struct region *map_own(struct region *at) {
+    void *own = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) return NULL;
+    fill(own, config());
+    return move(own, at);
+}
+
 /* Maps an open file if it is a good region. Blocks are allocated at creation, so that a full disk cannot kill us. */
 static struct region *map_file(int fd, struct region *at, struct file_id *id) {
     uint64_t bytes;
@@ -106,9 +120,7 @@ static struct region *map_file(int fd, struct region *at, struct file_id *id) {
         munmap(trial, MAP_BYTES);
         return NULL;
     }
-    if (!at) return trial;
-    void *moved = mremap(trial, MAP_BYTES, MAP_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, at);
-    return moved == MAP_FAILED ? NULL : moved;
+    return move(trial, at);
 }
 
 /* An empty file without a name, so that nothing is left of it if we are killed before it is complete. Where the file
@@ -431,9 +443,7 @@ bool region_repair(void) {
         log_line(LOG_WARNING, "%s was replaced or damaged; mapping it anew", config()->region);
         changed = open_file(config()->region, here, &mapped_file) != NULL;
         if (!changed) { /* stay limited, alone */
-            void *own = mmap(here, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-            if (own != MAP_FAILED) fill(here, config());
-            changed = own != MAP_FAILED;
+            changed = map_own(here) != NULL;
             shared = false;
         }
         write_limits(here);

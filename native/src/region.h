@@ -34,7 +34,8 @@ struct hami_process {
 };
 
 struct hami_region {
-    int32_t magic, major, minor, sm_init;
+    _Atomic int32_t magic, major;
+    int32_t minor, sm_init;
     uint64_t owner_pid;
     uint32_t semaphore[8]; /* a glibc sem_t that is free; nobody of ours takes it */
     uint64_t device_count;
@@ -92,7 +93,7 @@ struct region {
     struct hami_region hami;
     char gap[2011136 - sizeof(struct hami_region)];
     _Atomic uint64_t magic;
-    uint32_t version, bytes;
+    _Atomic uint32_t version, bytes;
     _Atomic uint64_t configured_memory[DEVICES]; /* what the last configuration wrote to hami.memory_limit */
     _Atomic uint64_t configured_cores[DEVICES];
     _Atomic uint64_t asked; /* grows when a process needs the others to look at their pools */

@@ -223,6 +223,7 @@ static int run_one(const struct test *test) {
     if (!pid) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         setpgid(0, 0);
+        for (int number = 1; number < 32; number++) signal(number, SIG_DFL); /* a shell's jobs ignore some */
         prepare(test, directory);
         execl(program, program, "--inside", test->name, NULL);
         _exit(127);

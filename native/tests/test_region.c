@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -112,14 +113,18 @@ TEST(random_bytes_are_replaced, LIMIT_1G) {
 
 TEST(a_region_of_hami_core_is_replaced, LIMIT_1G) {
     static struct hami_region old;
-    old.magic = HAMI_MAGIC, old.major = 1, old.minor = 2;
+    old.magic = HAMI_MAGIC;
+    old.major = 1;
+    old.minor = 2;
     write_file(&old, sizeof old);
     expect_a_new_file();
 }
 
 static void write_region(uint32_t version, size_t bytes) {
     static struct region old;
-    old.hami.magic = HAMI_MAGIC, old.hami.major = 1, old.version = version;
+    old.hami.magic = HAMI_MAGIC;
+    old.hami.major = 1;
+    old.version = version;
     old.magic = REGION_MAGIC;
     old.bytes = sizeof old;
     write_file(&old, bytes);
@@ -195,6 +200,42 @@ TEST(several_processes_survive_a_deletion_together, "CUDA_DEVICE_MEMORY_LIMIT=2g
         EVENTUALLY(5, booked(0) == 4 * (CONTEXT + 100) * MIB);
     }
     for (int i = 0; i < 4; i++) end(pids[i]);
+}
+
+static atomic_bool threads_go_on = true;
+
+static void *allocate_and_free(void *context) {
+    CUdeviceptr pointer;
+    size_t free, total;
+    OK(cuCtxSetCurrent(context));
+    while (threads_go_on) {
+        OK(cuMemAlloc_v2(&pointer, 10 * MIB));
+        OK(cuMemGetInfo_v2(&free, &total));
+        CHECK_EQUAL(total, 1024 * MIB);
+        CHECK(free <= total - (CONTEXT + 10) * MIB);
+        OK(cuMemFree_v2(pointer));
+    }
+    return NULL;
+}
+
+/* All threads of a process find the file gone at the same moment; then something stands there that is none. */
+TEST(several_threads_survive_deletions_together, LIMIT_1G, "CUDA_DEVICE_SM_LIMIT=30") {
+    pthread_t threads[4];
+    CUcontext context = begin(0);
+    for (int i = 0; i < 4; i++) CHECK(!pthread_create(&threads[i], NULL, allocate_and_free, context));
+    for (int round = 0; round < 40; round++) {
+        EVENTUALLY(5, !unlink(path()));
+        if (round % 20 == 19) { /* too early, and somebody has made the file anew */
+            while (mkdir(path(), 0777)) unlink(path());
+            harness_nap(50000);
+            CHECK(!rmdir(path()));
+        }
+    }
+    EVENTUALLY(5, access(path(), F_OK) == 0);
+    threads_go_on = false;
+    for (int i = 0; i < 4; i++) CHECK(!pthread_join(threads[i], NULL));
+    EVENTUALLY(5, booked(0) == CONTEXT * MIB);
+    CHECK(!strncmp(look_into_region()->hami.uuids[0], "GPU-abababab", 12));
 }
 
 /* Twenty processes find nothing there at the same moment, and one file results; also over a damaged one. */
