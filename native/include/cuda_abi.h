@@ -64,7 +64,7 @@ enum {
 enum { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 };
 enum { CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum { CU_LIMIT_STACK_SIZE = 0, CU_LIMIT_PRINTF_FIFO_SIZE = 1, CU_LIMIT_MALLOC_HEAP_SIZE = 2 };
-enum { CU_DEVICE_ATTRIBUTE_MULTIPROCESSORS = 16, CU_DEVICE_ATTRIBUTE_THREADS_PER_MULTIPROCESSOR = 39 };
+enum { CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR = 39 };
 enum { CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9 };
 enum { CU_EVENT_DEFAULT = 0, CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2 };
 
@@ -253,28 +253,30 @@ typedef struct {
     size_t WidthInBytes, Height;
 } CUDA_MEMCPY2D;
 
-/* CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER differ only in what the two `context` words mean. */
+/* In CUDA_MEMCPY3D_PEER, which is the same otherwise, the two reserved words are contexts. */
 typedef struct {
     size_t srcXInBytes, srcY, srcZ, srcLOD;
     int srcMemoryType;
     const void *srcHost;
     CUdeviceptr srcDevice;
     CUarray srcArray;
-    void *srcContext;
+    void *reserved0;
     size_t srcPitch, srcHeight;
     size_t dstXInBytes, dstY, dstZ, dstLOD;
     int dstMemoryType;
     void *dstHost;
     CUdeviceptr dstDevice;
     CUarray dstArray;
-    void *dstContext;
+    void *reserved1;
     size_t dstPitch, dstHeight;
     size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
 typedef struct {
     unsigned long long src[5], dst[5]; /* operands of 40 bytes that we do not look into */
-    size_t width, height, depth;
+    struct {
+        size_t width, height, depth;
+    } extent;
     int srcAccessOrder;
     unsigned int flags;
 } CUDA_MEMCPY3D_BATCH_OP;

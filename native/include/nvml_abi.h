@@ -48,12 +48,12 @@ typedef struct {
     unsigned long long usedGpuMemory;
     unsigned int gpuInstanceId, computeInstanceId;
     unsigned long long usedGpuCcProtectedMemory;
-} nvmlProcessDetail_t;
+} nvmlProcessDetail_v1_t;
 
 typedef struct {
     unsigned int version, mode;
     unsigned int numProcArrayEntries;
-    nvmlProcessDetail_t *procArray;
+    nvmlProcessDetail_v1_t *procArray;
 } nvmlProcessDetailList_t;
 
 typedef struct {
@@ -66,13 +66,13 @@ typedef struct {
     unsigned long long timeStamp;
     unsigned int pid;
     unsigned int smUtil, memUtil, encUtil, decUtil, jpgUtil, ofaUtil;
-} nvmlProcessUtilizationInfo_t;
+} nvmlProcessUtilizationInfo_v1_t;
 
 typedef struct {
     unsigned int version;
     unsigned int processSamplesCount;
     unsigned long long lastSeenTimeStamp;
-    nvmlProcessUtilizationInfo_t *procUtilArray;
+    nvmlProcessUtilizationInfo_v1_t *procUtilArray;
 } nvmlProcessesUtilizationInfo_t;
 
 typedef struct {

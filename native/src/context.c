@@ -359,8 +359,8 @@ static uint64_t behind_limit(int device, int limit, size_t value) {
     uint64_t threads, bytes;
     if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) return value;
     if (limit != CU_LIMIT_STACK_SIZE) return 0;
-    threads = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSORS) *
-              attribute(device, CU_DEVICE_ATTRIBUTE_THREADS_PER_MULTIPROCESSOR);
+    threads = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+              attribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
     return __builtin_mul_overflow(threads, value, &bytes) ? UINT64_MAX : bytes;
 }
 

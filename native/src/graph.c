@@ -50,6 +50,11 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
     return added(REAL(cuGraphAddNode_v2)(node, graph, after, edges, count, parameters), parameters);
 }
 
+CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges, size_t count,
+                           CUgraphNodeParams *parameters) {
+    return added(REAL(cuGraphAddNode_v3)(node, graph, after, edges, count, parameters), parameters);
+}
+
 /* ---- measuring ------------------------------------------------------------------------------------------ */
 
 static uint64_t graph_bytes(CUgraph graph, int *device, int nesting);

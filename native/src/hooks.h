@@ -83,6 +83,11 @@
                            size_t memory_offset, size_t bytes, unsigned long long flags)) \
     X(cuMulticastBindAddr, (CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr memory, size_t bytes, \
                             unsigned long long flags)) \
+    X(cuMulticastBindMem_v2, (CUmemGenericAllocationHandle object, CUdevice device, size_t offset, \
+                              CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes, \
+                              unsigned long long flags)) \
+    X(cuMulticastBindAddr_v2, (CUmemGenericAllocationHandle object, CUdevice device, size_t offset, \
+                               CUdeviceptr memory, size_t bytes, unsigned long long flags)) \
     X(cuMulticastUnbind, (CUmemGenericAllocationHandle object, CUdevice device, size_t offset, size_t bytes))
 
 /* Arrays: array.c */
@@ -104,6 +109,8 @@
     X(cuGraphAddNode, (CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, \
                        CUgraphNodeParams *parameters)) \
     X(cuGraphAddNode_v2, (CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges, \
+                          size_t count, CUgraphNodeParams *parameters)) \
+    X(cuGraphAddNode_v3, (CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges, \
                           size_t count, CUgraphNodeParams *parameters)) \
     X(cuGraphInstantiate, (CUgraphExec *exec, CUgraph graph, CUgraphNode *error, char *log, size_t size)) \
     X(cuGraphInstantiate_v2, (CUgraphExec *exec, CUgraph graph, CUgraphNode *error, char *log, size_t size)) \
@@ -172,13 +179,15 @@
                                     size_t count, int mode)) \
     X(cuStreamBeginCaptureToGraph_ptsz, (CUstream stream, CUgraph graph, const CUgraphNode *after, \
                                          const void *edges, size_t count, int mode)) \
+    X(cuStreamBeginRecaptureToGraph, (CUstream stream, int mode, CUgraph graph, void *callback, void *data)) \
+    X(cuStreamBeginRecaptureToGraph_ptsz, (CUstream stream, int mode, CUgraph graph, void *callback, void *data)) \
     X(cuStreamEndCapture, (CUstream stream, CUgraph *graph)) \
     X(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph)) \
     X(cuStreamDestroy, (CUstream stream)) \
     X(cuStreamDestroy_v2, (CUstream stream))
 
 /*
- * Copies and memsets: launch.c. A row is X(name, parameters, values, bytes, stream): all of them are the same
+ * Copies, memsets and prefetches: launch.c. A row is X(name, parameters, values, bytes, stream): all of them are the same
  * wrapper, so the table says the whole of it. `stream` is where the work goes; the per-thread variants name the
  * per-thread default stream when the caller gave none.
  */
@@ -199,6 +208,8 @@
 #define BATCH_3D_V1 (size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, size_t *failed, unsigned long long flags, \
                      CUstream s)
 #define BATCH_3D (size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, unsigned long long flags, CUstream s)
+#define PREFETCH_BATCH (CUdeviceptr *pointers, size_t *sizes, size_t count, CUmemLocation *places, size_t *index, \
+                        size_t place_count, unsigned long long flags, CUstream s)
 #define FILL_1D(type) (CUdeviceptr to, type value, size_t n)
 #define FILL_1D_ASYNC(type) (CUdeviceptr to, type value, size_t n, CUstream s)
 #define FILL_2D(type) (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height)
@@ -218,16 +229,28 @@
     COPY_BOTH(X, cuMemcpyDtoHAsync_v2, , _ptsz, D2H_ASYNC, (to, from, n, s), n, s) \
     COPY_BOTH(X, cuMemcpyDtoD_v2, , _ptds, D2D, (to, from, n), n, NULL) \
     COPY_BOTH(X, cuMemcpyDtoDAsync_v2, , _ptsz, D2D_ASYNC, (to, from, n, s), n, s) \
-    COPY_BOTH(X, cuMemcpy2D_v2, , _ptds, (const CUDA_MEMCPY2D *c), (c), c->WidthInBytes * c->Height, NULL) \
-    COPY_BOTH(X, cuMemcpy2DUnaligned_v2, , _ptds, (const CUDA_MEMCPY2D *c), (c), c->WidthInBytes * c->Height, NULL) \
-    COPY_BOTH(X, cuMemcpy2DAsync_v2, , _ptsz, (const CUDA_MEMCPY2D *c, CUstream s), (c, s), \
-              c->WidthInBytes * c->Height, s) \
-    COPY_BOTH(X, cuMemcpy3D_v2, , _ptds, (const CUDA_MEMCPY3D *c), (c), c->WidthInBytes * c->Height * c->Depth, NULL) \
-    COPY_BOTH(X, cuMemcpy3DAsync_v2, , _ptsz, (const CUDA_MEMCPY3D *c, CUstream s), (c, s), \
-              c->WidthInBytes * c->Height * c->Depth, s) \
-    COPY_BOTH(X, cuMemcpy3DPeer, , _ptds, (const CUDA_MEMCPY3D *c), (c), c->WidthInBytes * c->Height * c->Depth, NULL) \
-    COPY_BOTH(X, cuMemcpy3DPeerAsync, , _ptsz, (const CUDA_MEMCPY3D *c, CUstream s), (c, s), \
-              c->WidthInBytes * c->Height * c->Depth, s) \
+    COPY_BOTH(X, cuMemcpy2D_v2, , _ptds, (const CUDA_MEMCPY2D *c), (c), copy_area(c), NULL) \
+    COPY_BOTH(X, cuMemcpy2DUnaligned_v2, , _ptds, (const CUDA_MEMCPY2D *c), (c), copy_area(c), NULL) \
+    COPY_BOTH(X, cuMemcpy2DAsync_v2, , _ptsz, (const CUDA_MEMCPY2D *c, CUstream s), (c, s), copy_area(c), s) \
+    COPY_BOTH(X, cuMemcpy3D_v2, , _ptds, (const CUDA_MEMCPY3D *c), (c), copy_volume(c), NULL) \
+    COPY_BOTH(X, cuMemcpy3DAsync_v2, , _ptsz, (const CUDA_MEMCPY3D *c, CUstream s), (c, s), copy_volume(c), s) \
+    COPY_BOTH(X, cuMemcpy3DPeer, , _ptds, (const CUDA_MEMCPY3D *c), (c), copy_volume(c), NULL) \
+    COPY_BOTH(X, cuMemcpy3DPeerAsync, , _ptsz, (const CUDA_MEMCPY3D *c, CUstream s), (c, s), copy_volume(c), s) \
+    COPY_BOTH(X, cuMemcpyDtoA_v2, , _ptds, (CUarray to, size_t at, CUdeviceptr from, size_t n), (to, at, from, n), n, NULL) \
+    COPY_BOTH(X, cuMemcpyAtoD_v2, , _ptds, (CUdeviceptr to, CUarray from, size_t at, size_t n), (to, from, at, n), n, NULL) \
+    COPY_BOTH(X, cuMemcpyHtoA_v2, , _ptds, (CUarray to, size_t at, const void *from, size_t n), (to, at, from, n), n, NULL) \
+    COPY_BOTH(X, cuMemcpyAtoH_v2, , _ptds, (void *to, CUarray from, size_t at, size_t n), (to, from, at, n), n, NULL) \
+    COPY_BOTH(X, cuMemcpyAtoA_v2, , _ptds, (CUarray to, size_t at, CUarray from, size_t of, size_t n), \
+              (to, at, from, of, n), n, NULL) \
+    COPY_BOTH(X, cuMemcpyHtoAAsync_v2, , _ptsz, (CUarray to, size_t at, const void *from, size_t n, CUstream s), \
+              (to, at, from, n, s), n, s) \
+    COPY_BOTH(X, cuMemcpyAtoHAsync_v2, , _ptsz, (void *to, CUarray from, size_t at, size_t n, CUstream s), \
+              (to, from, at, n, s), n, s) \
+    COPY_BOTH(X, cuMemcpyWithAttributesAsync, , _ptsz, \
+              (CUdeviceptr to, CUdeviceptr from, size_t n, void *attrs, CUstream s), (to, from, n, attrs, s), n, s) \
+    COPY_BOTH(X, cuMemcpy3DWithAttributesAsync, , _ptsz, \
+              (CUDA_MEMCPY3D_BATCH_OP *operation, unsigned long long flags, CUstream s), (operation, flags, s), \
+              copy_total_3d(operation, 1), s) \
     COPY_BOTH(X, cuMemcpyBatchAsync, , _ptsz, BATCH_V1, (to, from, sizes, count, attrs, index, attr_count, failed, s), \
               copy_total(sizes, count), s) \
     COPY_BOTH(X, cuMemcpyBatchAsync_v2, , _ptsz, BATCH, (to, from, sizes, count, attrs, index, attr_count, s), \
@@ -253,7 +276,16 @@
     COPY_BOTH(X, cuMemsetD2D16Async, , _ptsz, FILL_2D_ASYNC(unsigned short), (to, pitch, value, width, height, s), \
               width * height * 2, s) \
     COPY_BOTH(X, cuMemsetD2D32Async, , _ptsz, FILL_2D_ASYNC(unsigned int), (to, pitch, value, width, height, s), \
-              width * height * 4, s)
+              width * height * 4, s) \
+    COPY_BOTH(X, cuMemPrefetchAsync, , _ptsz, (CUdeviceptr pointer, size_t n, CUdevice to, CUstream s), \
+              (pointer, n, to, s), n, s) \
+    COPY_BOTH(X, cuMemPrefetchAsync_v2, , _ptsz, \
+              (CUdeviceptr pointer, size_t n, CUmemLocation to, unsigned int flags, CUstream s), \
+              (pointer, n, to, flags, s), n, s) \
+    COPY_BOTH(X, cuMemPrefetchBatchAsync, , _ptsz, PREFETCH_BATCH, \
+              (pointers, sizes, count, places, index, place_count, flags, s), copy_total(sizes, count), s) \
+    COPY_BOTH(X, cuMemDiscardAndPrefetchBatchAsync, , _ptsz, PREFETCH_BATCH, \
+              (pointers, sizes, count, places, index, place_count, flags, s), copy_total(sizes, count), s)
 
 /* NVML: nvml.c */
 #define PROCESSES(type) (nvmlDevice_t device, unsigned int *count, type *processes)

@@ -78,7 +78,7 @@ CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream)
 LAUNCH_GRAPH(cuGraphLaunch, LEGACY)
 LAUNCH_GRAPH(cuGraphLaunch_ptsz, PER_THREAD)
 
-/* ---- copies and memsets --------------------------------------------------------------------------------- */
+/* ---- copies, memsets, prefetches ------------------------------------------------------------------------ */
 
 static size_t copy_total(const size_t *sizes, size_t count) {
     size_t total = 0;
@@ -89,8 +89,14 @@ static size_t copy_total(const size_t *sizes, size_t count) {
 static size_t copy_total_3d(const CUDA_MEMCPY3D_BATCH_OP *operations, size_t count) {
     size_t total = 0;
     for (size_t i = 0; operations && i < count; i++)
-        total += operations[i].width * operations[i].height * operations[i].depth;
+        total += operations[i].extent.width * operations[i].extent.height * operations[i].extent.depth;
     return total;
+}
+
+/* What is no copy at all is for the driver to refuse. */
+static size_t copy_area(const CUDA_MEMCPY2D *copy) { return copy ? copy->WidthInBytes * copy->Height : 0; }
+static size_t copy_volume(const CUDA_MEMCPY3D *copy) {
+    return copy ? copy->WidthInBytes * copy->Height * copy->Depth : 0;
 }
 
 #define COPY(name, parameters, values, bytes, stream) \
@@ -121,6 +127,13 @@ CAPTURE_V2(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
     }
 CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph, LEGACY)
 CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
+
+#define RECAPTURE(name, flavour) \
+    CUresult name(CUstream stream, int mode, CUgraph graph, void *callback, void *data) { \
+        return captured(REAL(name)(stream, mode, graph, callback, data), flavour(stream)); \
+    }
+RECAPTURE(cuStreamBeginRecaptureToGraph, LEGACY)
+RECAPTURE(cuStreamBeginRecaptureToGraph_ptsz, PER_THREAD)
 
 /* Ended also when the driver reports that the capture had become invalid. */
 #define CAPTURE_END(name, flavour) \

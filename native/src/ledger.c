@@ -272,10 +272,10 @@ void ledger_begin_free(int device) {
 
 void ledger_freed(int device, enum charge kind, uint64_t bytes) { ledger_confirm(device, kind, bytes, 0); }
 
-void ledger_pooled(int device, enum charge kind, int64_t by) {
+void ledger_pooled(int device, enum charge kind, int64_t by, uint64_t reserved) {
     struct region_use *use = my_use(device);
     change(device, &mine[device].pooled, use ? &use->pooled : NULL, by);
-    charge(device, kind, by);
+    charge(device, kind, by - (int64_t)reserved);
 }
 
 void ledger_exported(int device, int64_t by) {

@@ -30,8 +30,9 @@ void ledger_cancel(int device, enum charge kind, uint64_t reserved);
 void ledger_begin_free(int device);
 void ledger_freed(int device, enum charge kind, uint64_t bytes);
 
-/* Changes that are no request: a pool or an export grew or shrank. */
-void ledger_pooled(int device, enum charge kind, int64_t change);
+/* Changes that are no request: a pool or an export grew or shrank. What was reserved for the pool's growth goes in the
+ * same moment, so that nobody ever sees both. */
+void ledger_pooled(int device, enum charge kind, int64_t change, uint64_t reserved);
 void ledger_exported(int device, int64_t change);
 
 /* The whole container, in bytes, and its limit (0: none). */

@@ -57,22 +57,38 @@ static void drop(CUmemGenericAllocationHandle object, int device, size_t offset,
     lock_release(&lock);
 }
 
-CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset, CUmemGenericAllocationHandle memory,
-                            size_t memory_offset, size_t bytes, unsigned long long flags) {
-    void *block = ledger_on() ? vmm_hold(memory) : NULL;
-    CUresult result = REAL(cuMulticastBindMem)(object, offset, memory, memory_offset, bytes, flags);
+/* The block that is bound stays held if the driver takes it. */
+static CUresult bound(CUresult result, CUmemGenericAllocationHandle object, size_t offset, size_t bytes, void *block) {
     if (result == CUDA_SUCCESS) keep(object, offset, bytes, block);
     else if (block) vmm_drop(block);
     return result;
 }
 
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset, CUmemGenericAllocationHandle memory,
+                            size_t memory_offset, size_t bytes, unsigned long long flags) {
+    void *block = ledger_on() ? vmm_hold(memory) : NULL;
+    CUresult result = REAL(cuMulticastBindMem)(object, offset, memory, memory_offset, bytes, flags);
+    return bound(result, object, offset, bytes, block);
+}
+
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                               CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                               unsigned long long flags) {
+    void *block = ledger_on() ? vmm_hold(memory) : NULL;
+    CUresult result = REAL(cuMulticastBindMem_v2)(object, device, offset, memory, memory_offset, bytes, flags);
+    return bound(result, object, offset, bytes, block);
+}
+
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr memory, size_t bytes,
                              unsigned long long flags) {
     void *block = ledger_on() ? vmm_hold_address(memory) : NULL;
-    CUresult result = REAL(cuMulticastBindAddr)(object, offset, memory, bytes, flags);
-    if (result == CUDA_SUCCESS) keep(object, offset, bytes, block);
-    else if (block) vmm_drop(block);
-    return result;
+    return bound(REAL(cuMulticastBindAddr)(object, offset, memory, bytes, flags), object, offset, bytes, block);
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset, CUdeviceptr memory,
+                                size_t bytes, unsigned long long flags) {
+    void *block = ledger_on() ? vmm_hold_address(memory) : NULL;
+    return bound(REAL(cuMulticastBindAddr_v2)(object, device, offset, memory, bytes, flags), object, offset, bytes, block);
 }
 
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice ordinal, size_t offset, size_t bytes) {

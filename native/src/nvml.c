@@ -82,7 +82,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
     nvmlReturn_t result = REAL(nvmlDeviceGetRunningProcessDetailList)(device, list);
     if (list && filtered(result, list->procArray))
         list->numProcArrayEntries = keep_ours(list->procArray, list->numProcArrayEntries, sizeof *list->procArray,
-                                              offsetof(nvmlProcessDetail_t, pid));
+                                              offsetof(nvmlProcessDetail_v1_t, pid));
     return result;
 }
 
@@ -98,7 +98,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProc
     nvmlReturn_t result = REAL(nvmlDeviceGetProcessesUtilizationInfo)(device, info);
     if (info && filtered(result, info->procUtilArray))
         info->processSamplesCount = keep_ours(info->procUtilArray, info->processSamplesCount,
-                                              sizeof *info->procUtilArray, offsetof(nvmlProcessUtilizationInfo_t, pid));
+                                              sizeof *info->procUtilArray, offsetof(nvmlProcessUtilizationInfo_v1_t, pid));
     return result;
 }
 

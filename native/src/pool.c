@@ -101,8 +101,8 @@ static uint64_t left_of(const struct pool *pool) {
     return (uint64_t)((unsigned __int128)pool->kept * pool->in_use / pool->kept_for);
 }
 
-/* Gives what the driver reports. */
-static uint64_t book(struct pool *pool) {
+/* Books the pool's own figure in place of what was reserved for it. Gives what the driver reports. */
+static uint64_t settle(struct pool *pool, uint64_t reserved) {
     uint64_t reported;
     if (pool->place == ON_HOST) return 0;
     lock_take(&pool->lock);
@@ -110,11 +110,14 @@ static uint64_t book(struct pool *pool) {
     else if (!ask_reserved(pool, &reported)) reported = pool->booked + pool->lost;
     if (reported < pool->lost) pool->lost = reported; /* what was lost is being used again */
     uint64_t now = reported - pool->lost;
-    if (now != pool->booked) ledger_pooled(pool->device, kind_of(pool), (int64_t)(now - pool->booked));
+    if (now != pool->booked || reserved)
+        ledger_pooled(pool->device, kind_of(pool), (int64_t)(now - pool->booked), reserved);
     pool->booked = now;
     lock_release(&pool->lock);
     return reported;
 }
+
+static uint64_t book(struct pool *pool) { return settle(pool, 0); }
 
 void pool_refresh(int device) {
     for (struct pool *pool = atomic_load(&pools); pool; pool = pool->next)
@@ -157,7 +160,7 @@ void pool_device_cleared(int device) {
         lock_take(&pool->lock);
         if (pool->alive && !ask_reserved(pool, &pool->lost) && pool->handle) pool->alive = false;
         pool->in_use = pool->kept = 0;
-        ledger_pooled(device, kind_of(pool), -(int64_t)pool->booked);
+        ledger_pooled(device, kind_of(pool), -(int64_t)pool->booked, 0);
         pool->booked = 0;
         lock_release(&pool->lock);
     }
@@ -206,8 +209,8 @@ static void keep_block(struct pool *pool, CUdeviceptr pointer, uint64_t bytes) {
 static CUresult end(struct request *request, CUresult result, CUdeviceptr *pointer, CUstream stream) {
     struct pool *pool = request->pool;
     if (!pool) return result;
-    book(pool); /* the reservation makes way for the pool's own figure */
-    ledger_cancel(pool->device, kind_of(pool), request->reserved);
+    settle(pool, request->reserved);
+    ledger_cancel(pool->device, kind_of(pool), 0);
     bool grew_too_far = pool->booked > request->booked + request->reserved && ledger_over(pool->device);
     if (result == CUDA_SUCCESS && !grew_too_far) keep_block(pool, *pointer, request->bytes);
     if (result != CUDA_SUCCESS || !grew_too_far) return result;

@@ -325,22 +325,27 @@ TEST(memory_bound_to_a_multicast_object_stays, LIMIT_1G) {
     OK(cuMulticastCreate(&object, NULL));
     CHECK_EQUAL(told_mib(), CONTEXT);
     while (cuMemCreate(&handle, 64 * MIB, &on_card, 0) == CUDA_SUCCESS) {
-        OK(cuMulticastBindMem(object, (size_t)count * 64 * MIB, handle, 0, 64 * MIB, 0));
+        OK(count % 2 ? cuMulticastBindMem(object, (size_t)count * 64 * MIB, handle, 0, 64 * MIB, 0)
+                     : cuMulticastBindMem_v2(object, 0, (size_t)count * 64 * MIB, handle, 0, 64 * MIB, 0));
         OK(cuMemRelease(handle));
         CHECK(++count < 64);
     }
     CHECK_EQUAL(count, (1024 - CONTEXT) / 64);
     CHECK_EQUAL(told_mib(), true_mib(0));
-    OK(cuMulticastUnbind(object, 0, 0, 64 * MIB));
-    CHECK_EQUAL(told_mib(), CONTEXT + ((uint64_t)count - 1) * 64);
-    OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
     OK(cuMemAddressReserve(&address, 64 * MIB, 0, 0, 0));
-    OK(cuMemMap(address, 64 * MIB, 0, handle, 0));
-    OK(cuMulticastBindAddr(object, 0, address, 64 * MIB, 0));
-    OK(cuMemRelease(handle));
-    OK(cuMemUnmap(address, 64 * MIB));
-    CHECK_EQUAL(told_mib(), CONTEXT + (uint64_t)count * 64);
+    for (int i = 0; i < 2; i++) {
+        OK(cuMulticastUnbind(object, 0, 0, 64 * MIB));
+        CHECK_EQUAL(told_mib(), CONTEXT + ((uint64_t)count - 1) * 64);
+        OK(cuMemCreate(&handle, 64 * MIB, &on_card, 0));
+        OK(cuMemMap(address, 64 * MIB, 0, handle, 0));
+        OK(i ? cuMulticastBindAddr(object, 0, address, 64 * MIB, 0)
+             : cuMulticastBindAddr_v2(object, 0, 0, address, 64 * MIB, 0));
+        OK(cuMemRelease(handle));
+        OK(cuMemUnmap(address, 64 * MIB));
+        CHECK_EQUAL(told_mib(), CONTEXT + (uint64_t)count * 64);
+    }
     CHECK_EQUAL(cuMulticastBindMem(object, 0, 77, 0, 64 * MIB, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(cuMulticastBindMem_v2(object, 0, 0, 77, 0, 64 * MIB, 0), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemRelease(object));
     CHECK_EQUAL(told_mib(), CONTEXT);
     CHECK_EQUAL(true_mib(0), CONTEXT);
@@ -492,6 +497,31 @@ TEST(graphs_that_allocate_are_limited_when_they_are_launched, LIMIT_1G) {
     OK(cuGraphExecDestroy(large));
     OK(cuDeviceGraphMemTrim(0));
     CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* By whatever function the node was added, in a process that has no other such graph. */
+PART(launch_too_large_a_graph) {
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
+    any.alloc = (CUDA_MEM_ALLOC_NODE_PARAMS){.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                             .bytesize = 2048 * MIB};
+    begin(0);
+    OK(cuGraphCreate(&graph, 0));
+    switch (*argument) {
+    case '1': OK(cuGraphAddNode(&node, graph, NULL, 0, &any)); break;
+    case '2': OK(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &any)); break;
+    case '3': OK(cuGraphAddNode_v3(&node, graph, NULL, NULL, 0, &any)); break;
+    }
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CHECK_EQUAL(cuGraphLaunch(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TEST(nodes_that_allocate_are_limited_however_they_are_added, LIMIT_1G) {
+    CHECK_EQUAL(result_of(another("launch_too_large_a_graph", "1")), 0);
+    CHECK_EQUAL(result_of(another("launch_too_large_a_graph", "2")), 0);
+    CHECK_EQUAL(result_of(another("launch_too_large_a_graph", "3")), 0);
 }
 
 TEST(a_captured_allocation_takes_memory_at_launch, LIMIT_1G) {

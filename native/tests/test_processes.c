@@ -210,6 +210,7 @@ PART(hold_a_pool) {
     CUdeviceptr pointer;
     begin(0);
     OK(cuMemAllocAsync(&pointer, 300 * MIB, NULL));
+    machine()->notes[0] = 1;
     pause();
 }
 
@@ -220,13 +221,40 @@ PART(expect_a_full_container) {
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+PART(grow_and_shrink) {
+    CUdeviceptr pointer;
+    CUmemoryPool pool;
+    begin(0);
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    for (;;) {
+        OK(cuMemAllocAsync(&pointer, 320 * MIB, NULL));
+        OK(cuMemFreeAsync(pointer, NULL));
+        OK(cuMemPoolTrimTo(pool, 0));
+        machine()->notes[0]++;
+    }
+}
+
+/* What is reserved for a pool and what the pool has are never seen both. */
+TEST(a_pool_that_grows_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    uint64_t most = 0;
+    pid_t pid = another("grow_and_shrink", NULL);
+    EVENTUALLY(10, machine()->notes[0] > 1);
+    struct region *here = look_into_region();
+    for (int i = 0; i < 300000; i++) {
+        uint64_t seen = here->uses[0][0].charged;
+        if (seen > most) most = seen;
+    }
+    CHECK_EQUAL(most, 320 * MIB);
+    end(pid);
+}
+
 /* Longer than the interval of every beat, and of the reaping. */
 TEST(a_process_that_is_stopped_for_long_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CUdeviceptr pointer;
     uint64_t longest = 0;
     begin(0);
     pid_t holder = another("hold_a_pool", NULL);
-    EVENTUALLY(10, booked(0) >= (2 * CONTEXT + 300) * MIB);
+    EVENTUALLY(10, machine()->notes[0]);
     kill(holder, SIGSTOP);
     uint64_t held = booked(0), until = machine_now() + (uint64_t)size_of_run("TEST_STOPPED", 6) * 1000000000ull;
     for (long i = 0; machine_now() < until; i++) {

@@ -114,6 +114,7 @@ static void ask_as(const char *file, int newest) {
 TEST(the_runtime_of_cuda_12_4_gets_the_right_functions) { ask_as("cudart-12.4-requests.txt", 0); }
 TEST(the_runtime_of_cuda_12_8_gets_the_right_functions) { ask_as("cudart-12.8-requests.txt", 0); }
 TEST(the_runtime_of_cuda_13_0_gets_the_right_functions) { ask_as("cudart-13.0-requests.txt", 0); }
+TEST(the_runtime_of_cuda_13_4_gets_the_right_functions) { ask_as("cudart-13.4-requests.txt", 0); }
 TEST(a_runtime_that_is_newer_than_the_driver_gets_the_right_functions) { ask_as("cudart-13.0-requests.txt", 12020); }
 
 TEST(versions_and_stream_flavours_are_kept_apart) {
@@ -124,6 +125,9 @@ TEST(versions_and_stream_flavours_are_kept_apart) {
     OK(cuGetProcAddress_v2("cuLaunchKernel", &new, 12000, 0, NULL));
     OK(cuGetProcAddress_v2("cuLaunchKernel", &threaded, 12000, 2, NULL));
     CHECK(new == (void *)cuLaunchKernel && threaded == (void *)cuLaunchKernel_ptsz);
+    OK(cuGetProcAddress_v2("cuGraphAddNode", &old, 13000, 0, NULL));
+    OK(cuGetProcAddress_v2("cuGraphAddNode", &new, 13040, 0, NULL));
+    CHECK(old == (void *)cuGraphAddNode_v2 && new == (void *)cuGraphAddNode_v3);
     OK(cuGetProcAddress_v2("cuGetProcAddress", &new, 12000, 0, NULL));
     CHECK(new == (void *)cuGetProcAddress_v2);
     CHECK_EQUAL(cuGetProcAddress_v2("", &new, 12000, 0, NULL), CUDA_ERROR_NOT_FOUND);

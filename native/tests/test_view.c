@@ -159,7 +159,7 @@ TEST(what_neighbours_take_is_not_shown_as_free, "CUDA_DEVICE_MEMORY_LIMIT=4g") {
     count = 8;
     CHECK_EQUAL(nvmlDeviceGetProcessUtilization(card(0), samples, &count, 0), NVML_SUCCESS);
     CHECK_EQUAL(count, 1);
-    nvmlProcessDetail_t details[8];
+    nvmlProcessDetail_v1_t details[8];
     nvmlProcessDetailList_t list = {.numProcArrayEntries = 8, .procArray = details};
     CHECK_EQUAL(nvmlDeviceGetRunningProcessDetailList(card(0), &list), NVML_SUCCESS);
     CHECK_EQUAL(list.numProcArrayEntries, 1);
@@ -205,7 +205,7 @@ TEST(every_list_of_processes_has_ours_alone, "CUDA_DEVICE_MEMORY_LIMIT=4g", "MOC
         CHECK_EQUAL(two[0].pid + two[1].pid, (unsigned)getpid() + (unsigned)ours);
         CHECK_EQUAL(two[0].usedGpuMemory + two[1].usedGpuMemory, (2 * CONTEXT + 300) * MIB);
     }
-    nvmlProcessUtilizationInfo_t used[8];
+    nvmlProcessUtilizationInfo_v1_t used[8];
     nvmlProcessesUtilizationInfo_t info = {.processSamplesCount = 8, .procUtilArray = used};
     CHECK_EQUAL(nvmlDeviceGetProcessesUtilizationInfo(card(0), &info), NVML_SUCCESS);
     CHECK_EQUAL(info.processSamplesCount, 2);

@@ -103,6 +103,17 @@ EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t 
     return result;
 }
 
+EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                      CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                                      unsigned long long flags) {
+    return cuMulticastBindMem(object, offset, memory, memory_offset, bytes, flags);
+}
+
+EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                       CUdeviceptr memory, size_t bytes, unsigned long long flags) {
+    return cuMulticastBindAddr(object, offset, memory, bytes, flags);
+}
+
 struct unbinding {
     uint64_t object;
     int device; /* -1: all */

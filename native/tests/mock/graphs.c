@@ -49,6 +49,11 @@ EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgrap
     return cuGraphAddNode(node, graph, after, count, parameters);
 }
 
+EXPORT CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges,
+                                  size_t count, CUgraphNodeParams *parameters) {
+    return cuGraphAddNode(node, graph, after, count, parameters);
+}
+
 struct listing {
     uint64_t graph;
     CUgraphNode *nodes;
@@ -205,6 +210,12 @@ EXPORT CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, cons
 }
 EXPORT CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *after,
                                                  const void *edges, size_t count, int mode) {
+    return cuStreamBeginCapture_v2(stream, mode);
+}
+EXPORT CUresult cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback, void *data) {
+    return cuStreamBeginCapture_v2(stream, mode);
+}
+EXPORT CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, int mode, CUgraph graph, void *callback, void *data) {
     return cuStreamBeginCapture_v2(stream, mode);
 }
 

@@ -93,16 +93,6 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned i
     return allocate(pointer, bytes, MANAGED);
 }
 
-/* Managed memory keeps its place on the mock's card: prefetching moves pages, not promises. */
-EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream) {
-    ENTER();
-    objects_lock();
-    const struct object *block = objects_find(pointer, MANAGED);
-    bool inside = block && bytes <= block->bytes;
-    objects_unlock();
-    return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 /* ---- freeing -------------------------------------------------------------------------------------------- */
 
 static void release(struct object *block) {

@@ -108,7 +108,7 @@ static void put_v2(void *list, unsigned at, unsigned pid, uint64_t bytes) {
 }
 
 static void put_detail(void *list, unsigned at, unsigned pid, uint64_t bytes) {
-    ((nvmlProcessDetail_t *)list)[at] = (nvmlProcessDetail_t){pid, bytes, ~0u, ~0u, 0};
+    ((nvmlProcessDetail_v1_t *)list)[at] = (nvmlProcessDetail_v1_t){pid, bytes, ~0u, ~0u, 0};
 }
 
 static void put_sample(void *list, unsigned at, unsigned pid, uint64_t bytes) {
@@ -116,7 +116,7 @@ static void put_sample(void *list, unsigned at, unsigned pid, uint64_t bytes) {
 }
 
 static void put_info(void *list, unsigned at, unsigned pid, uint64_t bytes) {
-    ((nvmlProcessUtilizationInfo_t *)list)[at] = (nvmlProcessUtilizationInfo_t){.pid = pid, .timeStamp = 1};
+    ((nvmlProcessUtilizationInfo_v1_t *)list)[at] = (nvmlProcessUtilizationInfo_v1_t){.pid = pid, .timeStamp = 1};
 }
 
 static nvmlReturn_t answer(nvmlDevice_t device, unsigned *count, void *list,

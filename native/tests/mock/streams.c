@@ -3,7 +3,7 @@
  *
  * A process' work on a card runs in the order in which it was launched, whatever its stream, as kernels do that fill
  * the card. A stream remembers the mark of its last work, an event that of the stream when it was recorded.
- * A copy takes its bytes at COPY_BYTES_PER_US.
+ * A copy takes its bytes at COPY_BYTES_PER_US; prefetching is one, and moves no memory: managed memory stays on the card.
  */
 #include "driver.h"
 
@@ -96,9 +96,13 @@ static size_t copy_total(const size_t *sizes, size_t count) {
 
 static size_t copy_total_3d(const CUDA_MEMCPY3D_BATCH_OP *operations, size_t count) {
     size_t total = 0;
-    for (size_t i = 0; i < count; i++) total += operations[i].width * operations[i].height * operations[i].depth;
+    for (size_t i = 0; i < count; i++)
+        total += operations[i].extent.width * operations[i].extent.height * operations[i].extent.depth;
     return total;
 }
+
+static size_t copy_area(const CUDA_MEMCPY2D *copy) { return copy->WidthInBytes * copy->Height; }
+static size_t copy_volume(const CUDA_MEMCPY3D *copy) { return copy->WidthInBytes * copy->Height * copy->Depth; }
 
 #define COPY(name, parameters, values, bytes, stream) \
     EXPORT CUresult name parameters { \
