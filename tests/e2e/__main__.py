@@ -10,17 +10,24 @@ import sys
 
 import pytest
 
-from tests.e2e import PARTS, namespace, parts
+from tests.e2e import PARTS, drivers, namespace, parts
 
 WHERE = ("tests/e2e", "tests/contracts")
+
+
+def _drivers() -> str:
+    try:
+        return str(drivers.fetch(parts.cache()))
+    except drivers.CannotFetch as problem:
+        return str(problem)
 
 
 def main(arguments: list[str]) -> int:
     """Enter the namespace, or run the tests if we are there."""
     if PARTS not in os.environ:
         try:
-            programs = parts.parts()
-            namespace.enter([sys.executable, "-m", "tests.e2e", *arguments], {PARTS: str(programs)})
+            found = {PARTS: str(parts.parts()), drivers.DRIVERS: _drivers()}
+            namespace.enter([sys.executable, "-m", "tests.e2e", *arguments], found)
         except (parts.CannotBuild, namespace.NoNamespace) as problem:
             print(problem, file=sys.stderr)
             return 1

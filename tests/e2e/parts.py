@@ -35,7 +35,7 @@ def kubernetes_version() -> str:
 def parts() -> Path:
     """The directory of the programs; they are built first if they are not there."""
     go = _go()
-    directory = _cache() / _key(go)
+    directory = cache() / _key(go)
     if not directory.exists():
         _build(directory)
     return directory
@@ -48,7 +48,8 @@ def _line(pattern: str) -> str:
     return found[1]
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """Where all that is made or fetched once per machine lies."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "subak" / "e2e"
 
 

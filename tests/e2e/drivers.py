@@ -1,0 +1,91 @@
+"""NVIDIA's own driver libraries, as Debian packages them: real `libcuda` and `libnvidia-ml` of several versions.
+
+Without a card they say so to whoever asks for one, but all their functions can be looked up, which is where libsubak
+comes in.  They are fetched once per machine, from the archive that the machine's apt knows, and are not installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+DRIVERS = "SUBAK_E2E_DRIVERS"
+"""The environment variable that says where they are, or why there are none."""
+
+PACKAGES = {
+    "470": ("libnvidia-tesla-470-cuda1/bookworm", "libnvidia-tesla-470-ml1/bookworm"),
+    "535": ("libcuda1/bookworm", "libnvidia-ml1/bookworm"),
+    "550": ("libcuda1/trixie", "libnvidia-ml1/trixie"),
+    "555": ("libcuda1/experimental", "libnvidia-ml1/experimental"),
+}
+_SUITES = ("bookworm", "trixie", "experimental")
+
+
+class CannotFetch(Exception):
+    """There are none here; the message says why."""
+
+
+def fetch(cache: Path) -> Path:
+    """The directory that has one of them for each version; they are downloaded first if they are not there."""
+    directory = cache / "drivers"
+    if directory.exists():
+        return directory
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise CannotFetch("NVIDIA's driver libraries are fetched with apt-get, and there is none")
+    cache.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix="drivers.", dir=cache))
+    try:
+        options = _apt(beside / "apt")
+        _run(["apt-get", *options, "update"], beside)
+        for version, packages in PACKAGES.items():
+            _unpack(options, packages, beside / version)
+        shutil.rmtree(beside / "apt")
+        if not directory.exists():  # or somebody else was faster
+            beside.rename(directory)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return directory
+
+
+def libraries(directory: Path) -> Path:
+    """Where the libraries of one version are."""
+    (found,) = {path.parent for path in directory.rglob("libcuda.so.1")}
+    return found
+
+
+def _apt(state: Path) -> list[str]:
+    """Options with which apt has lists and a cache of its own, and looks at what is not free, too."""
+    for each in ("lists/partial", "cache/archives/partial"):
+        (state / each).mkdir(parents=True)
+    asked = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], state)
+    archive = next((uri for uri in asked.split() if uri.endswith("/debian/")), None)
+    if archive is None:
+        raise CannotFetch("NVIDIA's driver libraries are fetched from Debian, and this machine's apt does not know it")
+    (state / "sources.list").write_text("".join(f"deb {archive} {suite} non-free\n" for suite in _SUITES))
+    return [
+        f"-oDir::Etc::sourcelist={state / 'sources.list'}",
+        "-oDir::Etc::sourceparts=/dev/null",
+        f"-oDir::State::lists={state / 'lists'}",
+        f"-oDir::Cache={state / 'cache'}",
+        f"-oAPT::Sandbox::User={'root' if os.geteuid() == 0 else ''}",
+    ]
+
+
+def _unpack(options: Sequence[str], packages: Sequence[str], directory: Path) -> None:
+    directory.mkdir()
+    _run(["apt-get", *options, "download", *packages], directory)
+    for package in directory.glob("*.deb"):
+        _run(["dpkg-deb", "-x", str(package), str(directory)], directory)
+        package.unlink()
+
+
+def _run(command: Sequence[str], directory: Path) -> str:
+    ran = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    if ran.returncode:
+        said = (ran.stderr or ran.stdout).strip()
+        raise CannotFetch(f"`{' '.join(command)}` ended with {ran.returncode}: {said}")
+    return ran.stdout

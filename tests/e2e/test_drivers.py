@@ -1,0 +1,73 @@
+"""libsubak on NVIDIA's own driver libraries of several versions: what a program finds and is told without a card."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.drivers import DRIVERS, PACKAGES, libraries
+from tests.native.runs import ABLE, NATIVE, ROOT, build, directory
+
+REQUESTS = sorted((NATIVE / "tests" / "data").glob("cudart-*-requests.txt"))
+
+pytestmark = pytest.mark.skipif(not ABLE, reason="gcc and make build the library")
+
+
+@pytest.fixture(scope="module")
+def hooks() -> set[str]:
+    """The functions that libsubak stands in front of, as it exports them."""
+    build("plain", niceness=0)
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", str(directory("plain") / "libsubak.so")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(re.findall(r"\b(?:cu|nvml)[A-Z]\w+", listed.stdout))
+
+
+def _probe(driver: Path, **more: str) -> Any:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.e2e.driver_probe", *map(str, REQUESTS)],
+        cwd=ROOT,
+        env=os.environ | {"LD_LIBRARY_PATH": str(driver)} | more,
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("version", PACKAGES)
+def test_every_look_up_is_the_drivers_or_ours(version: str, hooks: set[str], tmp_path: Path) -> None:
+    drivers = Path(os.environ[DRIVERS])
+    if not drivers.is_dir():
+        pytest.skip(os.environ[DRIVERS])
+    driver = libraries(drivers / version)
+    plain = _probe(driver)
+    limited = _probe(
+        driver,
+        LD_PRELOAD=str(directory("plain") / "libsubak.so"),
+        CUDA_DEVICE_MEMORY_LIMIT="1g",
+        CUDA_DEVICE_SM_LIMIT="30",
+        CUDA_DEVICE_MEMORY_SHARED_CACHE=str(tmp_path / "region"),
+        SUBAK_TURNS=str(tmp_path),
+    )
+
+    def expected(pointee: str) -> str:
+        name = pointee.rpartition(" ")[2]
+        return f"libsubak {name}" if name in hooks else pointee
+
+    assert limited["calls"] == plain["calls"]
+    assert limited["symbols"] == {name: expected(pointee) for name, pointee in plain["symbols"].items()}
+    for when in ("early", "late"):
+        answers = {asked: [*answer[:2], expected(answer[2])] for asked, answer in plain[when].items()}
+        assert limited[when] == answers
+    assert sum(pointee.startswith("libsubak") for pointee in limited["symbols"].values()) > 150
