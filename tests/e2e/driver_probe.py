@@ -1,7 +1,7 @@
-"""`python -m tests.e2e.driver_probe REQUESTS...`: what a program finds in the driver's libraries, as JSON.
+"""`python -m tests.e2e.driver_probe NAMES REQUESTS...`: what a program finds in the driver's libraries, as JSON.
 
-Every function is looked up in every way; an answer is named by the library and the function that it points to.  Then a
-few are called.  The tests run it with libsubak and without it and compare.
+Every function that they or the file NAMES have is looked up in every way; an answer is named by the library and the
+function that it points to.  Then a few are called.  The tests run it with libsubak and without it and compare.
 """
 
 from __future__ import annotations
@@ -89,13 +89,14 @@ def _calls(cuda: ctypes.CDLL, nvml: ctypes.CDLL) -> dict[str, object]:
     }
 
 
-def main(files: Sequence[str]) -> None:
+def main(names: str, files: Sequence[str]) -> None:
     """Print it all."""
-    cuda, nvml = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1")
+    cuda, nvml = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL), ctypes.CDLL("libnvidia-ml.so.1", ctypes.RTLD_GLOBAL)
+    with open(names) as more:
+        wanted = {*more.read().split(), *_exported("libcuda.so"), *_exported("libnvidia-ml.so")}
     symbols = {
-        name: _pointee(_c.dlsym(library._handle, name.encode()))
-        for library, file in ((cuda, "libcuda.so"), (nvml, "libnvidia-ml.so"))
-        for name in _exported(file)
+        name: [_pointee(_c.dlsym(scope, name.encode())) for scope in (cuda._handle, nvml._handle, None)]
+        for name in wanted
     }
     early = _look_up(cuda, files)
     found = {"symbols": symbols, "early": early, "calls": _calls(cuda, nvml), "late": _look_up(cuda, files)}
@@ -103,4 +104,4 @@ def main(files: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])
