@@ -31,7 +31,6 @@
 #include "truth.h"
 #include "vmm.h"
 
-#include <pthread.h>
 
 static CUresult exchange(CUresult result, void **function) {
     hooks_ready(false); /* another thread may be looking them up just now */
@@ -75,9 +74,14 @@ static void forked(void) {
     limiter_forked();
 }
 
+/* What glibc makes of pthread_atfork. Weak, because a program of another C library may find us in its environment: it has
+ * no driver to limit, but it must start. */
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
+extern void *__dso_handle;
+
 void startup_watch_forks(void) {
     static atomic_bool registered;
-    if (!atomic_exchange(&registered, true)) pthread_atfork(NULL, NULL, forked);
+    if (!atomic_exchange(&registered, true) && __register_atfork) __register_atfork(NULL, NULL, forked, &__dso_handle);
 }
 
 static void start(void) {

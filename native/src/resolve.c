@@ -74,7 +74,7 @@ struct tables {
     const ElfW(Dyn) *entries;
     const ElfW(Sym) *symbols;
     const char *strings;
-    const uint32_t *hash;
+    const uint32_t *hash, *old_hash; /* of one at least */
 };
 
 static const void *loaded_at(const struct dl_phdr_info *object, ElfW(Addr) value) {
@@ -92,25 +92,42 @@ static bool read_tables(const struct dl_phdr_info *object, struct tables *tables
         if (entry->d_tag == DT_SYMTAB) tables->symbols = loaded_at(object, entry->d_un.d_ptr);
         if (entry->d_tag == DT_STRTAB) tables->strings = loaded_at(object, entry->d_un.d_ptr);
         if (entry->d_tag == DT_GNU_HASH) tables->hash = loaded_at(object, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_HASH) tables->old_hash = loaded_at(object, entry->d_un.d_ptr);
     }
-    return tables->symbols && tables->strings && tables->hash;
+    return tables->symbols && tables->strings && (tables->hash || tables->old_hash);
+}
+
+static bool is(const struct tables *tables, uint32_t index, const char *name) {
+    const ElfW(Sym) *symbol = &tables->symbols[index];
+    return symbol->st_shndx != SHN_UNDEF && same(tables->strings + symbol->st_name, name);
+}
+
+/* The number of a symbol, or 0. */
+static uint32_t find_hashed(const struct tables *tables, const char *name) {
+    uint32_t buckets = tables->hash[0], first = tables->hash[1], bloom_words = tables->hash[2], hash = 5381;
+    for (const char *c = name; *c; c++) hash = hash * 33 + (unsigned char)*c;
+    const uint32_t *bucket = tables->hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
+    uint32_t index = buckets ? bucket[hash % buckets] : 0;
+    if (index < first) return 0;
+    for (;; index++) {
+        uint32_t link = chain[index - first];
+        if ((link | 1) == (hash | 1) && is(tables, index, name)) return index;
+        if (link & 1) return 0;
+    }
+}
+
+/* The older table tells how many symbols there are. */
+static uint32_t find_listed(const struct tables *tables, const char *name) {
+    for (uint32_t index = 1; index < tables->old_hash[1]; index++)
+        if (is(tables, index, name)) return index;
+    return 0;
 }
 
 static void *symbol_in(const struct dl_phdr_info *object, const char *name) {
     struct tables tables;
     if (!read_tables(object, &tables)) return NULL;
-    uint32_t buckets = tables.hash[0], first = tables.hash[1], bloom_words = tables.hash[2], hash = 5381;
-    for (const char *c = name; *c; c++) hash = hash * 33 + (unsigned char)*c;
-    const uint32_t *bucket = tables.hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
-    uint32_t index = buckets ? bucket[hash % buckets] : 0;
-    if (index < first) return NULL;
-    for (;; index++) {
-        uint32_t link = chain[index - first];
-        const ElfW(Sym) *symbol = &tables.symbols[index];
-        if ((link | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF && same(tables.strings + symbol->st_name, name))
-            return (void *)(object->dlpi_addr + symbol->st_value);
-        if (link & 1) return NULL;
-    }
+    uint32_t index = tables.hash ? find_hashed(&tables, name) : find_listed(&tables, name);
+    return index ? (void *)(object->dlpi_addr + tables.symbols[index].st_value) : NULL;
 }
 
 /* ---- the next dlsym and its kin ------------------------------------------------------------------------- */

@@ -200,27 +200,29 @@ TEST(a_library_that_looks_behind_itself_does_not_find_itself) {
     CHECK(start && !start() && !start());
 }
 
-/* A profiler that is preloaded behind us and passes calls on, as in LD_PRELOAD=libsubak.so:libprof.so. */
-TEST(a_preloaded_library_behind_us_finds_what_is_behind_itself, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+/* Profilers that are preloaded behind us and pass calls on, as in LD_PRELOAD=libsubak.so:libprof.so; the second has the
+ * older kind of symbol table. */
+TEST(preloaded_libraries_behind_us_find_what_is_behind_them, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     if (sanitized()) return;
-    char command[1024], output[64];
-    const char *profiler = library_of("profiler",
-        "int cuMemAlloc_v2(unsigned long *p, size_t n) {"
-        " int (*real)(unsigned long *, size_t) = dlsym(RTLD_NEXT, \"cuMemAlloc_v2\");"
-        " return real ? real(p, n) + 1000 : -1; }", "");
-    snprintf(command, sizeof command, "LD_PRELOAD=$LD_PRELOAD:%s %s --part take_past_a_profiler %s", profiler,
-             this_program(), profiler);
+    char command[2048], first[512], output[64];
+    const char *code = "int cuMemAlloc_v2(unsigned long *p, size_t n) {"
+                       " int (*real)(unsigned long *, size_t) = dlsym(RTLD_NEXT, \"cuMemAlloc_v2\");"
+                       " return real ? real(p, n) + 1000 : -1; }";
+    snprintf(first, sizeof first, "%s", library_of("first", code, ""));
+    const char *second = library_of("second", code, "-Wl,--hash-style=sysv");
+    snprintf(command, sizeof command, "LD_PRELOAD=$LD_PRELOAD:%s:%s %s --part take_past_profilers %s", first, second,
+             this_program(), first);
     CHECK_EQUAL(run_program(command, output, sizeof output), 0);
 }
 
-PART(take_past_a_profiler) {
+PART(take_past_profilers) {
     CUdeviceptr pointer;
     begin(0);
-    void *profiler = dlopen(argument, RTLD_NOW | RTLD_NOLOAD);
-    CHECK(profiler);
-    CUresult (*profiled)(CUdeviceptr *, size_t) = (CUresult(*)(CUdeviceptr *, size_t))dlsym(profiler, "cuMemAlloc_v2");
-    CHECK_EQUAL(profiled(&pointer, 100 * MIB), 1000 + CUDA_SUCCESS);
-    CHECK_EQUAL(profiled(&pointer, 2000 * MIB), 1000 + CUDA_ERROR_OUT_OF_MEMORY); /* what it finds is ours */
+    void *first = dlopen(argument, RTLD_NOW | RTLD_NOLOAD);
+    CHECK(first);
+    CUresult (*profiled)(CUdeviceptr *, size_t) = (CUresult(*)(CUdeviceptr *, size_t))dlsym(first, "cuMemAlloc_v2");
+    CHECK_EQUAL(profiled(&pointer, 100 * MIB), 2000 + CUDA_SUCCESS);
+    CHECK_EQUAL(profiled(&pointer, 2000 * MIB), 2000 + CUDA_ERROR_OUT_OF_MEMORY); /* what is behind both is ours */
 }
 
 /* One that was opened with a scope of its own sees what it is linked to, as here in a program that is not. */

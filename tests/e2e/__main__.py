@@ -10,15 +10,15 @@ import sys
 
 import pytest
 
-from tests.e2e import PARTS, drivers, namespace, parts
+from tests.e2e import PARTS, debian, namespace, parts
 
 WHERE = ("tests/e2e", "tests/contracts")
 
 
-def _drivers() -> str:
+def _packages() -> str:
     try:
-        return str(drivers.fetch(parts.cache()))
-    except drivers.CannotFetch as problem:
+        return str(debian.fetch(parts.cache()))
+    except debian.CannotFetch as problem:
         return str(problem)
 
 
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     """Enter the namespace, or run the tests if we are there."""
     if PARTS not in os.environ:
         try:
-            found = {PARTS: str(parts.parts()), drivers.DRIVERS: _drivers()}
+            found = {PARTS: str(parts.parts()), debian.PACKAGES: _packages()}
             namespace.enter([sys.executable, "-m", "tests.e2e", *arguments], found)
         except (parts.CannotBuild, namespace.NoNamespace) as problem:
             print(problem, file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.drivers import DRIVERS, PACKAGES, libraries
+from tests.e2e import debian
 from tests.native.runs import ABLE, NATIVE, ROOT, build, directory
 
 REQUESTS = sorted((NATIVE / "tests" / "data").glob("cudart-*-requests.txt"))
@@ -45,12 +45,12 @@ def _probe(driver: Path, names: Path, **more: str) -> Any:
     return json.loads(ran.stdout)
 
 
-@pytest.mark.parametrize("version", PACKAGES)
+@pytest.mark.parametrize("version", debian.DRIVERS)
 def test_every_look_up_is_the_drivers_or_ours(version: str, hooks: set[str], tmp_path: Path) -> None:
-    drivers = Path(os.environ[DRIVERS])
-    if not drivers.is_dir():
-        pytest.skip(os.environ[DRIVERS])
-    driver = libraries(drivers / version)
+    package = debian.found(version)
+    if isinstance(package, str):
+        pytest.skip(package)
+    (driver,) = {path.parent for path in package.rglob("libcuda.so.1")}
     names = tmp_path / "names"
     names.write_text("\n".join(hooks))
     plain = _probe(driver, names)

@@ -1,7 +1,8 @@
-"""NVIDIA's own driver libraries, as Debian packages them: real `libcuda` and `libnvidia-ml` of several versions.
+"""What libsubak meets in other people's containers, as Debian packages it: driver libraries, and another C library.
 
-Without a card they say so to whoever asks for one, but all their functions can be looked up, which is where libsubak
-comes in.  They are fetched once per machine, from the archive that the machine's apt knows, and are not installed.
+NVIDIA's `libcuda` and `libnvidia-ml` say without a card that there is none, but all their functions can be looked up,
+which is where libsubak comes in.  The packages are fetched once per machine, from the archive that the machine's apt
+knows, and are not installed.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-DRIVERS = "SUBAK_E2E_DRIVERS"
+PACKAGES = "SUBAK_E2E_PACKAGES"
 """The environment variable that says where they are, or why there are none."""
 
-PACKAGES = {
+DRIVERS = {
     "470": ("libnvidia-tesla-470-cuda1/bookworm", "libnvidia-tesla-470-ml1/bookworm"),
     "535": ("libcuda1/bookworm", "libnvidia-ml1/bookworm"),
     "550": ("libcuda1/trixie", "libnvidia-ml1/trixie"),
     "555": ("libcuda1/experimental", "libnvidia-ml1/experimental"),
 }
-_SUITES = ("bookworm", "trixie", "experimental")
+"""Versions of NVIDIA's driver, each with the packages of its libraries."""
+
+_WANTED = DRIVERS | {"musl": ("musl/bookworm", "musl-dev/bookworm")}
+_SUITES = {"bookworm": "main non-free", "trixie": "non-free", "experimental": "non-free"}
 
 
 class CannotFetch(Exception):
@@ -30,19 +34,19 @@ class CannotFetch(Exception):
 
 
 def fetch(cache: Path) -> Path:
-    """The directory that has one of them for each version; they are downloaded first if they are not there."""
-    directory = cache / "drivers"
+    """The directory that has a directory for each; they are downloaded first if they are not there."""
+    directory = cache / "debian"
     if directory.exists():
         return directory
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise CannotFetch("NVIDIA's driver libraries are fetched with apt-get, and there is none")
+        raise CannotFetch("NVIDIA's driver libraries and musl are fetched with apt-get, and there is none")
     cache.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix="drivers.", dir=cache))
+    beside = Path(tempfile.mkdtemp(prefix="debian.", dir=cache))
     try:
         options = _apt(beside / "apt")
         _run(["apt-get", *options, "update"], beside)
-        for version, packages in PACKAGES.items():
-            _unpack(options, packages, beside / version)
+        for name, packages in _WANTED.items():
+            _unpack(options, packages, beside / name)
         shutil.rmtree(beside / "apt")
         if not directory.exists():  # or somebody else was faster
             beside.rename(directory)
@@ -51,10 +55,10 @@ def fetch(cache: Path) -> Path:
     return directory
 
 
-def libraries(directory: Path) -> Path:
-    """Where the libraries of one version are."""
-    (found,) = {path.parent for path in directory.rglob("libcuda.so.1")}
-    return found
+def found(name: str) -> Path | str:
+    """Where one of them is, or why it is not there."""
+    directory = Path(os.environ[PACKAGES])
+    return directory / name if directory.is_dir() else os.environ[PACKAGES]
 
 
 def _apt(state: Path) -> list[str]:
@@ -64,8 +68,10 @@ def _apt(state: Path) -> list[str]:
     asked = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], state)
     archive = next((uri for uri in asked.split() if uri.endswith("/debian/")), None)
     if archive is None:
-        raise CannotFetch("NVIDIA's driver libraries are fetched from Debian, and this machine's apt does not know it")
-    (state / "sources.list").write_text("".join(f"deb {archive} {suite} non-free\n" for suite in _SUITES))
+        raise CannotFetch(
+            "NVIDIA's driver libraries and musl come from Debian, and this machine's apt does not know it"
+        )
+    (state / "sources.list").write_text("".join(f"deb {archive} {suite} {parts}\n" for suite, parts in _SUITES.items()))
     return [
         f"-oDir::Etc::sourcelist={state / 'sources.list'}",
         "-oDir::Etc::sourceparts=/dev/null",
