@@ -1,4 +1,4 @@
-"""libsubak in the environment of a program of musl, as in a container of Alpine: nothing to limit, nothing to disturb."""
+"""libsubak in the environment of a program of musl, as in containers of Alpine: nothing to limit, and no harm."""
 
 from __future__ import annotations
 
