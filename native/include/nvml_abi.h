@@ -81,4 +81,11 @@ typedef struct {
     unsigned int isRunning, reserved[5];
 } nvmlAccountingStats_t;
 
+typedef struct {
+    unsigned int pid, isRunning, gpuUtilization, memoryUtilization;
+    unsigned long long maxMemoryUsage;
+    unsigned int sampleCount;
+    unsigned long long sumGpuUtil, sumFbUtil, time, startTime;
+} nvmlAccountingStats_v2_t;
+
 #endif

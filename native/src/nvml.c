@@ -112,3 +112,8 @@ nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
     if (filtered(NVML_SUCCESS, stats) && !view_ours(pid)) return NVML_ERROR_NOT_FOUND;
     return REAL(nvmlDeviceGetAccountingStats)(device, pid, stats);
 }
+
+nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats) {
+    if (filtered(NVML_SUCCESS, stats) && !view_ours(stats->pid)) return NVML_ERROR_NOT_FOUND;
+    return REAL(nvmlDeviceGetAccountingStats_v2)(device, stats);
+}

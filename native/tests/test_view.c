@@ -215,6 +215,10 @@ TEST(every_list_of_processes_has_ours_alone, "CUDA_DEVICE_MEMORY_LIMIT=4g", "MOC
     nvmlAccountingStats_t stats;
     CHECK_EQUAL(nvmlDeviceGetAccountingStats(card(0), (unsigned)ours, &stats), NVML_SUCCESS);
     CHECK_EQUAL(nvmlDeviceGetAccountingStats(card(0), (unsigned)strangers[0], &stats), NVML_ERROR_NOT_FOUND);
+    nvmlAccountingStats_v2_t more = {.pid = (unsigned)ours};
+    CHECK_EQUAL(nvmlDeviceGetAccountingStats_v2(card(0), &more), NVML_SUCCESS);
+    more.pid = (unsigned)strangers[0];
+    CHECK_EQUAL(nvmlDeviceGetAccountingStats_v2(card(0), &more), NVML_ERROR_NOT_FOUND);
     for (int i = 0; i < 2; i++) end(strangers[i]);
     end(ours);
 }

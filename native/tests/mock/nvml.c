@@ -165,6 +165,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned i
     return ready(device);
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats) {
+    stats->gpuUtilization = 1;
+    return ready(device);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list) {
     return answer(device, &list->numProcArrayEntries, list->procArray, put_detail);
 }
