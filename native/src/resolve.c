@@ -9,7 +9,7 @@
  *
  * The next dlsym cannot be found with dlsym, since that is us, nor with dlvsym. It is found by walking the symbol
  * tables of the objects loaded behind this one, in search order: what RTLD_NEXT does, without calling anything that
- * is hooked.
+ * is hooked. Not even dl_iterate_phdr: programs and sanitizers have one of their own, which looks the next one up.
  *
  * RTLD_DEEPBIND would let a plugin bind past every preloaded library, so it is cleared. A second namespace (dlmopen)
  * would bring a driver that we do not stand in front of, so the driver is always opened in the first one, and so is a
@@ -77,24 +77,27 @@ struct tables {
     const uint32_t *hash, *old_hash; /* of one at least */
 };
 
-static const void *loaded_at(const struct dl_phdr_info *object, ElfW(Addr) value) {
+static const void *loaded_at(ElfW(Addr) base, ElfW(Addr) value) {
     /* glibc has relocated most of these in place, musl and the vDSO have not. */
-    return (const void *)(value < object->dlpi_addr ? value + object->dlpi_addr : value);
+    return (const void *)(value < base ? value + base : value);
 }
 
-static bool read_tables(const struct dl_phdr_info *object, struct tables *tables) {
-    const ElfW(Dyn) *entry = NULL;
-    for (int i = 0; i < object->dlpi_phnum; i++)
-        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            entry = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+static bool read_tables(ElfW(Addr) base, const ElfW(Dyn) *entry, struct tables *tables) {
     *tables = (struct tables){.entries = entry};
     for (; entry && entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_SYMTAB) tables->symbols = loaded_at(object, entry->d_un.d_ptr);
-        if (entry->d_tag == DT_STRTAB) tables->strings = loaded_at(object, entry->d_un.d_ptr);
-        if (entry->d_tag == DT_GNU_HASH) tables->hash = loaded_at(object, entry->d_un.d_ptr);
-        if (entry->d_tag == DT_HASH) tables->old_hash = loaded_at(object, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_SYMTAB) tables->symbols = loaded_at(base, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_STRTAB) tables->strings = loaded_at(base, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_GNU_HASH) tables->hash = loaded_at(base, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_HASH) tables->old_hash = loaded_at(base, entry->d_un.d_ptr);
     }
     return tables->symbols && tables->strings && (tables->hash || tables->old_hash);
+}
+
+static const ElfW(Dyn) *dynamic_of(const struct dl_phdr_info *object) {
+    for (int i = 0; i < object->dlpi_phnum; i++)
+        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            return (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+    return NULL;
 }
 
 static bool is(const struct tables *tables, uint32_t index, const char *name) {
@@ -123,41 +126,53 @@ static uint32_t find_listed(const struct tables *tables, const char *name) {
     return 0;
 }
 
-static void *symbol_in(const struct dl_phdr_info *object, const char *name) {
+static void *symbol_in(ElfW(Addr) base, const ElfW(Dyn) *dynamic, const char *name) {
     struct tables tables;
-    if (!read_tables(object, &tables)) return NULL;
+    if (!read_tables(base, dynamic, &tables)) return NULL;
     uint32_t index = tables.hash ? find_hashed(&tables, name) : find_listed(&tables, name);
-    return index ? (void *)(object->dlpi_addr + tables.symbols[index].st_value) : NULL;
+    return index ? (void *)(base + tables.symbols[index].st_value) : NULL;
 }
 
 /* ---- the next dlsym and its kin ------------------------------------------------------------------------- */
+
+/* The loader's own list, in search order, as debuggers read it. Another C library may not export it. */
+extern struct r_debug _r_debug __attribute__((weak));
 
 struct search {
     bool passed_us;
     void *behind[LOADERS], *anywhere[LOADERS];
 };
 
-static int look_into(struct dl_phdr_info *object, size_t size, void *argument) {
-    (void)size;
-    struct search *search = argument;
-    if (is_us(object)) {
-        search->passed_us = true;
-        return 0;
-    }
-    if (is_vdso(object)) return 0;
+static void look_into(struct search *search, ElfW(Addr) base, const ElfW(Dyn) *dynamic) {
     for (enum loader loader = 0; loader < LOADERS; loader++) {
-        void *found = symbol_in(object, loader_names[loader]);
+        void *found = symbol_in(base, dynamic, loader_names[loader]);
         if (found && !search->anywhere[loader]) search->anywhere[loader] = found;
         if (found && search->passed_us && !search->behind[loader]) search->behind[loader] = found;
     }
+}
+
+static int look_into_next(struct dl_phdr_info *object, size_t size, void *argument) {
+    (void)size;
+    struct search *search = argument;
+    if (is_us(object)) search->passed_us = true;
+    else if (!is_vdso(object)) look_into(search, object->dlpi_addr, dynamic_of(object));
     return 0;
+}
+
+static void look_everywhere(struct search *search) {
+    const struct link_map *each = &_r_debug ? _r_debug.r_map : NULL;
+    if (!each) dl_iterate_phdr(look_into_next, search);
+    for (; each; each = each->l_next) {
+        if (each->l_ld == _DYNAMIC) search->passed_us = true;
+        else if (!each->l_name || !contains(each->l_name, "vdso")) look_into(search, each->l_addr, each->l_ld);
+    }
 }
 
 static void *next_of(enum loader loader) {
     void *found = atomic_load_explicit(&next[loader], memory_order_acquire);
     if (__builtin_expect(found != NULL, 1)) return found;
     struct search search = {0};
-    dl_iterate_phdr(look_into, &search);
+    look_everywhere(&search);
     for (enum loader each = 0; each < LOADERS; each++) {
         found = search.behind[each] ? search.behind[each] : search.anywhere[each];
         if (found) atomic_store_explicit(&next[each], found, memory_order_release);
@@ -180,7 +195,7 @@ void *resolve_symbol(void *library, const char *name) {
 /* Whether an object is linked to the driver or to NVML. */
 static bool needs_driver(const struct dl_phdr_info *object) {
     struct tables tables;
-    if (!read_tables(object, &tables)) return false;
+    if (!read_tables(object->dlpi_addr, dynamic_of(object), &tables)) return false;
     for (const ElfW(Dyn) *entry = tables.entries; entry->d_tag != DT_NULL; entry++)
         if (entry->d_tag == DT_NEEDED && is_driver(tables.strings + entry->d_un.d_val)) return true;
     return false;
@@ -203,7 +218,7 @@ static int answer(struct dl_phdr_info *object, size_t size, void *argument) {
         question->behind_us = question->passed_us;
         question->linked = needs_driver(object);
     } else if (question->passed_caller && !question->behind_caller && !is_vdso(object)) {
-        question->behind_caller = symbol_in(object, question->name);
+        question->behind_caller = symbol_in(object->dlpi_addr, dynamic_of(object), question->name);
     }
     return 0;
 }

@@ -306,6 +306,17 @@ TEST(limits_hold_beside_an_allocator, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
         "void free(void *p) { find(); if (f && !is_early(p)) f(p); }", ""));
 }
 
+/* As databases and sanitizers have it: a list of objects of their own, that asks us for the C library's when it is asked
+ * for the first time. */
+TEST(limits_hold_beside_another_list_of_objects, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    if (sanitized()) return;
+    expect_limit_beside(library_of("objects",
+        "int dl_iterate_phdr(int (*call)(void *, size_t, void *), void *data) {\n"
+        "  static int (*real)(int (*)(void *, size_t, void *), void *);\n"
+        "  if (!real) real = dlsym(RTLD_NEXT, \"dl_iterate_phdr\");\n"
+        "  return real(call, data); }", ""));
+}
+
 TEST(limits_hold_beside_the_allocators_that_are_installed, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     char output[4096];
     int count = 0;
