@@ -316,13 +316,3 @@ TEST(limits_hold_beside_another_list_of_objects, "CUDA_DEVICE_MEMORY_LIMIT=1g") 
         "  if (!real) real = dlsym(RTLD_NEXT, \"dl_iterate_phdr\");\n"
         "  return real(call, data); }", ""));
 }
-
-TEST(limits_hold_beside_the_allocators_that_are_installed, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
-    char output[4096];
-    int count = 0;
-    if (sanitized()) return;
-    run_program("ldconfig -p | grep -oE '/[^ ]*lib(jemalloc|tcmalloc|mimalloc)[^ ]*so[.0-9]*'", output, sizeof output);
-    for (char *save = NULL, *each = strtok_r(output, "\n", &save); each; each = strtok_r(NULL, "\n", &save), count++)
-        expect_limit_beside(each);
-    printf("      %d of them\n", count);
-}

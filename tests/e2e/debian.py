@@ -1,4 +1,4 @@
-"""What libsubak meets in other people's containers, as Debian packages it: driver libraries, and another C library.
+"""What libsubak meets in other people's containers, as Debian packages it: drivers, another C library, other preloads.
 
 NVIDIA's `libcuda` and `libnvidia-ml` say without a card that there is none, but all their functions can be looked up,
 which is where libsubak comes in.  The packages are fetched once per machine, from the archive that the machine's apt
@@ -7,6 +7,7 @@ knows, and are not installed.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -25,7 +26,11 @@ DRIVERS = {
 }
 """Versions of NVIDIA's driver, each with the packages of its libraries."""
 
-_WANTED = DRIVERS | {"musl": ("musl/bookworm", "musl-dev/bookworm")}
+_PRELOADS = ("libjemalloc2", "libgoogle-perftools4", "libunwind8", "libmimalloc2.0", "libtbbmalloc2", "libfaketime")
+_WANTED = DRIVERS | {
+    "musl": ("musl/bookworm", "musl-dev/bookworm"),
+    "preloads": tuple(f"{name}/bookworm" for name in _PRELOADS),
+}
 _SUITES = {"bookworm": "main non-free", "trixie": "non-free", "experimental": "non-free"}
 
 
@@ -35,11 +40,11 @@ class CannotFetch(Exception):
 
 def fetch(cache: Path) -> Path:
     """The directory that has a directory for each; they are downloaded first if they are not there."""
-    directory = cache / "debian"
+    directory = cache / f"debian-{hashlib.sha256(repr(_WANTED).encode()).hexdigest()[:16]}"
     if directory.exists():
         return directory
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise CannotFetch("NVIDIA's driver libraries and musl are fetched with apt-get, and there is none")
+        raise CannotFetch("packages of Debian are fetched with apt-get, and there is none")
     cache.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix="debian.", dir=cache))
     try:
@@ -68,15 +73,15 @@ def _apt(state: Path) -> list[str]:
     asked = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], state)
     archive = next((uri for uri in asked.split() if uri.endswith("/debian/")), None)
     if archive is None:
-        raise CannotFetch(
-            "NVIDIA's driver libraries and musl come from Debian, and this machine's apt does not know it"
-        )
+        raise CannotFetch("packages of Debian are wanted, and this machine's apt does not know it")
     (state / "sources.list").write_text("".join(f"deb {archive} {suite} {parts}\n" for suite, parts in _SUITES.items()))
     return [
         f"-oDir::Etc::sourcelist={state / 'sources.list'}",
         "-oDir::Etc::sourceparts=/dev/null",
         f"-oDir::State::lists={state / 'lists'}",
         f"-oDir::Cache={state / 'cache'}",
+        "-oAcquire::Retries=2",
+        "-oAcquire::http::Timeout=30",
         f"-oAPT::Sandbox::User={'root' if os.geteuid() == 0 else ''}",
     ]
 
