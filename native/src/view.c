@@ -24,11 +24,16 @@
 #define FRESH_NS 50000000ull /* a program may ask in a loop */
 #define REAP_NS 100000000ull
 
+/* Never 0: a limit that was there may be gone a moment later, with a region that was replaced or by a monitor. */
+static uint64_t total_of(int device, uint64_t physical) {
+    uint64_t limit = region_memory_limit(device);
+    return limit && limit < physical ? limit : physical;
+}
+
 bool view_limited(int device, uint64_t physical) {
     startup_watch_forks();
     if (device < 0 || config()->disabled || config()->problem[0] || !region_wanted()) return false;
-    uint64_t limit = region_memory_limit(device);
-    return limit && limit < physical;
+    return total_of(device, physical) < physical;
 }
 
 /* Use of the dead is not shown. */
@@ -52,9 +57,9 @@ struct view view_of(int device, uint64_t physical_total, uint64_t physical_free)
         pool_refresh(device); /* pools give memory back without telling */
         if (truth_age(device) > FRESH_NS) truth_reconcile(device);
     }
-    uint64_t limit = region_memory_limit(device), used = ledger_usage(device);
-    uint64_t left = used < limit ? limit - used : 0;
-    return (struct view){limit < physical_total ? limit : physical_total, left < physical_free ? left : physical_free};
+    uint64_t total = total_of(device, physical_total), used = ledger_usage(device);
+    uint64_t left = used < total ? total - used : 0;
+    return (struct view){total, left < physical_free ? left : physical_free};
 }
 
 bool view_ours(uint32_t pid) {
@@ -94,7 +99,7 @@ CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal) {
     CUresult result = REAL(cuDeviceTotalMem_v2)(bytes, ordinal);
     int device = result == CUDA_SUCCESS && ledger_on() && bytes ? device_of_ordinal(ordinal) : -1;
-    if (device >= 0 && view_limited(device, *bytes)) *bytes = region_memory_limit(device);
+    if (device >= 0 && view_limited(device, *bytes)) *bytes = total_of(device, *bytes);
     return result;
 }
 

@@ -148,6 +148,20 @@ TEST(who_only_asks_nvml_notices_that_the_region_was_replaced, LIMIT_1G) {
     end(other);
 }
 
+PART(make_a_region) {
+    (void)argument;
+    setenv("CUDA_DEVICE_MEMORY_LIMIT", "1g", 1);
+    OK(cuInit(0));
+}
+
+/* It had the limit from the region alone. What replaces the file has none; a card of no bytes was never meant. */
+TEST(who_only_asks_nvml_sees_the_card_when_the_limit_is_gone) {
+    CHECK_EQUAL(result_of(another("make_a_region", NULL)), 0);
+    CHECK_EQUAL(asked_of_nvml().total, 1024 * MIB);
+    CHECK(!unlink(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE")));
+    CHECK_EQUAL(asked_of_nvml().total, 8192 * MIB);
+}
+
 /* ---- threads -------------------------------------------------------------------------------------------- */
 
 static pthread_barrier_t barrier;
