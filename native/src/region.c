@@ -278,10 +278,16 @@ static bool beats(const struct region_slot *slot) {
     return silent < SILENCE_NS && silent > -SILENCE_NS;
 }
 
+/* By its number in this pid namespace. One without a start time, as where /proc is missing, must also beat. */
+static bool number_lives(const struct region_slot *slot, uint64_t word) {
+    bool no_proc = !atomic_load(&slot->namespace);
+    return person_alive(word) && (person_dated(word) || (no_proc && beats(slot)));
+}
+
 bool region_alive(const struct region_slot *slot) {
-    uint64_t word = atomic_load(&slot->owner) & ~REAPING, namespace = atomic_load(&slot->namespace);
-    bool dated = person_dated(word); /* not so where /proc is missing; then it has no namespace either */
-    if (namespace == person_namespace() || !namespace) return person_alive(word) && (dated || (!namespace && beats(slot)));
+    uint64_t owner = atomic_load(&slot->owner), word = owner & ~REAPING, namespace = atomic_load(&slot->namespace);
+    if (namespace == person_namespace() || !namespace) return number_lives(slot, word);
+    if (owner & REAPING) return number_lives(slot, word) || beats(slot); /* the namespace is still that of the dead one */
     /* In another pid namespace its number means nothing to us. What is no namespace was scribbled. */
     return namespace >= NAMESPACES_FROM && namespace <= UINT32_MAX && beats(slot);
 }
@@ -298,7 +304,6 @@ static void clear(struct region *region, int number) {
     for (size_t i = 0; i < sizeof *process / sizeof(uint64_t); i++) /* others may look, or write, at the same time */
         __atomic_store_n((uint64_t *)process + i, 0, __ATOMIC_RELAXED);
     atomic_store(&region->slots[number].namespace, 0);
-    atomic_store(&region->slots[number].beat, 0);
     atomic_store(&region->slots[number].answered, 0);
 }
 
@@ -306,6 +311,7 @@ static bool reap_one(struct region *region, int number, uint64_t reaper) {
     struct region_slot *slot = &region->slots[number];
     uint64_t word = atomic_load(&slot->owner);
     if (!word || region_alive(slot)) return false;
+    atomic_store(&slot->beat, person_nanoseconds()); /* the reaper's from here on */
     if (!atomic_compare_exchange_strong(&slot->owner, &word, reaper | REAPING)) return false;
     clear(region, number);
     reaper |= REAPING;

@@ -188,6 +188,26 @@ TEST(a_process_of_another_pid_namespace_lives_while_it_beats, "CUDA_DEVICE_MEMOR
     CHECK_EQUAL(atomic_load(&here->slots[5].owner), 0);
 }
 
+/* It may have been stopped in the middle of it: whoever did it once more would end first, and give the slot to a new
+ * process, whose figures the first would then wipe out. */
+TEST(a_slot_that_a_living_process_is_reaping_is_left_to_it, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    begin(0);
+    pid_t reaper = another("hold", "2");
+    EVENTUALLY(10, booked(0) == (2 * CONTEXT + 2) * MIB);
+    struct region *here = look_into_region();
+    uint64_t reaping = atomic_load(&here->slots[1].owner) | 1ull << 63;
+    atomic_store(&here->slots[5].beat, 0);
+    atomic_store(&here->slots[5].namespace, 0xeffffff0u + 7); /* of the dead one, from before the container's restart */
+    atomic_store(&here->slots[5].owner, reaping);
+    atomic_store(&here->hami.process_count, 6);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 1000 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* reaps whom it can */
+    CHECK_EQUAL(atomic_load(&here->slots[5].owner), reaping);
+    end(reaper);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 1000 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(atomic_load(&here->slots[5].owner), 0);
+}
+
 /* 39 */
 TEST(a_stopped_process_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CUdeviceptr pointer;
