@@ -11,7 +11,7 @@ uint64_t person_me(void);
 /* Whether the process of such a word lives in this pid namespace. A zombie is dead: the kernel has its memory. */
 bool person_alive(uint64_t word);
 
-/* Whether the word has a start time; without /proc it has not. */
+/* Whether the word has a start time; without a /proc of our own pids, or a descriptor to read it, it has not. */
 bool person_dated(uint64_t word);
 
 uint64_t person_namespace(void);   /* inode of the pid namespace; 0 if it cannot be known */

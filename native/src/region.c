@@ -278,10 +278,9 @@ static bool beats(const struct region_slot *slot) {
     return silent < SILENCE_NS && silent > -SILENCE_NS;
 }
 
-/* By its number in this pid namespace. One without a start time, as where /proc is missing, must also beat. */
+/* By its number in this pid namespace. One without a start time (see person.h) could be anybody's: it must also beat. */
 static bool number_lives(const struct region_slot *slot, uint64_t word) {
-    bool no_proc = !atomic_load(&slot->namespace);
-    return person_alive(word) && (person_dated(word) || (no_proc && beats(slot)));
+    return person_alive(word) && (person_dated(word) || beats(slot));
 }
 
 bool region_alive(const struct region_slot *slot) {

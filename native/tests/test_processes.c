@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
@@ -418,6 +419,34 @@ TEST(a_pid_that_really_comes_again_is_another_process, "CUDA_DEVICE_MEMORY_LIMIT
     CHECK_EQUAL((uint32_t)look_into_region()->slots[1].owner, first);
     OK(cuMemAlloc_v2(&pointer, 700 * MIB)); /* the dead one's slot is reaped though its number lives */
     end(again);
+}
+
+/* In a sandbox with pids of its own that still sees the /proc of outside, a number there is somebody else. */
+TEST(a_process_that_sees_a_foreign_proc_is_not_taken_for_a_stranger, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    machine();
+    pid_t stranger = fork();
+    if (!stranger) pause();
+    if (!own_mounts() || unshare(CLONE_NEWPID)) {
+        left_out("this user may not make a pid namespace (%s)", strerror(errno));
+        end(stranger);
+        return;
+    }
+    pid_t first = fork(); /* in the namespace, as all that follow */
+    if (!first) {
+        pid_t holder = fork_as(stranger);
+        CHECK(holder >= 0);
+        if (!holder) execl(this_program(), this_program(), "--part", "hold", "600", (char *)NULL);
+        EVENTUALLY(10, booked(0) != UINT64_MAX && booked(0) >= 600 * MIB);
+        machine()->notes[0] = 1;
+        EVENTUALLY(10, machine()->notes[1]);
+        _exit(result_of(another("expect_a_full_container", NULL)));
+    }
+    EVENTUALLY(20, machine()->notes[0]);
+    kill(stranger, SIGKILL); /* and it stays a zombie: the number is there, and dead */
+    CHECK(!waitid(P_PID, (id_t)stranger, &(siginfo_t){0}, WEXITED | WNOWAIT));
+    machine()->notes[1] = 1;
+    CHECK_EQUAL(result_of(first), 0);
+    result_of(stranger);
 }
 
 /* A data loader has its parent's descriptors and maps, and lives on. */
