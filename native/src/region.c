@@ -124,14 +124,15 @@ static struct region *map_file(int fd, struct region *at, struct file_id *id) {
 }
 
 /* An empty file without a name, so that nothing is left of it if we are killed before it is complete. Where the file
- * system knows no such files it has a temporary name. */
+ * system knows no such files, or /proc is missing, by which it would get its name, it has a temporary one. */
 static int open_nameless(const char *path, char *temporary, size_t room) {
     snprintf(temporary, room, "%s", path);
     char *slash = strrchr(temporary, '/');
     if (slash) slash[slash == temporary] = 0;
     int fd = open(slash ? temporary : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
     *temporary = 0;
-    if (fd >= 0) return fd;
+    if (fd >= 0 && !access("/proc/self/fd", F_OK)) return fd;
+    if (fd >= 0) close(fd);
     snprintf(temporary, room, "%s.%d.%lx", path, (int)getpid(), (unsigned long)person_nanoseconds());
     return open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
 }

@@ -4,9 +4,11 @@
 #define _GNU_SOURCE
 #include "harness.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -255,6 +257,22 @@ TEST(a_race_for_creation_makes_one_region, "CUDA_DEVICE_MEMORY_LIMIT=8g") { race
 TEST(a_race_over_a_damaged_file_makes_one_region, "CUDA_DEVICE_MEMORY_LIMIT=8g") {
     write_file("damaged", 7);
     race_for_creation();
+}
+
+/* A file without a name gets one by way of /proc. Where that is missing, it must come to its place in another way. */
+TEST(without_proc_there_is_still_one_region, LIMIT_1G) {
+    machine();
+    if (!own_mounts() || mount("none", "/proc", "tmpfs", 0, NULL)) {
+        left_out("this user may not mount a file system of its own (%s)", strerror(errno));
+        return;
+    }
+    begin(0);
+    CHECK_EQUAL(look_into_region()->magic, REGION_MAGIC);
+    CHECK_EQUAL(region_pid(&look_into_region()->slots[0]), getpid());
+    CHECK(!umount("/proc")); /* other programs want it */
+    char output[256];
+    CHECK_EQUAL(run_program("ls $HARNESS_DIRECTORY | grep -c '^region'", output, sizeof output), 0);
+    CHECK_EQUAL(atoi(output), 1); /* no half-made file is left */
 }
 
 /* ---- other users ---------------------------------------------------------------------------------------- */
