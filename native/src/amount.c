@@ -48,14 +48,17 @@ bool amount_bytes(const char *text, uint64_t *bytes) {
     text = past_blanks(text);
     unsigned base = text[0] != '0' ? 10 : (text[1] | 32) == 'x' ? 16 : 8;
     uint64_t number, part = 0, scale = 1;
+    bool something = false; /* behind the point */
     if (base == 16) text += 2;
     const char *end = whole(text, base, &number);
     if (base == 8 && end && *end == '.' && end == text + 1) base = 10; /* 0.5g */
     if (!end) return false;
     if (base == 10 && *end == '.') {
         const char *first = end + 1;
-        for (end = first; digit(*end, 10) >= 0; end++)
+        for (end = first; digit(*end, 10) >= 0; end++) {
+            something |= *end != '0';
             if (scale < 1000000000) part = part * 10 + (uint64_t)digit(*end, 10), scale *= 10;
+        }
         if (end == first) return false;
     }
     end = past_blanks(end);
@@ -64,7 +67,8 @@ bool amount_bytes(const char *text, uint64_t *bytes) {
     uint64_t factor = 1ull << (10 * power);
     if (__builtin_mul_overflow(number, factor, bytes)) return false;
     uint64_t fraction = (uint64_t)((unsigned __int128)part * factor / scale);
-    return !__builtin_add_overflow(*bytes, fraction, bytes) && *bytes <= INT64_MAX;
+    if (__builtin_add_overflow(*bytes, fraction, bytes) || *bytes > INT64_MAX) return false;
+    return *bytes || !something; /* 0 is no limit: 0.5, whose unit was forgotten, must not become that */
 }
 
 bool amount_percent(const char *text, unsigned *percent) {

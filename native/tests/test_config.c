@@ -21,11 +21,12 @@ TEST(amounts_of_memory) {
     bytes_are("8GB", 8 * g), bytes_are("8GiB", 8 * g), bytes_are("8gb", 8 * g), bytes_are("1t", t);
     bytes_are("1Ti", t), bytes_are("512Ki", 512 * k), bytes_are("3MB", 3 * m), bytes_are("100b", 100);
     bytes_are(" 2g", 2 * g), bytes_are("2 g", 2 * g), bytes_are("2g ", 2 * g), bytes_are("2g\n", 2 * g);
-    bytes_are("0x10m", 16 * m), bytes_are("010m", 8 * m), bytes_are("0", 0), bytes_are("0m", 0);
+    bytes_are("0x10m", 16 * m), bytes_are("010m", 8 * m), bytes_are("0", 0), bytes_are("0m", 0), bytes_are("0.0g", 0);
     bytes_are("1.000000001k", 1024), bytes_are("7.99999999999999999999g", 8 * g - 2);
     static const char *const nothing[] = {"", " ", "abc", "-1", "-1g", "2G10", "1x", "g", "1..5g", "1.g", ".5g",
                                           "99999999999g", "18446744073709551616", "9223372036854775808", "1e9",
-                                          "1gg", "1 g b", "0x", "0xg", "08m", "1,5g", "+1g", "1Gib2", "ten", "1m 1m"};
+                                          "1gg", "1 g b", "0x", "0xg", "08m", "1,5g", "+1g", "1Gib2", "ten", "1m 1m",
+                                          "0.5", "0.0001k", "0.00000000000001g"}; /* not nothing, and less than a byte */
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) bytes_are(nothing[i], -1);
 }
 
