@@ -78,7 +78,9 @@ static bool read_text(int fd, struct source *source) {
     if (length == sizeof source->text) errno = EFBIG;
     if (got < 0 || length == sizeof source->text) return false;
     source->text[length] = 0;
-    return true;
+    bool is_text = strlen(source->text) == length; /* what is behind a zero byte would pass for not said */
+    if (!is_text) errno = EILSEQ;
+    return is_text;
 }
 
 /* A file that is there and cannot be read is a problem: it may hold a limit. `needed`: it must be there. */

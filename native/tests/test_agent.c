@@ -168,6 +168,15 @@ TEST(an_agents_file_that_is_too_long_is_a_problem, "SUBAK_LOG=/dev/null") {
     CHECK(*with_agent(lines)->problem);
 }
 
+/* As a file may be after a power failure: what stands behind a zero byte would not be read. */
+TEST(a_zero_byte_in_the_agents_file_is_a_problem, "SUBAK_LOG=/dev/null") {
+    const char *path = write_lines("agent", "# the limits\n?CUDA_DEVICE_MEMORY_LIMIT=2g\n");
+    FILE *file = fopen(path, "r+");
+    CHECK(file && !fseek(file, 13, SEEK_SET) && fputc(0, file) == 0 && !fclose(file));
+    setenv("TEST_AGENTS_FILE", path, 1);
+    CHECK(strstr(config()->problem, "/agent"));
+}
+
 TEST(a_fifo_in_place_of_the_agents_file_is_a_problem_and_no_hang, "SUBAK_LOG=/dev/null") {
     CHECK(!mkfifo(in_directory("agent"), 0600));
     setenv("TEST_AGENTS_FILE", in_directory("agent"), 1);
