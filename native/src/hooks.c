@@ -17,6 +17,7 @@
 #include "lock.h"
 #include "log.h"
 #include "resolve.h"
+#include "startup.h"
 
 struct row {
     const char *name;
@@ -66,6 +67,7 @@ static void remember_address(enum hook hook, void *real) {
 /* The loader is asked without our lock: it has one of its own, and constructors that run under it may call us. So two
  * threads may look everything up, and one of them publishes it; until then an address cannot be exchanged. */
 static void load(bool nvml) {
+    startup_watch_forks(); /* before any lock of ours is taken: here and behind every function that is found here */
     const char *soname = nvml ? "libnvidia-ml.so.1" : "libcuda.so.1";
     enum hook first = nvml ? HOOK_NVML_FIRST : 0, end = nvml ? HOOK_COUNT : HOOK_NVML_FIRST;
     void *found[HOOK_COUNT];
@@ -113,6 +115,7 @@ void *hooks_exchange(void *real) {
 }
 
 static void index_names(void) {
+    startup_watch_forks();
     lock_take(&load_lock);
     if (!atomic_load_explicit(&names_ready, memory_order_relaxed)) {
         for (enum hook hook = 0; hook < HOOK_COUNT; hook++) {

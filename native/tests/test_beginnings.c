@@ -95,6 +95,23 @@ TEST(a_fork_beside_a_thread_that_asks_nvml_hangs_nobody, LIMIT_1G) {
     pthread_join(thread, NULL);
 }
 
+/* The very first thing that the program asks: nobody has watched for forks before. */
+TEST(a_fork_beside_a_thread_that_lists_the_cards_hangs_nobody, LIMIT_1G) {
+    pthread_t thread;
+    _Atomic uint64_t *stops = &machine()->orders[MOCK_NVML_STOPS];
+    atomic_store(stops, 1);
+    CHECK(!pthread_create(&thread, NULL, ask_nvml, NULL));
+    EVENTUALLY(10, atomic_load(stops) == 2); /* with the list's lock in its hands */
+    pid_t child = fork();
+    if (!child) {
+        alarm(20);
+        _exit(cuInit(0));
+    }
+    CHECK_EQUAL(result_of(child), CUDA_SUCCESS);
+    atomic_store(stops, 0);
+    pthread_join(thread, NULL);
+}
+
 /* ---- exec ----------------------------------------------------------------------------------------------- */
 
 /* What the kernel does with the driver's files at an exec. */

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static atomic_bool initialised;
 
@@ -31,6 +32,9 @@ EXPORT nvmlReturn_t nvmlInit_v2(void) {
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
+    _Atomic uint64_t *stops = &machine()->orders[MOCK_NVML_STOPS];
+    if (atomic_compare_exchange_strong(stops, &(uint64_t){1}, 2))
+        while (atomic_load(stops)) usleep(1000);
     *count = machine()->split ? 1 : machine()->devices;
     return initialised ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
