@@ -85,10 +85,12 @@ static void end(struct coming *coming, CUresult result, CUcontext context, CUdev
     int device = coming->device;
     if (result == CUDA_SUCCESS) limiter_context_created(context, ordinal);
     if (device < 0) return;
-    ledger_cancel(device, CHARGE_SEEN, coming->reserved);
-    if (result != CUDA_SUCCESS || !enter(context, device)) return;
-    truth_reconcile_now(device);
+    if (result != CUDA_SUCCESS || !enter(context, device)) {
+        ledger_cancel(device, CHARGE_SEEN, coming->reserved);
+        return;
+    }
     take_over_from_card(coming);
+    truth_reconcile_instead(device, coming->reserved);
     if (ledger_overhead(device) > coming->overhead)
         atomic_store(&region()->context_bytes[device], ledger_overhead(device) - coming->overhead);
 }
@@ -372,8 +374,9 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
     uint64_t more = known ? ledger_pages(behind_limit(device, limit, value - old)) : 0;
     if (more && !ledger_reserve(device, CHARGE_SEEN, more)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuCtxSetLimit)(limit, value);
-    if (more) ledger_cancel(device, CHARGE_SEEN, more); /* NVML says what it really took */
-    return grown(result);
+    if (!more) return grown(result);
+    truth_reconcile_instead(device, more); /* NVML says what it really took */
+    return result;
 }
 
 void context_forked(void) {

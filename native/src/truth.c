@@ -77,13 +77,14 @@ static bool reconcile_once(int device, int own_requests, uint64_t held) {
     return true;
 }
 
-static void reconcile(int device, int own_requests, uint64_t held) {
+static bool reconcile(int device, int own_requests, uint64_t held) {
     bool known = false;
     for (int i = 0; i < ATTEMPTS && !known; i++) known = reconcile_once(device, own_requests, held);
     uint64_t now = person_nanoseconds();
     atomic_store(&tried_at[device], now);
     if (known) atomic_store(&answered_at[device], now);
     lock_release(&locks[device]);
+    return known;
 }
 
 void truth_reconcile(int device) {
@@ -97,6 +98,13 @@ void truth_reconcile_holding(int device, uint64_t held) {
 void truth_reconcile_now(int device) {
     lock_take(&locks[device]);
     reconcile(device, 0, 0);
+}
+
+void truth_reconcile_instead(int device, uint64_t reserved) {
+    lock_take(&locks[device]);
+    bool known = reconcile(device, 1, reserved);
+    ledger_cancel(device, CHARGE_SEEN, reserved);
+    if (!known) truth_reconcile_now(device); /* of two threads that did this at once one is the last */
 }
 
 uint64_t truth_age(int device) { return person_nanoseconds() - atomic_load(&answered_at[device]); }

@@ -13,6 +13,9 @@ void truth_reconcile_holding(int device, uint64_t held);
 /* The same as the first, but waits for another thread that is at it with older figures: after something grew or went. */
 void truth_reconcile_now(int device);
 
+/* And in place of what was reserved for something that grew: until NVML's figure is there, the reservation counts. */
+void truth_reconcile_instead(int device, uint64_t reserved);
+
 /* Nanoseconds since the last answer that could be used, and since NVML was last asked. */
 uint64_t truth_age(int device);
 uint64_t truth_tried(int device);

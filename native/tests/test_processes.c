@@ -159,6 +159,28 @@ TEST(a_context_that_does_not_fit_is_refused, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     OK(cuMemAlloc_v2(&pointer, 900 * MIB));
 }
 
+PART(begin_and_stop_at_nvml) {
+    CUcontext context;
+    OK(cuInit(0));
+    atomic_store(&machine()->orders[MOCK_NVML_STOPS], (uint64_t)getpid());
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    pause();
+}
+
+/* NVML takes its time to tell how large a new context is. Until then what was reserved for it counts. */
+TEST(a_context_counts_while_nvml_is_asked_about_it, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CUdeviceptr pointer;
+    begin(0); /* from now on it is known what a context takes */
+    pid_t other = another("begin_and_stop_at_nvml", NULL);
+    EVENTUALLY(20, machine()->orders[MOCK_NVML_STOPS] == 1);
+    CHECK_EQUAL(true_mib(0), 2 * CONTEXT);
+    CHECK_EQUAL(booked(0), 2 * CONTEXT * MIB);
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 850 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    machine()->orders[MOCK_NVML_STOPS] = 0;
+    EVENTUALLY(10, look_into_region()->uses[0][1].overhead == CONTEXT * MIB && booked(0) == 2 * CONTEXT * MIB);
+    end(other);
+}
+
 /* 36 */
 TEST(memory_of_a_killed_process_is_free_at_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CUdeviceptr pointer;

@@ -24,7 +24,7 @@ enum mock_order {
     MOCK_ALLOC_FAILS,   /* so many of the next allocations fail although there is room */
     MOCK_NVML_SILENT,   /* NVML lists no processes */
     MOCK_NVML_FAILS,    /* NVML queries fail */
-    MOCK_NVML_STOPS,    /* 1: whoever counts the cards next stops there (and it is 2) until this is 0 */
+    MOCK_NVML_STOPS,    /* the process of this pid stops in its next list of cards or processes (1) until this is 0 */
     MOCK_GRAPHICS,      /* NVML lists every process as one of graphics and of MPS too */
     MOCK_IMPORT_COUNTS, /* NVML counts imported memory for the importer as well */
     MOCK_ARRAY_WASTE,   /* percent by which arrays are larger than their shape says */

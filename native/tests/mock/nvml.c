@@ -25,6 +25,12 @@ static nvmlReturn_t ready(nvmlDevice_t device) {
     return number < 0 || number >= (int)machine()->devices ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
 }
 
+static void stop_if_ordered(void) {
+    _Atomic uint64_t *order = &machine()->orders[MOCK_NVML_STOPS];
+    if (!atomic_compare_exchange_strong(order, &(uint64_t){(uint64_t)getpid()}, 1)) return;
+    while (atomic_load(order)) usleep(1000);
+}
+
 EXPORT nvmlReturn_t nvmlInit_v2(void) {
     machine();
     initialised = true;
@@ -32,9 +38,7 @@ EXPORT nvmlReturn_t nvmlInit_v2(void) {
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
-    _Atomic uint64_t *stops = &machine()->orders[MOCK_NVML_STOPS];
-    if (atomic_compare_exchange_strong(stops, &(uint64_t){1}, 2))
-        while (atomic_load(stops)) usleep(1000);
+    stop_if_ordered();
     *count = machine()->split ? 1 : machine()->devices;
     return initialised ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
@@ -127,6 +131,7 @@ static nvmlReturn_t answer(nvmlDevice_t device, unsigned *count, void *list,
                            void (*put)(void *, unsigned, unsigned, uint64_t)) {
     nvmlReturn_t result = ready(device);
     if (result != NVML_SUCCESS) return result;
+    stop_if_ordered();
     unsigned room = *count;
     *count = each_process(number_of(device), room, list, put);
     return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
