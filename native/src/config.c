@@ -182,8 +182,11 @@ static int number_in(const struct source *source, int device) {
     const char *uuid = device_uuid(device);
     if (!*uuid) return device; /* NVML does not work: CUDA sees those that are listed, in that order */
     int number = 0;
-    for (char *rest = cards, *card; (card = strsep(&rest, ",")); number++)
-        if (!strcmp(card, uuid)) return number;
+    for (char *rest = cards; rest; number++) {
+        const char *card = strsep(&rest, ",");
+        size_t length = trim(&card, card + strlen(card));
+        if (length == strlen(uuid) && !strncmp(card, uuid, length)) return number;
+    }
     return -1;
 }
 

@@ -78,6 +78,14 @@ TEST(cards_may_be_named_by_uuid, "CUDA_DEVICE_MEMORY_LIMIT_0=1g") {
     CHECK_EQUAL(now->core_limit[2], 100);
 }
 
+TEST(blanks_between_cards_change_nothing) {
+    const struct config *now = with_agent(
+        "SUBAK_CARDS=GPU-abababab-abab-abab-abab-ababababab03 , GPU-abababab-abab-abab-abab-ababababab01\n"
+        "CUDA_DEVICE_MEMORY_LIMIT_0=2g\nCUDA_DEVICE_MEMORY_LIMIT_1=3g\n");
+    CHECK_EQUAL(now->memory_ceiling[3], 2048 * MIB);
+    CHECK_EQUAL(now->memory_ceiling[1], 3072 * MIB);
+}
+
 TEST(the_agent_itself_may_switch_the_core_limit_off, "GPU_CORE_UTILIZATION_POLICY=force") {
     CHECK_EQUAL(with_agent("CUDA_DEVICE_SM_LIMIT=40\nGPU_CORE_UTILIZATION_POLICY=disable\n")->core_policy, CORES_DISABLE);
 }
