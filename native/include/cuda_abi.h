@@ -237,6 +237,9 @@ typedef struct {
     int result_out;
 } CUDA_GRAPH_INSTANTIATE_PARAMS;
 
+enum { CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2 };
+enum { CUDA_GRAPH_INSTANTIATE_ERROR = 1 };
+
 typedef struct {
     size_t srcXInBytes, srcY;
     int srcMemoryType;

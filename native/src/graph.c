@@ -85,15 +85,26 @@ static uint64_t graph_bytes(CUgraph graph, int *device, int nesting) {
     return total;
 }
 
-static CUresult made(CUresult result, CUgraphExec *exec, CUgraph graph) {
+enum { LAUNCHED_BEFORE = 1 }; /* its memory was brought once and not trimmed since */
+
+/* What an instance of the graph will bring, and where to. False if nothing that we keep books of. */
+static bool measure(CUgraph graph, struct record *record) {
     CUcontext context;
-    if (result != CUDA_SUCCESS || !ledger_on() || !atomic_load_explicit(&brings_memory, memory_order_relaxed))
-        return result;
+    if (!ledger_on() || !atomic_load_explicit(&brings_memory, memory_order_relaxed)) return false;
     int device = context_current(&context);
     uint64_t bytes = graph_bytes(graph, &device, NESTING);
-    if (!bytes || device < 0) return result;
-    table_put(&instances, (uint64_t)(uintptr_t)*exec, (struct record){.bytes = bytes, .device = (int16_t)device});
-    pool_watch_graphs(device);
+    *record = (struct record){.bytes = bytes, .device = (int16_t)device};
+    return bytes && device >= 0;
+}
+
+static void keep(CUgraphExec exec, struct record record) {
+    table_put(&instances, (uint64_t)(uintptr_t)exec, record);
+    pool_watch_graphs(record.device);
+}
+
+static CUresult made(CUresult result, CUgraphExec *exec, CUgraph graph) {
+    struct record record;
+    if (result == CUDA_SUCCESS && measure(graph, &record)) keep(*exec, record);
     return result;
 }
 
@@ -109,15 +120,6 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
     return made(REAL(cuGraphInstantiateWithFlags)(exec, graph, flags), exec, graph);
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
-    return made(REAL(cuGraphInstantiateWithParams)(exec, graph, parameters), exec, graph);
-}
-
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
-                                           CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
-    return made(REAL(cuGraphInstantiateWithParams_ptsz)(exec, graph, parameters), exec, graph);
-}
-
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
     struct record record;
     bool known = ledger_on() && table_take(&instances, (uint64_t)(uintptr_t)exec, &record);
@@ -127,8 +129,6 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 }
 
 /* ---- launching ------------------------------------------------------------------------------------------ */
-
-enum { LAUNCHED_BEFORE = 1 }; /* its memory was brought once and not trimmed since */
 
 /* From graph_before_launch to graph_after_launch, on the launching thread. */
 static __thread struct {
@@ -146,21 +146,26 @@ static uint64_t lacking(const struct record *record) {
     return bytes <= spare ? 0 : (bytes - spare + STEP - 1) / STEP * STEP;
 }
 
+static bool reserve(struct record *record) {
+    pool_watch_graphs(record->device);
+    uint64_t bytes = lacking(record);
+    bool granted = ledger_reserve(record->device, CHARGE_SEEN, bytes);
+    /* An instance that frees its nodes at the next launch seems to lack what it holds. Its memory is there. */
+    if (!granted && !(record->flags & LAUNCHED_BEFORE)) return false;
+    launching.reserved = granted;
+    launching.device = record->device;
+    launching.bytes = bytes;
+    record->flags |= LAUNCHED_BEFORE;
+    return true;
+}
+
 CUresult graph_before_launch(CUgraphExec exec) {
     struct record record;
     launching.reserved = false;
     if (!ledger_on() || !atomic_load_explicit(&brings_memory, memory_order_relaxed) ||
         !table_get(&instances, (uint64_t)(uintptr_t)exec, &record))
         return CUDA_SUCCESS;
-    pool_watch_graphs(record.device);
-    uint64_t bytes = lacking(&record);
-    bool granted = ledger_reserve(record.device, CHARGE_SEEN, bytes);
-    /* An instance that frees its nodes at the next launch seems to lack what it holds. Its memory is there. */
-    if (!granted && !(record.flags & LAUNCHED_BEFORE)) return CUDA_ERROR_OUT_OF_MEMORY;
-    launching.reserved = granted;
-    launching.device = record.device;
-    launching.bytes = bytes;
-    record.flags |= LAUNCHED_BEFORE;
+    if (!reserve(&record)) return CUDA_ERROR_OUT_OF_MEMORY;
     table_put(&instances, (uint64_t)(uintptr_t)exec, record);
     return CUDA_SUCCESS;
 }
@@ -182,6 +187,25 @@ void graph_after_launch(void) {
     }
 UPLOAD(cuGraphUpload)
 UPLOAD(cuGraphUpload_ptsz)
+
+/* One that is to be uploaded as it is made brings its memory there and then. */
+#define INSTANTIATE_WITH_PARAMS(name) \
+    CUresult name(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) { \
+        struct record record; \
+        bool uploads = parameters && parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD && measure(graph, &record); \
+        if (!uploads) return made(REAL(name)(exec, graph, parameters), exec, graph); \
+        if (!reserve(&record)) { \
+            parameters->hErrNode_out = NULL; \
+            parameters->result_out = CUDA_GRAPH_INSTANTIATE_ERROR; \
+            return CUDA_ERROR_OUT_OF_MEMORY; \
+        } \
+        CUresult result = REAL(name)(exec, graph, parameters); \
+        if (result == CUDA_SUCCESS) keep(*exec, record); \
+        graph_after_launch(); \
+        return result; \
+    }
+INSTANTIATE_WITH_PARAMS(cuGraphInstantiateWithParams)
+INSTANTIATE_WITH_PARAMS(cuGraphInstantiateWithParams_ptsz)
 
 static bool absent_again(uint64_t exec, struct record *record, void *device) {
     (void)exec;

@@ -472,14 +472,18 @@ TEST(a_mapped_tile_of_a_sparse_array_keeps_its_memory, LIMIT_1G) {
     OK(cuArrayDestroy(array));
 }
 
-static CUgraphExec graph_with(size_t bytes) {
+static CUgraph graph_of(size_t bytes) {
     CUgraph graph;
     CUgraphNode node;
-    CUgraphExec exec;
     CUDA_MEM_ALLOC_NODE_PARAMS parameters = {.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}, .bytesize = bytes};
     OK(cuGraphCreate(&graph, 0));
     OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters));
-    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    return graph;
+}
+
+static CUgraphExec graph_with(size_t bytes) {
+    CUgraphExec exec;
+    OK(cuGraphInstantiateWithFlags(&exec, graph_of(bytes), 0));
     return exec;
 }
 
@@ -497,6 +501,31 @@ TEST(graphs_that_allocate_are_limited_when_they_are_launched, LIMIT_1G) {
     OK(cuGraphExecDestroy(large));
     OK(cuDeviceGraphMemTrim(0));
     CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* An instance may be uploaded by the very call that makes it. */
+static CUresult make_and_upload(size_t bytes, bool own_stream, CUgraphExec *exec) {
+    CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
+    CUresult result = own_stream ? cuGraphInstantiateWithParams_ptsz(exec, graph_of(bytes), &parameters)
+                                 : cuGraphInstantiateWithParams(exec, graph_of(bytes), &parameters);
+    CHECK_EQUAL(parameters.result_out, result == CUDA_SUCCESS ? 0 : CUDA_GRAPH_INSTANTIATE_ERROR);
+    return result;
+}
+
+TEST(graphs_that_are_uploaded_as_they_are_made_are_limited, LIMIT_1G) {
+    CUgraphExec exec;
+    begin(0);
+    for (int own_stream = 0; own_stream < 2; own_stream++) {
+        CHECK_EQUAL(make_and_upload(2048 * MIB, own_stream, &exec), CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK_EQUAL(true_mib(0), CONTEXT);
+        OK(make_and_upload(640 * MIB, own_stream, &exec));
+        CHECK_EQUAL(told_mib(), CONTEXT + 640);
+        OK(cuGraphLaunch(exec, NULL)); /* what it needs is there */
+        CHECK_EQUAL(told_mib(), CONTEXT + 640);
+        OK(cuGraphExecDestroy(exec));
+        OK(cuDeviceGraphMemTrim(0));
+        CHECK_EQUAL(told_mib(), CONTEXT);
+    }
 }
 
 /* By whatever function the node was added, in a process that has no other such graph. */

@@ -115,14 +115,6 @@ EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode
 EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error, char *log, size_t size) {
     return cuGraphInstantiateWithFlags(exec, graph, 0);
 }
-EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
-                                             CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
-    return cuGraphInstantiateWithFlags(exec, graph, parameters->flags);
-}
-EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
-                                                  CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
-    return cuGraphInstantiateWithFlags(exec, graph, parameters->flags);
-}
 
 EXPORT CUresult cuGraphExecDestroy(CUgraphExec handle) {
     ENTER();
@@ -167,6 +159,21 @@ EXPORT CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
 }
 
 EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) { return cuGraphUpload(exec, stream); }
+
+EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
+                                             CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
+    CUresult result = cuGraphInstantiateWithFlags(exec, graph, parameters->flags);
+    if (result == CUDA_SUCCESS && parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) {
+        result = cuGraphUpload(*exec, parameters->hUploadStream);
+        if (result != CUDA_SUCCESS) cuGraphExecDestroy(*exec);
+    }
+    parameters->result_out = result == CUDA_SUCCESS ? 0 : CUDA_GRAPH_INSTANTIATE_ERROR;
+    return result;
+}
+EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
+                                                  CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
+    return cuGraphInstantiateWithParams(exec, graph, parameters);
+}
 
 EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, int attribute, void *value) {
     ENTER();
