@@ -67,13 +67,18 @@ CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream)
     return GATED(stream, 0, REAL(cuLaunchGridAsync)(f, width, height, stream));
 }
 
+/* Its memory is asked for when the gate is open. While a request is under way NVML's figure means nothing, and a gate may
+ * stay closed for long. */
 #define LAUNCH_GRAPH(name, flavour) \
-    CUresult name(CUgraphExec exec, CUstream stream) { \
+    static CUresult name##_with_memory(CUgraphExec exec, CUstream stream) { \
         CUresult allowed = graph_before_launch(exec); \
         if (allowed != CUDA_SUCCESS) return allowed; \
-        CUresult result = GATED(flavour(stream), 0, REAL(name)(exec, stream)); \
+        CUresult result = REAL(name)(exec, stream); \
         graph_after_launch(); \
         return result; \
+    } \
+    CUresult name(CUgraphExec exec, CUstream stream) { \
+        return GATED(flavour(stream), 0, name##_with_memory(exec, stream)); \
     }
 LAUNCH_GRAPH(cuGraphLaunch, LEGACY)
 LAUNCH_GRAPH(cuGraphLaunch_ptsz, PER_THREAD)

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -567,6 +568,38 @@ TEST(a_captured_allocation_takes_memory_at_launch, LIMIT_1G) {
     CHECK_EQUAL(told_mib(), CONTEXT);
     CHECK_EQUAL(cuGraphLaunch(exec, stream), CUDA_ERROR_OUT_OF_MEMORY);
     OK(cuMemAlloc_v2(&pointer, 64 * MIB));
+}
+
+static _Atomic uint64_t launched;
+static atomic_bool enough;
+
+static void *launch_again_and_again(void *context) {
+    OK(cuCtxSetCurrent(context));
+    for (CUgraphExec exec = graph_with(64 * MIB); !atomic_load(&enough); atomic_fetch_add(&launched, 1))
+        OK(cuGraphLaunch(exec, NULL));
+    return NULL;
+}
+
+static bool nothing_is_launched(void) {
+    uint64_t before = atomic_load(&launched);
+    harness_nap(300000);
+    return atomic_load(&launched) == before;
+}
+
+/* A monitor has closed the gate, and a graph that brings memory waits there. What no call mentions is seen all the same. */
+TEST(a_graph_that_waits_for_its_turn_keeps_nobody_from_asking_nvml, LIMIT_1G, "CUDA_DEVICE_SM_LIMIT=100") {
+    CUmodule module;
+    pthread_t thread;
+    CUcontext context = begin(0);
+    CHECK(!pthread_create(&thread, NULL, launch_again_and_again, context));
+    EVENTUALLY(30, atomic_load(&launched));
+    atomic_store(&look_into_region()->hami.recent_kernel, -1);
+    EVENTUALLY(30, nothing_is_launched());
+    OK(((__typeof__(&cuModuleLoadData))mock_own("cuModuleLoadData"))(&module, ""));
+    EVENTUALLY(10, told_mib() == CONTEXT + 64 + 4);
+    atomic_store(&enough, true);
+    atomic_store(&look_into_region()->hami.recent_kernel, 0);
+    CHECK(!pthread_join(thread, NULL));
 }
 
 TEST(host_memory_is_free_even_in_a_full_container, LIMIT_1G) {
