@@ -207,13 +207,18 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     return result;
 }
 
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type) {
+/* The card that imported memory is on, or -1. Where the driver does not say, it is that of the current context. */
+static int card_of(CUmemGenericAllocationHandle handle) {
     CUcontext context;
+    CUmemAllocationProp properties;
+    if (REAL(cuMemGetAllocationPropertiesFromHandle)(&properties, handle) != CUDA_SUCCESS)
+        return context_current(&context);
+    return properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_of_ordinal(properties.location.id) : -1;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type) {
     CUresult result = REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
-    int device = result == CUDA_SUCCESS && ledger_on() ? context_current(&context) : -1;
-    CUmemAllocationProp properties = {0};
-    if (device >= 0 && REAL(cuMemGetAllocationPropertiesFromHandle)(&properties, *handle) == CUDA_SUCCESS)
-        device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_of_ordinal(properties.location.id) : -1;
+    int device = result == CUDA_SUCCESS && ledger_on() ? card_of(*handle) : -1;
     return device < 0 ? result : remember(*handle, device, CHARGE_IMPORTED, 0);
 }
 

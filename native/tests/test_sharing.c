@@ -113,22 +113,49 @@ TEST(memory_of_a_dead_exporter_counts_once_for_all_who_have_it, LIMIT_1G) {
     EVENTUALLY(2, told_mib() == CONTEXT + 400);
 }
 
-/* A process that imports what it has exported itself (frameworks do, where both ends happen to be one process). */
-TEST(memory_that_comes_back_to_its_exporter_counts_once, LIMIT_1G) {
+static CUmemGenericAllocationHandle make_and_export(size_t mib, int *fd) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = 1,
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-    CUmemGenericAllocationHandle made, imported;
+    CUmemGenericAllocationHandle made;
+    OK(cuMemCreate(&made, mib * MIB, &properties, 0));
+    OK(cuMemExportToShareableHandle(fd, made, 1, 0));
+    return made;
+}
+
+/* A process that imports what it has exported itself (frameworks do, where both ends happen to be one process). */
+TEST(memory_that_comes_back_to_its_exporter_counts_once, LIMIT_1G) {
+    CUmemGenericAllocationHandle imported;
     CUdeviceptr address;
     int fd;
     begin(0);
-    OK(cuMemCreate(&made, 400 * MIB, &properties, 0));
-    OK(cuMemExportToShareableHandle(&fd, made, 1, 0));
+    CUmemGenericAllocationHandle made = make_and_export(400, &fd);
     OK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd, 1));
     OK(cuMemAddressReserve(&address, 400 * MIB, 0, 0, 0));
     OK(cuMemMap(address, 400 * MIB, 0, imported, 0));
     CHECK_EQUAL(told_mib(), CONTEXT + 400);
     OK(cuMemRelease(made)); /* it lives on as an import */
     CHECK_EQUAL(told_mib(), CONTEXT + 400);
+    OK(cuMemUnmap(address, 400 * MIB));
+    OK(cuMemRelease(imported));
+    CHECK_EQUAL(told_mib(), CONTEXT);
+}
+
+/* A thread that imports need not have a context. */
+TEST(memory_that_is_imported_without_a_context_counts, LIMIT_1G) {
+    CUmemGenericAllocationHandle imported;
+    CUdeviceptr address;
+    int fd;
+    CUcontext context = begin(0);
+    CUmemGenericAllocationHandle made = make_and_export(400, &fd);
+    OK(cuCtxSetCurrent(NULL));
+    OK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd, 1));
+    OK(cuMemAddressReserve(&address, 400 * MIB, 0, 0, 0));
+    OK(cuMemMap(address, 400 * MIB, 0, imported, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuMemRelease(made)); /* its exporter has it no more */
+    CHECK_EQUAL(told_mib(), CONTEXT + 400);
+    CHECK_EQUAL(cuMemCreate(&made, 600 * MIB, &(CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}}, 0), CUDA_ERROR_OUT_OF_MEMORY);
     OK(cuMemUnmap(address, 400 * MIB));
     OK(cuMemRelease(imported));
     CHECK_EQUAL(told_mib(), CONTEXT);
