@@ -66,15 +66,14 @@ static void let_go(struct block *block) {
 
 /* ---- handles -------------------------------------------------------------------------------------------- */
 
+/* Lock held. */
 static CUresult remember(CUmemGenericAllocationHandle handle, int device, enum charge kind, uint64_t bytes) {
     struct block *block = calloc(1, sizeof *block);
     bool kept = false;
     if (block) {
         if (device >= 0) atomic_fetch_or(&cards, 1u << device);
         *block = (struct block){.device = device, .kind = kind, .bytes = bytes, .references = 1};
-        lock_take(&lock);
         kept = table_put(&handles, handle, (struct record){.bytes = 1, .body = block});
-        lock_release(&lock);
     }
     if (kept) return CUDA_SUCCESS;
     free(block);
@@ -90,7 +89,11 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
     uint64_t pages = ledger_pages(bytes);
     if (!ledger_reserve(device, CHARGE_SEEN, pages)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
-    if (result == CUDA_SUCCESS) result = remember(*handle, device, CHARGE_SEEN, pages);
+    if (result == CUDA_SUCCESS) {
+        lock_take(&lock);
+        result = remember(*handle, device, CHARGE_SEEN, pages);
+        lock_release(&lock);
+    }
     ledger_confirm(device, CHARGE_SEEN, pages, result == CUDA_SUCCESS ? pages : 0);
     return result;
 }
@@ -216,10 +219,24 @@ static int card_of(CUmemGenericAllocationHandle handle) {
     return properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_of_ordinal(properties.location.id) : -1;
 }
 
+/* Lock held. The driver may give memory that is in this process already the handle that it has, once more. */
+static bool imported_again(CUmemGenericAllocationHandle handle) {
+    struct record record;
+    if (!table_get(&handles, handle, &record)) return false;
+    record.bytes++;
+    table_put(&handles, handle, record);
+    ((struct block *)record.body)->references++;
+    return true;
+}
+
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type) {
+    if (!ledger_on()) return REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
+    lock_take(&lock);
     CUresult result = REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
-    int device = result == CUDA_SUCCESS && ledger_on() ? card_of(*handle) : -1;
-    return device < 0 ? result : remember(*handle, device, CHARGE_IMPORTED, 0);
+    int device = result == CUDA_SUCCESS && !imported_again(*handle) ? card_of(*handle) : -1;
+    if (device >= 0) result = remember(*handle, device, CHARGE_IMPORTED, 0);
+    lock_release(&lock);
+    return result;
 }
 
 void *vmm_hold(CUmemGenericAllocationHandle handle) {

@@ -140,6 +140,27 @@ TEST(memory_that_comes_back_to_its_exporter_counts_once, LIMIT_1G) {
     CHECK_EQUAL(told_mib(), CONTEXT);
 }
 
+/* The driver may as well give it the handle that it has, which is then to be released once more. */
+TEST(memory_that_comes_back_under_its_own_handle_counts_once, LIMIT_1G) {
+    CUmemGenericAllocationHandle imported;
+    int fd;
+    begin(0);
+    atomic_store(&machine()->orders[MOCK_IMPORT_KNOWN], 1);
+    for (int i = 0; i < 5; i++) {
+        CUmemGenericAllocationHandle made = make_and_export(400, &fd);
+        OK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd, 1));
+        CHECK_EQUAL(imported, made);
+        CHECK_EQUAL(told_mib(), CONTEXT + 400);
+        OK(cuMemRelease(made));
+        CHECK_EQUAL(told_mib(), CONTEXT + 400);
+        CHECK_EQUAL(booked(0), (CONTEXT + 400) * MIB);
+        OK(cuMemRelease(imported));
+        CHECK_EQUAL(told_mib(), CONTEXT);
+        CHECK_EQUAL(booked(0), CONTEXT * MIB);
+        close(fd);
+    }
+}
+
 /* A thread that imports need not have a context. */
 TEST(memory_that_is_imported_without_a_context_counts, LIMIT_1G) {
     CUmemGenericAllocationHandle imported;

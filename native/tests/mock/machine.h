@@ -27,6 +27,7 @@ enum mock_order {
     MOCK_NVML_STOPS,    /* the process of this pid stops in its next list of cards or processes (1) until this is 0 */
     MOCK_GRAPHICS,      /* NVML lists every process as one of graphics and of MPS too */
     MOCK_IMPORT_COUNTS, /* NVML counts imported memory for the importer as well */
+    MOCK_IMPORT_KNOWN,  /* memory that is in the process already is imported under the handle that it has */
     MOCK_ARRAY_WASTE,   /* percent by which arrays are larger than their shape says */
     MOCK_OLD_DRIVER,    /* the newest version that cuGetProcAddress knows; 0: all */
     MOCK_CALLS,         /* counts driver calls, for tests that want none */

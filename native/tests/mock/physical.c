@@ -121,22 +121,21 @@ static void handle_of_block(struct object *handle, void *argument) {
     if (handle->owner == (*found)->number) *found = handle;
 }
 
+static CUmemGenericAllocationHandle retain_handle(struct object *block) {
+    struct object *handle = block;
+    objects_each(HANDLE, handle_of_block, &handle);
+    if (handle == block) return new_handle(block);
+    handle->references++;
+    block->references++;
+    return handle->number;
+}
+
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *number, void *address) {
     ENTER();
     objects_lock();
     struct inside inside = {NUMBER(address), NULL};
     objects_each(MAPPING, look_inside, &inside);
-    if (inside.mapping) {
-        struct object *block = objects_find(inside.mapping->owner, BLOCK), *handle = block;
-        objects_each(HANDLE, handle_of_block, &handle);
-        if (handle == block) {
-            *number = new_handle(block);
-        } else {
-            handle->references++;
-            block->references++;
-            *number = handle->number;
-        }
-    }
+    if (inside.mapping) *number = retain_handle(objects_find(inside.mapping->owner, BLOCK));
     objects_unlock();
     return inside.mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -175,28 +174,59 @@ EXPORT CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocati
 
 /* ---- sharing between processes: a file descriptor that says what it names ------------------------------- */
 
+struct shared {
+    uint64_t device, bytes, block, process;
+};
+
 EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle number, int type,
                                              unsigned long long flags) {
     ENTER();
     objects_lock();
     struct object *handle = objects_find(number, HANDLE);
     struct object *block = handle ? objects_find(handle->owner, BLOCK) : NULL;
-    uint64_t words[2] = {block ? (uint64_t)block->device : 0, block ? block->bytes : 0};
+    struct shared shared = {.process = (uint64_t)getpid()};
+    if (block) shared = (struct shared){(uint64_t)block->device, block->bytes, block->number, shared.process};
     objects_unlock();
     int fd = block ? memfd_create("mock-memory", MFD_CLOEXEC) : -1;
-    if (fd < 0 || write(fd, words, sizeof words) != sizeof words) return CUDA_ERROR_INVALID_VALUE;
+    if (fd < 0 || write(fd, &shared, sizeof shared) != sizeof shared) return CUDA_ERROR_INVALID_VALUE;
     *(int *)shareable = fd;
     return CUDA_SUCCESS;
 }
 
+struct known {
+    const struct shared *shared;
+    struct object *block;
+};
+
+static void look_for(struct object *block, void *argument) {
+    struct known *known = argument;
+    bool own = known->shared->process == (uint64_t)getpid() && block->number == known->shared->block;
+    if (own || (block->mark == known->shared->process && block->used == known->shared->block)) known->block = block;
+}
+
+/* The handle that shared memory has in this process, retained once more. */
+static bool find_handle(const struct shared *shared, CUmemGenericAllocationHandle *number) {
+    struct known known = {.shared = shared};
+    objects_each(BLOCK, look_for, &known);
+    if (!known.block) return false;
+    *number = retain_handle(known.block);
+    return true;
+}
+
 EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *number, void *shareable, int type) {
     ENTER();
-    uint64_t words[2];
-    if (pread((int)(intptr_t)shareable, words, sizeof words, 0) != sizeof words) return CUDA_ERROR_INVALID_VALUE;
+    struct shared shared;
+    if (pread((int)(intptr_t)shareable, &shared, sizeof shared, 0) != sizeof shared) return CUDA_ERROR_INVALID_VALUE;
     objects_lock();
-    struct object *block = objects_add(BLOCK, objects_number(words[1]));
-    block->device = (int)words[0];
-    block->bytes = words[1];
+    if (atomic_load(&machine()->orders[MOCK_IMPORT_KNOWN]) && find_handle(&shared, number)) {
+        objects_unlock();
+        return CUDA_SUCCESS;
+    }
+    struct object *block = objects_add(BLOCK, objects_number(shared.bytes));
+    block->device = (int)shared.device;
+    block->bytes = shared.bytes;
+    block->used = shared.block; /* whose stand-in it is */
+    block->mark = shared.process;
     block->host = !atomic_load(&machine()->orders[MOCK_IMPORT_COUNTS]);
     if (!block->host) atomic_fetch_add(&machine_mine(block->device)->seen, block->bytes);
     *number = new_handle(block);
