@@ -13,11 +13,13 @@
 #include "device.h"
 #include "hooks.h"
 #include "ledger.h"
+#include "lock.h"
 #include "pool.h"
 #include "table.h"
 
 static struct table table;   /* what this process allocated */
 static struct table opened;  /* what it opened of others */
+static struct lock sharing;  /* over opening and closing, and over the mark of what is exported */
 
 enum { EXPORTED = 1 };
 
@@ -169,10 +171,13 @@ static void mark_exported(CUdeviceptr pointer) {
     CUdeviceptr base = pointer;
     size_t bytes;
     REAL(cuMemGetAddressRange_v2)(&base, &bytes, pointer);
-    if (!table_get(&table, base, &record) || record.flags & EXPORTED) return;
-    record.flags |= EXPORTED;
-    table_put(&table, base, record);
-    ledger_exported(record.device, (int64_t)record.bytes);
+    lock_take(&sharing);
+    if (table_get(&table, base, &record) && !(record.flags & EXPORTED)) {
+        record.flags |= EXPORTED;
+        table_put(&table, base, record);
+        ledger_exported(record.device, (int64_t)record.bytes);
+    }
+    lock_release(&sharing);
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer) {
@@ -181,7 +186,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer) {
     return result;
 }
 
-/* Opened once more, the driver gives the same address again, and wants it closed as often. */
+/* Opened once more, the driver gives the same address again, and wants it closed as often. So it is called with the lock
+ * held: of two threads that open the same memory one must be the first in our books, too. */
 static bool opened_again(CUdeviceptr pointer) {
     struct record record;
     if (!table_take(&opened, pointer, &record)) return false;
@@ -201,7 +207,7 @@ static int card_under(CUdeviceptr pointer, int otherwise) {
 /* The driver opens it and tells how large it is; then it must fit. While its exporter lives, it costs nothing. */
 static CUresult open_counted(CUresult result, CUdeviceptr *pointer) {
     CUcontext context;
-    int device = result == CUDA_SUCCESS && ledger_on() ? context_current(&context) : -1;
+    int device = result == CUDA_SUCCESS ? context_current(&context) : -1;
     size_t bytes = 0;
     if (device >= 0 && opened_again(*pointer)) return result;
     if (device < 0 || REAL(cuMemGetAddressRange_v2)(NULL, &bytes, *pointer) != CUDA_SUCCESS) return result;
@@ -217,21 +223,28 @@ static CUresult open_counted(CUresult result, CUdeviceptr *pointer) {
     return result;
 }
 
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags) {
-    return open_counted(REAL(cuIpcOpenMemHandle_v2)(pointer, handle, flags), pointer);
-}
-
-CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags) {
-    return open_counted(REAL(cuIpcOpenMemHandle)(pointer, handle, flags), pointer);
-}
+#define OPEN(name) \
+    CUresult name(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags) { \
+        if (!ledger_on()) return REAL(name)(pointer, handle, flags); \
+        lock_take(&sharing); \
+        CUresult result = open_counted(REAL(name)(pointer, handle, flags), pointer); \
+        lock_release(&sharing); \
+        return result; \
+    }
+OPEN(cuIpcOpenMemHandle)
+OPEN(cuIpcOpenMemHandle_v2)
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
     struct record record;
-    bool known = ledger_on() && table_take(&opened, pointer, &record);
+    if (!ledger_on()) return REAL(cuIpcCloseMemHandle)(pointer);
+    lock_take(&sharing);
     CUresult result = REAL(cuIpcCloseMemHandle)(pointer);
-    bool last = known && result == CUDA_SUCCESS && !record.body;
-    if (known && result == CUDA_SUCCESS && !last) record.body = (char *)record.body - 1;
-    if (known && !last) table_put(&opened, pointer, record);
+    bool known = result == CUDA_SUCCESS && table_take(&opened, pointer, &record), last = known && !record.body;
+    if (known && !last) {
+        record.body = (char *)record.body - 1;
+        table_put(&opened, pointer, record);
+    }
+    lock_release(&sharing);
     if (last) {
         ledger_begin_free(record.device);
         ledger_freed(record.device, CHARGE_IMPORTED, record.bytes);
@@ -240,6 +253,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
 }
 
 void alloc_forked(void) {
+    lock_forked(&sharing);
     table_forked(&table);
     table_forked(&opened);
 }

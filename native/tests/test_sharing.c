@@ -5,6 +5,8 @@
  */
 #include "harness.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -120,6 +122,96 @@ static CUmemGenericAllocationHandle make_and_export(size_t mib, int *fd) {
     OK(cuMemCreate(&made, mib * MIB, &properties, 0));
     OK(cuMemExportToShareableHandle(fd, made, 1, 0));
     return made;
+}
+
+/* ---- between threads ------------------------------------------------------------------------------------ */
+
+enum { THREADS = 2, MEETINGS = 5000 };
+static _Atomic unsigned arrived;
+static CUcontext everybodys;
+static CUipcMemHandle shared_handle;
+static CUdeviceptr shared_memory;
+
+/* All go on in the same moment, as far as there are CPUs for it. True for one of them. */
+static bool meet(void) {
+    unsigned mine = atomic_fetch_add(&arrived, 1);
+    while (atomic_load(&arrived) < (mine / THREADS + 1) * THREADS) sched_yield();
+    return mine % THREADS == 0;
+}
+
+static void together(void *(*body)(void *)) {
+    pthread_t threads[THREADS];
+    everybodys = begin(0);
+    for (int i = 0; i < THREADS; i++) CHECK(!pthread_create(&threads[i], NULL, body, NULL));
+    for (int i = 0; i < THREADS; i++) CHECK(!pthread_join(threads[i], NULL));
+}
+
+static pthread_t opener;
+static atomic_bool opened_by_it;
+
+static void *open_it(void *nothing) {
+    OK(cuCtxSetCurrent(everybodys));
+    OK(cuIpcOpenMemHandle_v2(&shared_memory, shared_handle, 1));
+    atomic_store(&opened_by_it, true);
+    return nothing;
+}
+
+/* It may have to wait for the call in the middle of which it comes, so it is not waited for long. */
+static void another_thread_opens_it(void) {
+    CHECK(!pthread_create(&opener, NULL, open_it, NULL));
+    for (int i = 0; i < 300 && !atomic_load(&opened_by_it); i++) harness_nap(1000);
+}
+
+static uint64_t imported_mib(void) {
+    uint64_t bytes = 0;
+    for (int slot = 0; slot < 8; slot++) bytes += atomic_load(&look_into_region()->uses[0][slot].imported);
+    return bytes / MIB;
+}
+
+/* While a thread opens what it has open so many times already, or closes it, another one opens the same. */
+static void open_in_the_middle_of(const char *call, int before) {
+    CUdeviceptr pointer;
+    CUipcMemHandle *handle = &shared_handle;
+    pid_t exporter = exporter_of("300", handle);
+    everybodys = begin(0);
+    for (int i = 0; i < before; i++) OK(cuIpcOpenMemHandle_v2(&pointer, *handle, 1));
+    mock_meanwhile(call, another_thread_opens_it);
+    OK(before ? cuIpcCloseMemHandle(pointer) : cuIpcOpenMemHandle_v2(&pointer, *handle, 1));
+    CHECK(!pthread_join(opener, NULL));
+    CHECK(shared_memory == pointer || before == 1);
+    for (int left = before ? before : 2; left; left--) {
+        CHECK_EQUAL(imported_mib(), 300);
+        OK(cuIpcCloseMemHandle(shared_memory));
+    }
+    CHECK_EQUAL(imported_mib(), 0);
+    stop(exporter);
+}
+
+TEST(memory_that_two_threads_open_at_once_counts_once, LIMIT_1G) {
+    open_in_the_middle_of("cuMemGetAddressRange_v2", 0); /* by which we ask how large it is */
+}
+TEST(memory_that_is_opened_while_it_is_closed_counts_once, LIMIT_1G) {
+    open_in_the_middle_of("cuIpcCloseMemHandle", 2);
+}
+TEST(memory_that_is_opened_while_it_is_closed_for_good_counts_once, LIMIT_1G) {
+    open_in_the_middle_of("cuIpcCloseMemHandle", 1);
+}
+
+static void *export_at_once(void *nothing) {
+    CUipcMemHandle handle;
+    OK(cuCtxSetCurrent(everybodys));
+    for (int i = 0; i < MEETINGS; i++) {
+        if (meet()) OK(cuMemAlloc_v2(&shared_memory, 4 * MIB));
+        meet();
+        OK(cuIpcGetMemHandle(&handle, shared_memory));
+        if (meet()) OK(cuMemFree_v2(shared_memory));
+    }
+    return nothing;
+}
+
+TEST(memory_that_several_threads_export_is_exported_once, LIMIT_1G) {
+    together(export_at_once);
+    CHECK_EQUAL(atomic_load(&look_into_region()->uses[0][0].exported), 0);
 }
 
 /* A process that imports what it has exported itself (frameworks do, where both ends happen to be one process). */

@@ -31,6 +31,19 @@ int driver_ordinal(int device) {
     return -1;
 }
 
+static _Atomic(const char *) awaited;
+static void (*meanwhile)(void);
+
+void mock_meanwhile(const char *call, void (*what)(void)) {
+    meanwhile = what;
+    atomic_store(&awaited, call);
+}
+
+void driver_meanwhile(const char *call) {
+    const char *expected = atomic_load(&awaited);
+    if (expected && !strcmp(call, expected) && atomic_compare_exchange_strong(&awaited, &expected, NULL)) meanwhile();
+}
+
 uint64_t driver_owner(const struct object *context) { return context->owner ? context->owner : context->number; }
 
 struct object *driver_context(void) { return current ? objects_find(current, CONTEXT) : NULL; }

@@ -47,6 +47,12 @@ uint64_t driver_owner(const struct object *context);
 EXPORT void *mock_own(const char *name);
 EXPORT void *mock_answer(const char *symbol, int version, uint64_t flags);
 
+/* For tests: what another thread does while a call is under way. It runs once, when the next call that is named in
+ * MEANWHILE has done its work and not yet returned. */
+EXPORT void mock_meanwhile(const char *call, void (*what)(void));
+void driver_meanwhile(const char *call);
+#define MEANWHILE() driver_meanwhile(__func__)
+
 /* A call of the driver: counted, and refused before cuInit. */
 #define ENTER() \
     do { \

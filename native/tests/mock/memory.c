@@ -166,6 +166,7 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
     if (block && base) *base = block->number;
     if (block && bytes) *bytes = block->bytes;
     objects_unlock();
+    MEANWHILE();
     return block ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
@@ -246,5 +247,6 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
     if (last && block->host) machine_give(block->device, block->bytes, true);
     if (last) objects_remove(block);
     objects_unlock();
+    MEANWHILE();
     return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
