@@ -29,7 +29,7 @@
 
 static struct table contexts; /* context -> card; the owner of a green one is its primary context */
 static struct table attached; /* context -> bytes: how often it was attached and not yet detached */
-static struct lock attached_lock;
+static struct lock attached_lock, enter_lock;
 static _Atomic int counts[DEVICES];
 static _Atomic unsigned generation = 1; /* changes when contexts go: threads look again */
 static struct {
@@ -71,11 +71,14 @@ static void take_over_from_card(const struct coming *coming) {
     if (grown <= LIKELY_CONTEXT_MOST) ledger_set_overhead(coming->device, ledger_overhead(coming->device) + grown, 0);
 }
 
-/* Takes a context into the books. False if it was there. */
+/* Takes a context into the books. False if it was there: of threads that come for it together one is the first. */
 static bool enter(CUcontext context, int device) {
     struct record record = {.device = (int16_t)device}, known;
-    if (table_get(&contexts, (uint64_t)(uintptr_t)context, &known)) return false;
-    table_put(&contexts, (uint64_t)(uintptr_t)context, record);
+    lock_take(&enter_lock);
+    bool was_there = table_get(&contexts, (uint64_t)(uintptr_t)context, &known);
+    if (!was_there) table_put(&contexts, (uint64_t)(uintptr_t)context, record);
+    lock_release(&enter_lock);
+    if (was_there) return false;
     atomic_fetch_add(&counts[device], 1);
     keeper_start();
     return true;
@@ -85,13 +88,15 @@ static void end(struct coming *coming, CUresult result, CUcontext context, CUdev
     int device = coming->device;
     if (result == CUDA_SUCCESS) limiter_context_created(context, ordinal);
     if (device < 0) return;
-    if (result != CUDA_SUCCESS || !enter(context, device)) {
+    if (result != CUDA_SUCCESS) {
         ledger_cancel(device, CHARGE_SEEN, coming->reserved);
         return;
     }
-    take_over_from_card(coming);
+    bool first = enter(context, device);
+    if (first) take_over_from_card(coming);
+    /* Also after others: while one of them was coming, NVML's figure meant nothing. */
     truth_reconcile_instead(device, coming->reserved);
-    if (ledger_overhead(device) > coming->overhead)
+    if (first && ledger_overhead(device) > coming->overhead)
         atomic_store(&region()->context_bytes[device], ledger_overhead(device) - coming->overhead);
 }
 
@@ -381,6 +386,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
 
 void context_forked(void) {
     lock_forked(&attached_lock);
+    lock_forked(&enter_lock);
     table_forked(&attached);
     table_forked(&contexts);
     for (int device = 0; device < DEVICES; device++) {

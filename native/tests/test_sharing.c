@@ -214,6 +214,24 @@ TEST(memory_that_several_threads_export_is_exported_once, LIMIT_1G) {
     CHECK_EQUAL(atomic_load(&look_into_region()->uses[0][0].exported), 0);
 }
 
+static void *retain_at_once(void *nothing) {
+    CUcontext context;
+    for (int i = 0; i < MEETINGS; i++) {
+        if (meet() && i) OK(cuDevicePrimaryCtxReset_v2(0));
+        meet();
+        OK(cuDevicePrimaryCtxRetain(&context, 0));
+    }
+    return nothing;
+}
+
+/* As programs do whose threads all begin with the same card. */
+TEST(a_context_that_several_threads_retain_at_once_is_one, LIMIT_1G) {
+    together(retain_at_once);
+    EVENTUALLY(10, booked(0) == CONTEXT * MIB);
+    OK(cuDevicePrimaryCtxReset_v2(0));
+    CHECK_EQUAL(booked(0), 0);
+}
+
 /* A process that imports what it has exported itself (frameworks do, where both ends happen to be one process). */
 TEST(memory_that_comes_back_to_its_exporter_counts_once, LIMIT_1G) {
     CUmemGenericAllocationHandle imported;

@@ -263,7 +263,9 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags,
     ENTER();
     if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
     *flags = 0;
+    objects_lock();
     *active = primary[device].context != 0;
+    objects_unlock();
     return CUDA_SUCCESS;
 }
 
