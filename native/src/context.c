@@ -142,8 +142,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     return result;
 }
 
-/* The primary context that a green one keeps. */
-static CUcontext primary_behind_green(CUdevice ordinal) {
+/* The primary context where it is active: the driver tells it by retaining it once more. */
+static CUcontext active_primary(CUdevice ordinal) {
     CUcontext context;
     if (REAL(cuDevicePrimaryCtxRetain)(&context, ordinal) != CUDA_SUCCESS) return NULL;
     REAL(cuDevicePrimaryCtxRelease_v2)(ordinal);
@@ -166,7 +166,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
     bool comes = !primary_is_there(device);
     if (comes && !begin(&coming, device)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuGreenCtxCreate)(green, resources, device, flags);
-    CUcontext primary = result == CUDA_SUCCESS ? primary_behind_green(device) : NULL;
+    CUcontext primary = result == CUDA_SUCCESS ? active_primary(device) : NULL;
     if (comes) end(&coming, primary ? result : CUDA_ERROR_INVALID_CONTEXT, primary, device);
     if (primary) enter_green(*green, primary, device);
     return result;
@@ -231,8 +231,13 @@ CUresult cuCtxDetach(CUcontext context) {
     return result;
 }
 
+/* It may have come by a way that we do not see. */
 static CUcontext primary_of(CUdevice device) {
-    return device >= 0 && device < DEVICES ? atomic_load(&primaries[device].context) : NULL;
+    struct record record;
+    if (device < 0 || device >= DEVICES) return NULL;
+    CUcontext context = atomic_load(&primaries[device].context);
+    bool known = !ledger_on() || table_get(&contexts, (uint64_t)(uintptr_t)context, &record);
+    return known || !primary_is_active(device) ? context : active_primary(device);
 }
 
 static CUresult released(CUresult result, CUdevice device, CUcontext context) {

@@ -517,6 +517,27 @@ TEST(memory_of_a_green_context_goes_with_a_reset, LIMIT_1G) {
     CHECK_EQUAL(told_mib(), CONTEXT + 900);
 }
 
+/* The runtime has entrances of its own. The driver's own function stands for them. */
+static void retain_unseen(void) {
+    CUcontext context;
+    OK(((__typeof__(&cuDevicePrimaryCtxRetain))mock_own("cuDevicePrimaryCtxRetain"))(&context, 0));
+    OK(cuCtxSetCurrent(context));
+}
+
+TEST(memory_goes_with_a_primary_context_that_came_unseen, LIMIT_1G) {
+    CUdeviceptr pointer;
+    OK(cuInit(0));
+    for (int i = 0; i < 4; i++) {
+        retain_unseen();
+        OK(cuMemAllocManaged(&pointer, 400 * MIB, 1)); /* NVML would tell of the rest that it is gone */
+        OK(cuMemAlloc_v2(&pointer, 400 * MIB));
+        CHECK_EQUAL(told_mib(), CONTEXT + 400 + 400 / 128 + 400);
+        OK(i < 2 ? cuDevicePrimaryCtxRelease_v2(0) : cuDevicePrimaryCtxReset_v2(0));
+        CHECK_EQUAL(true_mib(0), 0);
+        CHECK_EQUAL(booked(0), 0);
+    }
+}
+
 /* The primary context comes with the green one, so it must fit. */
 TEST(a_green_context_that_does_not_fit_is_refused, LIMIT_1G) {
     CUgreenCtx green;
