@@ -205,23 +205,61 @@ static void keep_rest(const struct tile *tile, const struct place *hole) {
     }
 }
 
-/* Lets go of what an array has in a place, or everywhere (place NULL). */
+/* Lock held, or nobody else has the tile. */
+static void let_go(struct tile *tile) {
+    if (!--tile->backing->tiles) {
+        vmm_drop(tile->backing->block);
+        free(tile->backing);
+    }
+    free(tile);
+}
+
+/* Lets go of what an array has in a place. */
 static void drop_tiles(const void *array, const struct place *place) {
     lock_take(&tile_lock);
     for (struct tile **link = &tiles, *tile; (tile = *link);) {
-        if (tile->array != array || (place && !overlap(&tile->place, place))) {
+        if (tile->array != array || !overlap(&tile->place, place)) {
             link = &tile->next;
             continue;
         }
         *link = tile->next;
-        if (place) keep_rest(tile, place);
-        if (!--tile->backing->tiles) {
-            vmm_drop(tile->backing->block);
-            free(tile->backing);
-        }
-        free(tile);
+        keep_rest(tile, place);
+        let_go(tile);
     }
     lock_release(&tile_lock);
+}
+
+/* Takes all that an array has off the list. */
+static struct tile *take_tiles(const void *array) {
+    struct tile *taken = NULL;
+    lock_take(&tile_lock);
+    for (struct tile **link = &tiles, *tile; (tile = *link);) {
+        if (tile->array != array) {
+            link = &tile->next;
+            continue;
+        }
+        *link = tile->next;
+        tile->next = taken;
+        taken = tile;
+    }
+    lock_release(&tile_lock);
+    return taken;
+}
+
+static void put_tiles_back(struct tile *taken) {
+    lock_take(&tile_lock);
+    for (struct tile *tile; (tile = taken); tiles = tile) {
+        taken = tile->next;
+        tile->next = tiles;
+    }
+    lock_release(&tile_lock);
+}
+
+static void let_all_go(struct tile *taken) {
+    for (struct tile *tile; (tile = taken);) {
+        taken = tile->next;
+        let_go(tile);
+    }
 }
 
 static void keep_tile(const CUarrayMapInfo *map, const struct place *place) {
@@ -254,32 +292,48 @@ MAP_ARRAY(cuMemMapArrayAsync_ptsz)
 
 /* ---- going ---------------------------------------------------------------------------------------------- */
 
-static CUresult destroyed(CUresult result, const void *array, bool known, struct record record) {
-    if (!known) return result;
+/* An array on its way out. As in alloc.c it leaves our books before the driver destroys it: afterwards its number and its
+ * tiles may be another thread's new array's. */
+struct leaving {
+    bool known;
+    struct record record;
+    struct tile *tiles;
+};
+
+static struct leaving leave(const void *array) {
+    struct leaving leaving = {0};
+    leaving.known = ledger_on() && table_take(&arrays, (uint64_t)(uintptr_t)array, &leaving.record);
+    if (!leaving.known) return leaving;
+    ledger_begin_free(leaving.record.device);
+    leaving.tiles = take_tiles(array);
+    return leaving;
+}
+
+static CUresult left(CUresult result, const void *array, struct leaving leaving) {
+    if (!leaving.known) return result;
     if (result != CUDA_SUCCESS) {
-        table_put(&arrays, (uint64_t)(uintptr_t)array, record);
-        ledger_cancel(record.device, CHARGE_SEEN, 0);
+        put_tiles_back(leaving.tiles);
+        table_put(&arrays, (uint64_t)(uintptr_t)array, leaving.record);
+        ledger_cancel(leaving.record.device, CHARGE_SEEN, 0);
         return result;
     }
-    drop_tiles(array, NULL);
-    ledger_freed(record.device, CHARGE_SEEN, record.bytes);
-    truth_reconcile_now(record.device);
+    let_all_go(leaving.tiles);
+    ledger_freed(leaving.record.device, CHARGE_SEEN, leaving.record.bytes);
+    truth_reconcile_now(leaving.record.device);
     return result;
 }
 
 #define DESTROY_ARRAY(name, type) \
     CUresult name(type array) { \
-        struct record record = {0}; \
-        bool known = ledger_on() && table_take(&arrays, (uint64_t)(uintptr_t)array, &record); \
-        if (known) ledger_begin_free(record.device); \
-        return destroyed(REAL(name)(array), array, known, record); \
+        struct leaving leaving = leave(array); \
+        return left(REAL(name)(array), array, leaving); \
     }
 DESTROY_ARRAY(cuArrayDestroy, CUarray)
 DESTROY_ARRAY(cuMipmappedArrayDestroy, CUmipmappedArray)
 
 static bool gone(uint64_t array, struct record *record, void *context) {
     if (record->owner != (uint64_t)(uintptr_t)context) return false;
-    drop_tiles((void *)(uintptr_t)array, NULL);
+    let_all_go(take_tiles((void *)(uintptr_t)array));
     ledger_begin_free(record->device);
     ledger_freed(record->device, CHARGE_SEEN, record->bytes);
     return true;

@@ -663,3 +663,24 @@ TEST(a_tile_that_is_mapped_anew_lets_its_block_go, LIMIT_1G) {
     OK(cuArrayDestroy(array));
     expect_mib(CONTEXT);
 }
+
+static CUarray next_array;
+
+static void another_array_takes_its_number(void) {
+    next_array = sparse_array();
+    map_box(next_array, block_of(96), 0, 0, 256, 128);
+}
+
+/* Another thread gets the number of an array in the moment in which it is free. */
+TEST(an_array_with_the_number_of_one_that_goes_keeps_its_memory, LIMIT_1G) {
+    begin(0);
+    CUarray array = sparse_array();
+    map_box(array, block_of(64), 0, 0, 256, 128);
+    mock_meanwhile("cuArrayDestroy", another_array_takes_its_number);
+    OK(cuArrayDestroy(array));
+    CHECK(next_array == array);
+    expect_mib(CONTEXT + 96);
+    CHECK_EQUAL(look_into_region()->uses[0][0].charged, 96 * MIB);
+    OK(cuArrayDestroy(next_array));
+    expect_mib(CONTEXT);
+}

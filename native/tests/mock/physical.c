@@ -236,6 +236,8 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *num
 
 /* ---- arrays: rows of 512 bytes, whole 64 KiB pages ------------------------------------------------------ */
 
+static uint64_t free_array; /* the number of one that was destroyed: it comes again */
+
 static uint64_t element_bits(int format, unsigned channels) {
     switch (format) {
     case 0x02: case 0x09: case 0x10: return 16 * channels;
@@ -267,7 +269,8 @@ static CUresult create_array(void **array, const CUDA_ARRAY3D_DESCRIPTOR *shape,
     uint64_t bytes = empty ? 0 : array_bytes(shape, levels);
     if (context && bytes && !machine_take(context->device, bytes, true)) result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS) {
-        struct object *object = objects_add(ARRAY, 0);
+        struct object *object = objects_add(ARRAY, free_array);
+        free_array = 0;
         object->device = context->device;
         object->bytes = bytes;
         object->owner = driver_owner(context);
@@ -341,9 +344,11 @@ EXPORT CUresult cuArrayDestroy(CUarray handle) {
         objects_each(TILE, tile_of_array, &array->number);
         objects_each(BLOCK, drop_block, NULL);
         machine_give(array->device, array->bytes, true);
+        free_array = array->number;
         objects_remove(array);
     }
     objects_unlock();
+    MEANWHILE();
     return array ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
