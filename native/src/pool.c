@@ -124,16 +124,16 @@ void pool_refresh(int device) {
         if (pool->device == device && pool->alive) book(pool);
 }
 
+/* Another thread may destroy the pool meanwhile, so the driver is asked under its lock. */
 static void trim(struct pool *pool) {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* a capture of this thread is not to fail because of us */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    if (pool->handle) {
-        REAL(cuMemPoolTrimTo)(pool->handle, 0);
-    } else {
-        REAL(cuDeviceGraphMemTrim)(device_ordinal(pool->device));
-        graph_trimmed(pool->device);
-    }
+    lock_take(&pool->lock);
+    if (!pool->handle) REAL(cuDeviceGraphMemTrim)(device_ordinal(pool->device));
+    else if (pool->alive) REAL(cuMemPoolTrimTo)(pool->handle, 0);
+    lock_release(&pool->lock);
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    if (!pool->handle) graph_trimmed(pool->device);
     book(pool);
 }
 

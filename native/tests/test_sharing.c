@@ -409,6 +409,33 @@ TEST(blocks_of_a_destroyed_pool_go_with_the_contexts, LIMIT_1G) {
     CHECK_EQUAL(told_mib(), CONTEXT);
 }
 
+static CUmemoryPool full_pool;
+
+static void another_thread_destroys_it(void) { OK(cuMemPoolDestroy(full_pool)); }
+
+/* The keeper has begun, and asks the driver nothing that a test could mistake for its own. */
+static void let_the_keeper_settle(void) {
+    struct region *here = look_into_region();
+    uint64_t asked = atomic_fetch_add(&here->asked, 1) + 1;
+    EVENTUALLY(10, atomic_load(&here->slots[0].answered) >= asked);
+}
+
+/* A thread that is short of memory trims every pool, while the thread whose pool it is has no more use for it. */
+TEST(a_pool_that_is_destroyed_is_not_trimmed, LIMIT_1G) {
+    CUdeviceptr pointer;
+    uint64_t everything = UINT64_MAX;
+    begin(0);
+    full_pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ALLOCATION_TYPE_PINNED);
+    OK(cuMemPoolSetAttribute(full_pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything));
+    OK(cuMemAllocFromPoolAsync(&pointer, 640 * MIB, full_pool, NULL));
+    OK(cuMemFreeAsync(pointer, NULL));
+    let_the_keeper_settle();
+    mock_meanwhile("cuThreadExchangeStreamCaptureMode", another_thread_destroys_it);
+    OK(cuMemAlloc_v2(&pointer, 900 * MIB));
+    CHECK_EQUAL(atomic_load(&machine()->orders[MOCK_DEAD_POOLS]), 0);
+    CHECK_EQUAL(told_mib(), CONTEXT + 900);
+}
+
 /* A pool may go by a way that we do not see. The driver's own function stands for it. */
 static void destroy_unseen(CUmemoryPool pool) {
     OK(((__typeof__(&cuMemPoolDestroy))mock_own("cuMemPoolDestroy"))(pool));

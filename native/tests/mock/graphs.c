@@ -255,6 +255,7 @@ EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
     int old = current;
     current = *mode;
     *mode = old;
+    MEANWHILE();
     return CUDA_SUCCESS;
 }
 

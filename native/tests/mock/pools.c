@@ -33,7 +33,9 @@ static struct object *make(int device, bool host) {
 
 static struct object *living(CUmemoryPool handle) {
     struct object *pool = objects_find(NUMBER(handle), POOL);
-    return pool && !pool->destroyed ? pool : NULL;
+    if (pool && !pool->destroyed) return pool;
+    atomic_fetch_add(&machine()->orders[MOCK_DEAD_POOLS], 1);
+    return NULL;
 }
 
 static struct object *pool_of(int device) {
