@@ -36,8 +36,8 @@
 enum { ON_CARD, MANAGED, ON_HOST };
 
 struct pool {
-    struct pool *next; /* pools are few and are kept for good */
-    CUmemoryPool handle; /* NULL: the memory of graphs on this card */
+    struct pool *next; /* one that is gone stays, and is used again for the next of its kind: readers have no lock */
+    _Atomic(CUmemoryPool) handle; /* NULL: the memory of graphs on this card */
     int device, place;
     bool mortal; /* may be destroyed: not a card's default pool */
     atomic_bool alive;
@@ -60,11 +60,29 @@ static struct pool *find(CUmemoryPool handle, int device) {
     return NULL;
 }
 
+/* One that is gone with all its blocks, of the same kind: whoever still looks at it sees no other change than its handle. */
+static struct pool *use_again(CUmemoryPool handle, int device, int place, bool mortal) {
+    for (struct pool *pool = atomic_load(&pools); pool; pool = pool->next) {
+        if (pool->alive || pool->device != device || pool->place != place || pool->mortal != mortal) continue;
+        lock_take(&pool->lock);
+        bool empty = !pool->in_use && !pool->booked;
+        if (empty) {
+            pool->handle = handle;
+            pool->lost = pool->kept = pool->kept_for = 0;
+            pool->alive = true;
+        }
+        lock_release(&pool->lock);
+        if (empty) return pool;
+    }
+    return NULL;
+}
+
 static struct pool *know(CUmemoryPool handle, int device, int place, bool mortal) {
     struct pool *pool = find(handle, device);
     if (pool) return pool;
     lock_take(&list_lock);
     pool = find(handle, device);
+    if (!pool && handle) pool = use_again(handle, device, place, mortal);
     if (!pool && (pool = calloc(1, sizeof *pool))) {
         pool->handle = handle;
         pool->device = device;

@@ -910,6 +910,12 @@ static void take_and_give_everything(void) {
     CUarray array;
     CUmodule module;
     CUstream stream;
+    for (int i = 0; i < 8; i++) {
+        CUmemoryPool pool = make_pool(i % 4 ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST);
+        OK(cuMemAllocFromPoolAsync(&pointer, 4 * MIB, pool, NULL));
+        OK(cuMemPoolDestroy(pool));
+        OK(cuMemFreeAsync(pointer, NULL));
+    }
     OK(cuMemAlloc_v2(&pointer, 4 * MIB));
     OK(cuMemFreeAsync(pointer, NULL));
     OK(cuMemAllocManaged(&pointer, 4 * MIB, 1));
