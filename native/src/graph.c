@@ -102,9 +102,12 @@ static void keep(CUgraphExec exec, struct record record) {
     pool_watch_graphs(record.device);
 }
 
+/* One that brings nothing may have the number of one that did and went without a word, with its context. */
 static CUresult made(CUresult result, CUgraphExec *exec, CUgraph graph) {
     struct record record;
-    if (result == CUDA_SUCCESS && measure(graph, &record)) keep(*exec, record);
+    if (result != CUDA_SUCCESS) return result;
+    if (measure(graph, &record)) keep(*exec, record);
+    else table_take(&instances, (uint64_t)(uintptr_t)*exec, &record);
     return result;
 }
 

@@ -7,6 +7,7 @@
 #include "driver.h"
 
 static struct { uint64_t reserved, used; } pool[MOCK_DEVICES_MAX];
+static uint64_t free_number; /* of an instance that is gone: it comes again */
 
 EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
     ENTER();
@@ -99,7 +100,8 @@ EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, u
     objects_lock();
     struct object *graph = objects_find(NUMBER(handle), GRAPH), *context = driver_context();
     if (graph) {
-        struct object *instance = objects_add(EXEC, 0);
+        struct object *instance = objects_add(EXEC, free_number);
+        free_number = 0;
         instance->bytes = graph->bytes;
         instance->nanoseconds = graph->nanoseconds;
         instance->device = context ? context->device : 0;
@@ -122,6 +124,7 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec handle) {
     struct object *exec = objects_find(NUMBER(handle), EXEC);
     if (exec) {
         pool[exec->device].used -= exec->used;
+        free_number = exec->number;
         objects_remove(exec);
     }
     objects_unlock();
