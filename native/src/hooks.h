@@ -79,6 +79,7 @@
 
 /* Memory that multicast objects keep: multicast.c */
 #define HOOKS_MULTICAST(X) \
+    X(cuMulticastAddDevice, (CUmemGenericAllocationHandle object, CUdevice device)) \
     X(cuMulticastBindMem, (CUmemGenericAllocationHandle object, size_t offset, CUmemGenericAllocationHandle memory, \
                            size_t memory_offset, size_t bytes, unsigned long long flags)) \
     X(cuMulticastBindAddr, (CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr memory, size_t bytes, \

@@ -64,6 +64,14 @@ static CUresult bound(CUresult result, CUmemGenericAllocationHandle object, size
     return result;
 }
 
+/* An object that another process made comes as memory does, by cuMemImportFromShareableHandle. That it is none shows here,
+ * before anything can be bound to it. */
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle object, CUdevice device) {
+    CUresult result = REAL(cuMulticastAddDevice)(object, device);
+    if (result == CUDA_SUCCESS && ledger_on()) vmm_forget(object);
+    return result;
+}
+
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset, CUmemGenericAllocationHandle memory,
                             size_t memory_offset, size_t bytes, unsigned long long flags) {
     void *block = ledger_on() ? vmm_hold(memory) : NULL;

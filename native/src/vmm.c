@@ -263,6 +263,14 @@ void vmm_drop(void *block) {
     lock_release(&lock);
 }
 
+void vmm_forget(CUmemGenericAllocationHandle handle) {
+    struct record record;
+    lock_take(&lock);
+    if (table_take(&handles, handle, &record))
+        while (record.bytes--) let_go(record.body);
+    lock_release(&lock);
+}
+
 void vmm_forked(void) {
     lock_forked(&lock);
     atomic_store(&cards, 0);

@@ -10,6 +10,9 @@ void *vmm_hold(CUmemGenericAllocationHandle handle);
 void *vmm_hold_address(CUdeviceptr address);
 void vmm_drop(void *block);
 
+/* A handle that was imported names no memory. */
+void vmm_forget(CUmemGenericAllocationHandle handle);
+
 /* Around a call by which the driver may give blocks back that are still on the books: NVML's figure means nothing then. */
 uint32_t vmm_begin_release(void);
 void vmm_end_release(uint32_t releasing);

@@ -292,6 +292,30 @@ TEST(memory_that_is_imported_without_a_context_counts, LIMIT_1G) {
     CHECK_EQUAL(told_mib(), CONTEXT);
 }
 
+/* As NCCL does: one process makes the object, the others import it, bind their own memory to it and map it. */
+TEST(a_multicast_object_of_another_process_is_no_memory, LIMIT_1G) {
+    CUmemGenericAllocationHandle object, imported;
+    CUdeviceptr address;
+    int fd, memory;
+    begin(0);
+    OK(cuMulticastCreate(&object, NULL));
+    OK(cuMemExportToShareableHandle(&fd, object, 1, 0));
+    OK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd, 1));
+    OK(cuMulticastAddDevice(imported, 0));
+    CUmemGenericAllocationHandle own = make_and_export(400, &memory);
+    OK(cuMulticastBindMem(imported, 0, own, 0, 400 * MIB, 0));
+    OK(cuMemAddressReserve(&address, 800 * MIB, 0, 0, 0));
+    OK(cuMemMap(address, 800 * MIB, 0, imported, 0));
+    OK(cuMemRelease(own));
+    CHECK_EQUAL(told_mib(), CONTEXT + 400);
+    CHECK_EQUAL(true_mib(0), CONTEXT + 400);
+    OK(cuMemUnmap(address, 800 * MIB));
+    OK(cuMemRelease(imported)); /* and what was bound to it goes */
+    CHECK_EQUAL(true_mib(0), CONTEXT);
+    CHECK_EQUAL(told_mib(), CONTEXT);
+    CHECK_EQUAL(booked(0), CONTEXT * MIB);
+}
+
 /* ---- pools that did not come by cuMemPoolCreate --------------------------------------------------------- */
 
 TEST(the_default_pool_of_another_card_counts_there, TWO_CARDS) {

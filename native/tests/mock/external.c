@@ -71,6 +71,14 @@ EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const vo
     return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle object, CUdevice device) {
+    ENTER();
+    objects_lock();
+    bool there = objects_find(object, MULTICAST);
+    objects_unlock();
+    return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult bind(CUmemGenericAllocationHandle object, size_t offset, struct object *block) {
     if (!objects_find(object, MULTICAST) || !block) return CUDA_ERROR_INVALID_VALUE;
     struct object *binding = objects_add(BINDING, objects_number(0));

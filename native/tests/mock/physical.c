@@ -75,12 +75,13 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmem
     objects_lock();
     struct object *handle = objects_find(number, HANDLE);
     struct object *block = handle ? objects_find(handle->owner, BLOCK) : NULL;
-    bool fits = block && bytes && bytes + offset <= block->bytes && !objects_find(address, MAPPING);
+    bool fits = bytes && (block ? bytes + offset <= block->bytes : objects_find(number, MULTICAST) != NULL) &&
+                !objects_find(address, MAPPING);
     if (fits) {
         struct object *mapping = objects_add(MAPPING, address);
         mapping->bytes = bytes;
-        mapping->owner = block->number;
-        block->mappings++;
+        mapping->owner = block ? block->number : 0;
+        if (block) block->mappings++;
     }
     objects_unlock();
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -98,8 +99,9 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
         mapping = objects_find(at, MAPPING);
         struct object *block = objects_find(mapping->owner, BLOCK);
         at += mapping->bytes;
-        block->mappings--;
         objects_remove(mapping);
+        if (!block) continue; /* a multicast object's */
+        block->mappings--;
         physical_drop_if_unused(block);
     }
     objects_unlock();
@@ -176,6 +178,7 @@ EXPORT CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocati
 
 struct shared {
     uint64_t device, bytes, block, process;
+    bool multicast; /* an object, which has no memory */
 };
 
 EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle number, int type,
@@ -183,9 +186,9 @@ EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     ENTER();
     objects_lock();
     struct object *handle = objects_find(number, HANDLE);
-    struct object *block = handle ? objects_find(handle->owner, BLOCK) : NULL;
-    struct shared shared = {.process = (uint64_t)getpid()};
-    if (block) shared = (struct shared){(uint64_t)block->device, block->bytes, block->number, shared.process};
+    struct object *block = handle ? objects_find(handle->owner, BLOCK) : objects_find(number, MULTICAST);
+    struct shared shared = {.process = (uint64_t)getpid(), .multicast = !handle};
+    if (block) shared.device = (uint64_t)block->device, shared.bytes = block->bytes, shared.block = block->number;
     objects_unlock();
     int fd = block ? memfd_create("mock-memory", MFD_CLOEXEC) : -1;
     if (fd < 0 || write(fd, &shared, sizeof shared) != sizeof shared) return CUDA_ERROR_INVALID_VALUE;
@@ -218,6 +221,11 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *num
     struct shared shared;
     if (pread((int)(intptr_t)shareable, &shared, sizeof shared, 0) != sizeof shared) return CUDA_ERROR_INVALID_VALUE;
     objects_lock();
+    if (shared.multicast) {
+        *number = objects_add(MULTICAST, 0)->number;
+        objects_unlock();
+        return CUDA_SUCCESS;
+    }
     if (atomic_load(&machine()->orders[MOCK_IMPORT_KNOWN]) && find_handle(&shared, number)) {
         objects_unlock();
         return CUDA_SUCCESS;
