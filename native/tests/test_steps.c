@@ -281,11 +281,13 @@ TEST(death_at_every_call_while_a_damaged_region_is_replaced, SETTING) { cut_the_
 TEST(death_at_every_call_while_a_lost_region_is_made_anew, SETTING) {
     long calls = 0, most = size_of_run("TEST_STEPS", 1000);
     begin(0);
-    for (bool cut = true; cut && calls < most; calls++) {
+    for (int whole = 0; whole < 3 && calls < most;) { /* sometimes our own keeper is faster, and there is less to cut */
         pid_t pid = stopped("repair");
         if (!pid) return;
-        cut = go_to_call(pid, calls);
+        bool cut = go_to_call(pid, calls);
         if (cut) expect_no_wait(), end(pid);
+        calls += cut;
+        whole = cut ? 0 : whole + 1;
         EVENTUALLY(3, (told_mib(), booked(0) == CONTEXT * MIB)); /* UINT64_MAX while there is none */
         expect_all_is_free();
     }

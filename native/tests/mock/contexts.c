@@ -15,7 +15,7 @@
 
 #define MODULE_BYTES (4 * MIB)
 
-static int initialised_pid;
+static _Atomic int initialised_pid;
 static __thread uint64_t current, stack[16];
 static __thread int depth;
 static int visible[MOCK_DEVICES_MAX], visible_count = -1;
