@@ -139,6 +139,29 @@ def test_a_closed_output_is_no_obstacle(run: Run, tmp_path: Path) -> None:
     assert (closed.returncode, done.exists()) == (0, True), closed.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "files"),
+    [
+        pytest.param("echo words; echo words >&2", "<&- >&- 2>&-", id="writes where nothing is open"),
+        pytest.param("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-", "", id="has numbers for files of its own"),
+    ],
+)
+def test_the_lock_of_a_slice_is_not_in_the_command_s_way(run: Run, tmp_path: Path, script: str, files: str) -> None:
+    words = tmp_path / "words"
+    os.mkfifo(words)
+    quiet = shlex.join([sys.executable, "-m", "subak.cli", "run", "--hardware", str(tmp_path / "hardware.yaml")])
+    held = subprocess.Popen(
+        ["sh", "-c", f"exec {quiet} -- sh -c '{script}; echo ready >{words}; read line <{words}' {files}"],
+        env={**os.environ, "SUBAK_SLICES": str(tmp_path / "slices")},
+    )
+    try:
+        assert words.read_text() == "ready\n"
+        assert end(run("--memory", "1Gi", "--timeout", "0", "--", "true"))[0] == 75
+    finally:
+        held.kill()
+        held.wait()
+
+
 def test_interrupted_while_it_waits(run: Run) -> None:
     first = run("--", "sh", "-c", "echo started; read line")
     assert first.stdout is not None

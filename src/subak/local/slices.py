@@ -128,7 +128,7 @@ class Slices:
             number = max((_number(path) for path in self.directory.iterdir()), default=0) + 1
             path = self.directory / f"{number:09}.json"
             metadata = msgspec.structs.replace(complete.metadata, name=f"{pod.name}-{number}", namespace=NAMESPACE)
-            lock = _make(path, os.O_RDWR | os.O_EXCL, 0o644)
+            lock = _out_of_the_way(_make(path, os.O_RDWR | os.O_EXCL, 0o644))
             fcntl.flock(lock, fcntl.LOCK_EX)
             os.write(lock, msgspec.json.encode(msgspec.structs.replace(complete, metadata=metadata)))
         return Slice(path, lock)
@@ -209,6 +209,17 @@ def _make(path: Path, flags: int, mode: int) -> int:
     if os.fstat(descriptor).st_uid == os.getuid():
         os.fchmod(descriptor, mode)
     return descriptor
+
+
+def _out_of_the_way(descriptor: int) -> int:
+    """The same open file under a number that its command does not use by accident.
+
+    Whoever starts without input or output leaves 0, 1 or 2 free, and a shell script opens up to 9 as it likes.
+    """
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
+    finally:
+        os.close(descriptor)
 
 
 def _living(directory: Path) -> Iterator[tuple[Path, manifest.Pod]]:
