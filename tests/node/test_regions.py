@@ -92,6 +92,14 @@ def test_a_process_without_a_sign_of_life_is_left_out() -> None:
     assert [process.pid for process in read(content).processes] == [18]
 
 
+def test_signs_of_life_from_before_the_machine_was_restarted_are_none() -> None:
+    """The monotonic clock began anew, so they are in the future until the machine has run as long as it had then."""
+    content = region()
+    add(content, 0, 17, 100 * MIB, beat=NOW + 30 * 86_400_000_000_000)
+    add(content, 1, 18, 200 * MIB, beat=NOW + 1_000_000)  # written while we looked at the clock
+    assert [process.pid for process in read(content).processes] == [18]
+
+
 def test_in_our_own_namespace_proc_says_who_lives() -> None:
     content = region()
     namespace, me = os.stat("/proc/self/ns/pid").st_ino, os.getpid()
