@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -278,3 +280,29 @@ def test_every_user_of_the_machine_can_have_a_cluster_after_another(
     assert slices.owner() == "the second"
     os.close(owned)
     assert slices.owner() == ""
+
+
+STOPPED_AT_THE_LEDGER = """
+import os, signal, sys
+from pathlib import Path
+from subak.local import slices
+signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+slices._living = lambda directory: [os.kill(os.getpid(), signal.SIGTSTP)]
+slices.in_use(Path(sys.argv[1]))
+"""
+
+
+def test_who_is_stopped_at_the_ledger_keeps_nobody_out(machine: Callable[[], Slices]) -> None:
+    """As by Ctrl-Z: whoever waits looks ten times a second."""
+    slices = machine()
+    slices.pods()
+    command = [sys.executable, "-c", STOPPED_AT_THE_LEDGER, str(slices.directory)]
+    stopped = subprocess.Popen(command, process_group=0)  # the kernel stops none whose group is orphaned
+    try:
+        _, status = os.waitpid(stopped.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        with (slices.directory / "gate").open() as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        stopped.kill()
+        stopped.wait()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import signal
 import stat
 import time
 from collections.abc import Iterator
@@ -272,11 +273,27 @@ def _gate(directory: Path) -> Iterator[None]:
             gate = os.open(path, os.O_RDONLY | _CAREFULLY)
         except FileNotFoundError:
             gate = _make(path, os.O_RDONLY, 0o644)
-        with open(gate, "rb"):
+        with _not_stopped(), open(gate, "rb"):
             fcntl.flock(gate, fcntl.LOCK_EX)
             yield
     except OSError as error:
         raise Taken(f"{error.filename or directory} cannot be used: {error.strerror}") from None
+
+
+@contextmanager
+def _not_stopped() -> Iterator[None]:
+    """Let Ctrl-Z wait until the end: whoever is stopped in the gate keeps everybody out.
+
+    By a handler, which is the whole process's: a mask would be that of this thread, and any other would be stopped.
+    """
+    asked = []
+    before = signal.signal(signal.SIGTSTP, lambda number, frame: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, before)
+        for number in asked[:1]:
+            os.kill(os.getpid(), number)
 
 
 def _number(path: Path) -> int:
