@@ -270,6 +270,13 @@ def test_a_directory_that_cannot_be_used_is_told(machine: Callable[[], Slices], 
         machine()
 
 
+def test_a_link_to_a_directory_does_not_open_it_for_everybody(machine: Callable[[], Slices], tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "slices").symlink_to(tmp_path / "private")
+    machine()
+    assert (tmp_path / "private").stat().st_mode & 0o7777 == 0o700
+
+
 def test_every_user_of_the_machine_can_have_a_cluster_after_another(
     machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,7 +198,9 @@ def _refuse_owned(directory: Path) -> None:
 def _prepare(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if directory.stat().st_uid == os.getuid():
+        found = directory.lstat()
+        # What is no directory may be a link of another user to one of ours, which must not be everybody's.
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
             directory.chmod(0o1777)  # for everybody, as /tmp
     except OSError as error:
         raise Taken(f"slices cannot be kept in {directory}: {error.strerror}") from None
