@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -275,6 +276,21 @@ def test_a_link_to_a_directory_does_not_open_it_for_everybody(machine: Callable[
     (tmp_path / "slices").symlink_to(tmp_path / "private")
     machine()
     assert (tmp_path / "private").stat().st_mode & 0o7777 == 0o700
+
+
+def test_who_cannot_be_recorded_has_no_card(machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = machine()
+    slice = slices.enter(ask(16_000))
+    room, usual = slice.path.stat().st_size + 10, os.pwrite
+
+    def nearly_full(descriptor: int, content: bytes, offset: int) -> int:
+        if offset >= room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return usual(descriptor, content[: room - offset], offset)
+
+    monkeypatch.setattr(os, "pwrite", nearly_full)
+    with pytest.raises(Taken, match="cannot be used: No space left on device"):
+        attempt(slices, slice)
 
 
 def test_every_user_of_the_machine_can_have_a_cluster_after_another(

@@ -131,7 +131,7 @@ class Slices:
             metadata = msgspec.structs.replace(complete.metadata, name=f"{pod.name}-{number}", namespace=NAMESPACE)
             lock = _out_of_the_way(_make(path, os.O_RDWR | os.O_EXCL, 0o644))
             fcntl.flock(lock, fcntl.LOCK_EX)
-            os.write(lock, msgspec.json.encode(msgspec.structs.replace(complete, metadata=metadata)))
+            _rewrite(lock, msgspec.json.encode(msgspec.structs.replace(complete, metadata=metadata)))
         return Slice(path, lock)
 
     def attempt(self, slice: Slice, now_ns: int) -> manifest.Pod | Explanation:
@@ -308,7 +308,9 @@ def _placed(pod: manifest.Pod, node: str, annotations: dict[str, str]) -> manife
 
 
 def _rewrite(descriptor: int, content: bytes) -> None:
-    os.pwrite(descriptor, content, 0)
+    written = 0
+    while written < len(content):  # a disk that becomes full takes a part, and refuses the rest
+        written += os.pwrite(descriptor, content[written:], written)
     os.ftruncate(descriptor, len(content))
 
 
