@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -199,6 +200,16 @@ def test_whatever_the_umask_is_others_can_read_who_holds_what(machine: Callable[
     assert [path.stat().st_mode & 0o444 for path in (slice.path, slice.path.with_suffix(".limits"), claimed)] == [
         0o444
     ] * 3
+
+
+def test_who_empties_tmp_leaves_a_long_command_its_slice(machine: Callable[[], Slices], tmp_path: Path) -> None:
+    """Many systems remove what nobody has read for ten days; systemd-tmpfiles leaves sticky files alone."""
+    slice = machine().enter(ask(1_000))
+    slice.write_limits("")
+    os.close(claim(tmp_path / "others", "a cluster"))
+    kept = [*slice.path.parent.iterdir(), *(tmp_path / "others").iterdir()]
+    assert {path.suffix or path.stem for path in kept} == {".json", ".limits", "gate", f"owner-{os.getuid()}"}
+    assert all(path.stat().st_mode & stat.S_ISVTX for path in kept)
 
 
 def test_what_cannot_be_read_may_hold_anything(machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,10 +207,13 @@ def _prepare(directory: Path) -> None:
 
 
 def _make(path: Path, flags: int, mode: int) -> int:
-    """Open a file that is made if it is not there, with this mode whatever the umask is."""
+    """Open a file that is made if it is not there, with this mode whatever the umask is.
+
+    It is sticky: systemd-tmpfiles, which empties /tmp, passes over such files however old they are, but not over locks.
+    """
     descriptor = os.open(path, flags | os.O_CREAT | _CAREFULLY, mode)
     if os.fstat(descriptor).st_uid == os.getuid():
-        os.fchmod(descriptor, mode)
+        os.fchmod(descriptor, mode | stat.S_ISVTX)
     return descriptor
 
 
