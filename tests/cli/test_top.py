@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -96,6 +97,20 @@ def test_a_machine_without_cards_needs_a_cluster(machine: Card, monkeypatch: pyt
 def test_whoever_names_a_cluster_or_a_node_wants_no_other(machine: Card, named: str) -> None:
     shown = subak("top", "--kubeconfig", "/nowhere/config") if named == "option" else subak("top", "elsewhere")
     assert (shown.returncode, shown.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_output_that_takes_no_more_is_not_the_cluster_s_fault(machine: Card, form: str) -> None:
+    command = [sys.executable, "-m", "subak.cli", "top", "-o", form]
+    with open("/dev/full", "w") as full:
+        shown = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    (_, error) = shown.stderr.splitlines()  # after the note that there is no cluster
+    assert (shown.returncode, error) == (1, "error: the output cannot be used: No space left on device")
+    reader, writer = os.pipe()
+    os.close(reader)
+    shown = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (shown.returncode, len(shown.stderr.splitlines())) == (1, 1)
 
 
 # What nodes tell.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import sys
@@ -95,10 +96,10 @@ def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[...,
             async def act_or_go_alone() -> int | None:
                 try:
                     return await act()
-                except (ConfigError, OSError, TimeoutError) as error:
-                    code = (
-                        None if alone is None or path or context else await alone(_no_cluster(error), *args, **options)
-                    )
+                except (ConfigError, OSError) as error:
+                    if alone is None or path or context or _local(error):
+                        raise
+                    code = await alone(_no_cluster(error), *args, **options)
                     if code is None:
                         raise
                     return code
@@ -108,6 +109,11 @@ def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[...,
         return run
 
     return decorate
+
+
+def _local(error: Exception) -> bool:
+    """Whether it went wrong here, as with an output that cannot be written: a `Transport` tells no error numbers."""
+    return isinstance(error, OSError) and error.errno is not None
 
 
 def _no_cluster(error: Exception) -> str:
@@ -127,8 +133,11 @@ def told(act: Callable[[], Awaitable[int | None]]) -> int:
     except (ConfigError, UnknownKind, click.UsageError) as error:
         click.echo(f"error: {error.message if isinstance(error, click.UsageError) else error}", err=True)
         return MISUSED
-    except (OSError, TimeoutError) as error:
-        click.echo(f"error: {_no_cluster(error)}; is `subak up` running?", err=True)
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # nobody reads any more, as behind `head`: click ends without a word
+            raise
+        here = f"{error.filename or 'the output'} cannot be used: {error.strerror}"
+        click.echo(f"error: {here if _local(error) else f'{_no_cluster(error)}; is `subak up` running?'}", err=True)
         return REFUSED
     except KeyboardInterrupt:
         return 130
