@@ -139,6 +139,14 @@ def test_a_closed_output_is_no_obstacle(run: Run, tmp_path: Path) -> None:
     assert (closed.returncode, done.exists()) == (0, True), closed.stderr
 
 
+def test_a_note_that_nobody_reads_is_no_obstacle(run: Run, tmp_path: Path) -> None:
+    """As after the terminal was closed in which it waited."""
+    waits = run("--", "touch", str(tmp_path / "done"))
+    assert waits.stderr is not None
+    waits.stderr.close()
+    assert (waits.wait(60), (tmp_path / "done").exists()) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("script", "files"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -19,7 +20,8 @@ def emit(data: dict[str, Any], form: str) -> None:
 
 
 def complain(errors: Iterable[str], warnings: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
-    """Errors, warnings and notes, on standard error."""
+    """Errors, warnings and notes, on standard error.  If nobody can read them, as on a closed terminal, we go on."""
     for word, sentences in (("error", errors), ("warning", warnings), ("note", notes)):
         for sentence in sentences:
-            click.echo(f"{word}: {sentence}", err=True)
+            with suppress(OSError):
+                click.echo(f"{word}: {sentence}", err=True)
