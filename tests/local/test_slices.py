@@ -276,6 +276,39 @@ def test_strange_files_stop_nobody(machine: Callable[[], Slices]) -> None:
     assert {first.region, slice.region} <= set(slices.pods())
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b'{"metadata":{"name":"\xff"}}', id="no UTF-8"),
+        pytest.param(b'{"x":' + b"[" * 10_000 + b"]" * 10_000 + b"}", id="too deep"),
+    ],
+)
+def test_a_held_file_that_is_no_record_stops_nobody(machine: Callable[[], Slices], content: bytes) -> None:
+    slices = machine()
+    strange, waiting = slices.enter(ask(1_000)), slices.enter(ask(1_000))
+    strange.path.write_bytes(content)
+    assert isinstance(attempt(slices, waiting), manifest.Pod)
+
+
+def test_a_huge_file_is_not_read_to_its_end(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    strange, waiting = slices.enter(ask(1_000)), slices.enter(ask(1_000))
+    os.truncate(strange.path, 1 << 42)
+    assert isinstance(attempt(slices, waiting), manifest.Pod)
+
+
+def test_a_record_that_says_to_be_another_takes_nothing_from_it(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    first, other, copied = (slices.enter(ask(amount)) for amount in (15_000, 500, 500))
+    attempt(slices, first)
+    attempt(slices, other)
+    other.path.write_bytes(other.path.read_bytes().replace(b'"job-2"', b'"job-1"'))
+    copied.path.write_bytes(copied.path.read_bytes().replace(b'"job-3"', b'"\\u001b[31mjob-1"'))
+    assert [pod.key for pod in slices.pods().values()] == ["run/job-1", "run/slice-2", "run/slice-3"]
+    (card,) = slices.snapshot().cards("here")
+    assert card.memory_used == 15_500 * MIB
+
+
 def test_a_directory_that_cannot_be_used_is_told(machine: Callable[[], Slices], tmp_path: Path) -> None:
     (tmp_path / "slices").touch()
     with pytest.raises(Taken, match="slices cannot be kept in .*: File exists"):

@@ -33,6 +33,7 @@ from subak.node import library
 from subak.policy.explain import Explanation
 
 EVERY = 0.1
+LONGEST = 1_000
 BAD_INPUT, GAVE_UP, CANNOT_RUN, NOT_FOUND, INTERRUPTED = 2, 75, 126, 127, 130
 
 
@@ -148,7 +149,8 @@ def _pod(command: tuple[str, ...], memory: str | None, cores: int, cards: int) -
     if cores:
         limits["nvidia.com/gpucores"] = cores
     name = re.sub(r"[^a-z0-9]+", "-", Path(command[0]).name.lower())[:40].strip("-") or "command"
-    written = shlex.join(command).encode(errors="backslashreplace").decode()  # arguments are bytes, annotations are not
+    # Arguments are bytes, which annotations are not, and may be very long.
+    written = shlex.join(command)[:LONGEST].encode(errors="backslashreplace").decode()
     container = manifest.Container(name="command", resources=manifest.Resources(limits=limits))
     return manifest.Pod(
         metadata=manifest.Metadata(name=name, annotations={"subak.io/command": written}),

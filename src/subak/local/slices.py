@@ -50,6 +50,8 @@ _GATE = "gate"
 _OWNER = "owner-"
 _REGION, _LIMITS = ".cache", ".limits"
 _NUMBER = re.compile(r"[0-9]{9}")
+_MOST_BYTES, _MOST_NAME = 1 << 20, 200
+_NOT_A_POD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _CAREFULLY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -185,7 +187,7 @@ def _owner(directory: Path) -> str:
     for path in directory.glob(f"{_OWNER}*"):
         with suppress(OSError), open(os.open(path, os.O_RDONLY | _CAREFULLY), "rb") as file:
             if not _free(file.fileno()):
-                return file.read().decode(errors="replace")
+                return re.sub(r"[^ -~]+", "?", file.read(_MOST_NAME).decode(errors="replace"))
     return ""
 
 
@@ -242,16 +244,24 @@ def _living(directory: Path) -> Iterator[tuple[Path, manifest.Pod]]:
             raise
         except OSError:
             continue  # gone in between, or a link
-        with open(descriptor, "rb") as file, suppress(msgspec.MsgspecError):
+        with open(descriptor, "rb") as file, suppress(*_NOT_A_POD):
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 continue
             if _free(descriptor) and not _at_work(path):
                 _remove_all(path)
                 continue
-            yield path, msgspec.json.decode(file.read(), type=manifest.Pod)
+            yield path, _named(msgspec.json.decode(file.read(_MOST_BYTES), type=manifest.Pod), _number(path))
     for path in directory.glob(f"*{_REGION}"):  # made again by a program after the slice was gone
         if not path.with_suffix(".json").exists() and not _at_work(path):
             _remove_all(path)
+
+
+def _named(pod: manifest.Pod, number: int) -> manifest.Pod:
+    """The pod under a name that ends with its number, as `enter` gives it: no other has that, and it can be printed."""
+    fine = re.fullmatch(rf"[a-z0-9-]{{1,63}}-{number}", pod.name)
+    name = pod.name if fine else f"slice-{number}"
+    metadata = msgspec.structs.replace(pod.metadata, name=name, namespace=NAMESPACE)
+    return msgspec.structs.replace(pod, metadata=metadata)
 
 
 def _at_work(path: Path) -> bool:
