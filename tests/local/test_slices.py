@@ -86,6 +86,17 @@ def test_who_came_first_is_served_first(machine: Callable[[], Slices]) -> None:
     assert isinstance(attempt(slices, early), manifest.Pod)
 
 
+def test_who_was_stopped_while_it_waited_is_passed_until_it_looks_again(machine: Callable[[], Slices]) -> None:
+    slices = machine()
+    stopped, late, last = (slices.enter(ask(amount)) for amount in (9_000, 9_000, 7_000))
+    os.utime(stopped.path, (0, 0))
+    assert isinstance(attempt(slices, late), manifest.Pod)
+    assert isinstance(attempt(slices, stopped), Explanation)
+    end(late)
+    assert isinstance(attempt(slices, last), manifest.Pod)
+    assert isinstance(attempt(slices, stopped), manifest.Pod)
+
+
 def test_a_small_command_passes_one_that_is_too_big_for_now(machine: Callable[[], Slices]) -> None:
     slices = machine()
     running, big, small = (slices.enter(ask(amount)) for amount in (10_000, 9_000, 2_000))

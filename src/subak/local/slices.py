@@ -52,6 +52,7 @@ _REGION, _LIMITS = ".cache", ".limits"
 _NUMBER = re.compile(r"[0-9]{9}")
 _MOST_BYTES, _MOST_NAME = 1 << 20, 200
 _NOT_A_POD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_PATIENCE = 10.0
 _CAREFULLY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -139,9 +140,10 @@ class Slices:
     def attempt(self, slice: Slice, now_ns: int) -> manifest.Pod | Explanation:
         """The pod with its cards if it can have them now, otherwise why it has to wait."""
         with _gate(self.directory):
+            os.utime(slice.lock)
             snapshot = self._snapshot()
             for path, pod in _living(self.directory):
-                if pod.spec.node_name:
+                if pod.spec.node_name or (path != slice.path and _silent(path)):
                     continue
                 try:
                     request = self.interpreter.request(pod)
@@ -254,6 +256,11 @@ def _living(directory: Path) -> Iterator[tuple[Path, manifest.Pod]]:
     for path in directory.glob(f"*{_REGION}"):  # made again by a program after the slice was gone
         if not path.with_suffix(".json").exists() and not _at_work(path):
             _remove_all(path)
+
+
+def _silent(path: Path) -> bool:
+    """Whether who waits has not looked for its turn for a while, as one that was stopped: it keeps nobody from it."""
+    return abs(time.time() - path.stat().st_mtime) > _PATIENCE
 
 
 def _named(pod: manifest.Pod, number: int) -> manifest.Pod:
