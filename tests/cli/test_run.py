@@ -251,6 +251,19 @@ def test_a_slice_of_the_second_card_is_limited_there(
         each.end()
 
 
+def test_cards_on_which_no_limit_would_hold_are_not_used(
+    real: object, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library counts on the first sixteen."""
+    monkeypatch.setenv("MOCK_DEVICES", "17")
+    all_of_them = run("--cards", "16", "--", "sh", "-c", "echo started; read line", hardware=None)
+    assert all_of_them.stdout is not None
+    assert all_of_them.stdout.readline() == "started\n"
+    assert end(run("--memory", "1Gi", "--timeout", "0", "--", "true", hardware=None))[0] == 75
+    _, _, err = end(all_of_them, "\n")
+    assert "note: the first 16 of 17 cards are used: no limit would hold on more" in err
+
+
 def test_inside_a_slice_there_is_no_other(real: object, run: Run) -> None:
     inner = (sys.executable, "-m", "subak.cli", "run", "--memory", "1Gi", "--", "true")
     code, _, err = end(run("--memory", "2Gi", "--", *inner, hardware=None))

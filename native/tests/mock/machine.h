@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MOCK_DEVICES_MAX = 8, MOCK_PROCESSES = 2048 };
+enum { MOCK_DEVICES_MAX = 20, MOCK_PROCESSES = 2048 };
 #define MIB (1024ull * 1024)
 
 /* Orders that tests give; every process obeys. */
