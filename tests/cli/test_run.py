@@ -306,6 +306,17 @@ def test_an_environment_that_says_less_lifts_no_limit(real: object, run: Run, ca
     assert (code, out) == (0, f"1024\n{OUT_OF_MEMORY}" * len(tricks))
 
 
+def test_directories_may_be_named_as_seen_from_here(
+    real: object, run: Run, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SUBAK_TURNS", "turns")
+    command = [sys.executable, "-m", "subak.cli", "run", "--memory", "1Gi", "--", *card.tenant]
+    env = {**os.environ, "SUBAK_SLICES": "slices"}
+    done = subprocess.run(command, input="total\n", capture_output=True, text=True, env=env, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "1024\n"), done.stderr
+
+
 def test_the_library_comes_after_what_is_preloaded_already(
     real: object, run: Run, libsubak: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -43,7 +43,7 @@ from subak.snapshot.cluster import Snapshot
 NAMESPACE = "run"
 """The namespace of pods that stand for slices."""
 
-DIRECTORY = Path(os.environ.get("SUBAK_SLICES") or "/tmp/subak-slices")
+DIRECTORY = Path(os.environ.get("SUBAK_SLICES") or "/tmp/subak-slices").absolute()
 """Where all users of the machine keep their slices."""
 
 _GATE = "gate"

@@ -20,7 +20,7 @@ class NoTurns(Exception):
 
 def directory() -> Path:
     """The directory, where every user of the machine may write; made if it is not there.  Raises NoTurns."""
-    path = Path(os.environ.get(isolation.TURNS) or isolation.LOCKS)
+    path = Path(os.environ.get(isolation.TURNS) or isolation.LOCKS).absolute()  # programs find it wherever they are
     try:
         path.mkdir(parents=True, exist_ok=True)
         found = path.lstat()
