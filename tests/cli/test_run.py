@@ -109,6 +109,19 @@ def test_a_command_that_is_not_there(run: Run) -> None:
     assert (code, "Traceback" in err) == (126, False)
 
 
+@pytest.mark.parametrize("name", ["no-interpreter", "./no-interpreter"])
+def test_a_script_that_names_no_interpreter_is_the_shell_s(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "no-interpreter").write_text('echo "$1" from "$0"; exit 3\n')
+    (tmp_path / "no-interpreter").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    code, out, _ = end(run("--", name, "hello"))
+    found = name if "/" in name else tmp_path / name
+    assert (code, out) == (3, f"hello from {found}\n")
+
+
 def test_what_follows_the_command_is_its_own(run: Run) -> None:
     code, out, _ = end(run("--memory", "1Gi", "echo", "train", "--memory", "9Gi", "--help", "-x"))
     assert (code, out) == (0, "train --memory 9Gi --help -x\n")

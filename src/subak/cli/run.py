@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -228,7 +229,13 @@ def _become(command: tuple[str, ...], environment: dict[str, str]) -> None:
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and the command would go on to
         signal.signal(ignored, signal.SIG_DFL)
     try:
-        os.execvpe(command[0], command, environment)
+        try:
+            os.execvpe(command[0], command, environment)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            # A script that does not say what runs it is the shell's, as for execvp(3) and so for `env` and `nice`.
+            os.execve("/bin/sh", ["/bin/sh", error.filename, *command[1:]], environment)
     except OSError as error:
         complain([f"{command[0]}: {error.strerror}"])
         sys.exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN)
