@@ -92,6 +92,7 @@ def test_waiting_can_be_bounded(run: Run) -> None:
         (["--memory", "17Gi"], "the cards never have that much: largest free slice 16,000 MiB, 17,408 MiB asked"),
         (["--memory", "8"], "--memory '8' is less than 1 MiB: give an amount with a unit, such as 8Gi"),
         (["--memory", "much"], "--memory 'much'"),
+        (["--memory", "9Ei"], "--memory '9Ei' is more than any card has"),
         (["--cards", "2"], "never have that much"),
     ],
 )

@@ -26,7 +26,7 @@ from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
 from subak.local.slices import DIRECTORY, Slice, Slices, Taken
 from subak.model import manifest
-from subak.model.device import MIB
+from subak.model.device import MIB, MOST_CARD_BYTES
 from subak.model.node import Node
 from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
@@ -175,6 +175,8 @@ def _mebibytes(text: str) -> int:
         _stop(f"--memory {text!r}: {error}")
     if memory_bytes < MIB:
         _stop(f"--memory {text!r} is less than 1 MiB: give an amount with a unit, such as 8Gi or 512Mi")
+    if memory_bytes > MOST_CARD_BYTES:
+        _stop(f"--memory {text!r} is more than any card has: give an amount such as 8Gi or 512Mi")
     return int(-(-memory_bytes // MIB))
 
 
