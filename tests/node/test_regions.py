@@ -92,6 +92,17 @@ def test_a_process_without_a_sign_of_life_is_left_out() -> None:
     assert [process.pid for process in read(content).processes] == [18]
 
 
+def test_who_takes_its_leave_holds_its_memory_until_it_is_gone() -> None:
+    """The driver may need seconds to give back what a process held that ended."""
+    content, namespace = region(), os.stat("/proc/self/ns/pid").st_ino
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) + 1
+    add(content, 0, os.getpid(), 100 * MIB, namespace=namespace, start=start)
+    add(content, 1, 17, 200 * MIB)  # which we cannot ask for
+    for slot in (0, 1):
+        struct.pack_into("<i", content, 1856 + 1960 * slot + 1928, 0)
+    assert read(content).cards[0].used_bytes == 100 * MIB
+
+
 def test_signs_of_life_from_before_the_machine_was_restarted_are_none() -> None:
     """The monotonic clock began anew, so they are in the future until the machine has run as long as it had then."""
     content = region()

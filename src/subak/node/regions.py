@@ -129,7 +129,7 @@ def _processes(content: bytes, now_ns: int) -> Iterator[Process]:
     for slot in range(count if 0 <= count <= SLOTS else SLOTS):
         start = _PROCESSES + slot * _PROCESS_SIZE
         pid, _, status = *struct.unpack_from("<ii", content, start), *struct.unpack_from("<i", content, start + 1928)
-        if pid <= 0 or status == 0 or (own and not _alive(content, slot, pid, now_ns)):
+        if pid <= 0 or not (_alive(content, slot, pid, status, now_ns) if own else status):
             continue
         used = tuple(
             _own_use(content, card, slot)
@@ -157,13 +157,15 @@ def _sane(figure: int) -> int:
     return figure if figure <= MOST_BYTES else 0
 
 
-def _alive(content: bytes, slot: int, pid: int, now_ns: int) -> bool:
+def _alive(content: bytes, slot: int, pid: int, status: int, now_ns: int) -> bool:
+    """Whether a process is there.  One that took its leave (no status) holds its memory until the kernel is done."""
     owner, namespace, beat = struct.unpack_from("<QQQ", content, _SLOTS + slot * _LINE)
     if not owner or owner & _REAPING or owner & 0xFFFFFFFF != pid:
         return False
     if namespace and namespace == _own_namespace() and (started := _started(pid)) is not None:
         return bool(started & 0x7FFFFFFF == owner >> 32)
-    return bool(abs(now_ns - beat) < SILENT_NS)  # one far ahead is of before the machine was started, or a scribble
+    # A beat far ahead is a scribble, or of before the machine was started.
+    return bool(status and abs(now_ns - beat) < SILENT_NS)
 
 
 def _own_namespace() -> int:
