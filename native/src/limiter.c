@@ -190,11 +190,12 @@ static void *help(void *argument) {
 static bool start_helper(struct card *card) {
     typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     create *start = (create *)resolve_symbol(RTLD_DEFAULT, "pthread_create");
-    uint64_t all = ~0ull, before;
+    sigset_t all, before; /* all but the two of the C library itself, which waits for every thread's answer to them */
     pthread_t thread;
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
     bool started = start && start(&thread, NULL, help, card) == 0;
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     if (!started) log_line(LOG_ERROR, "no helper thread for GPU %d: its compute limit does not hold", card->gate.device);
     return started;
 }

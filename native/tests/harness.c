@@ -158,6 +158,18 @@ int run_program(const char *command, char *output, size_t room) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
+const char *library_of(const char *name, const char *code, const char *more) {
+    static char path[512];
+    char command[4096], output[64];
+    snprintf(path, sizeof path, "%s/%s.so", getenv("HARNESS_DIRECTORY"), name);
+    snprintf(command, sizeof command,
+             "LD_PRELOAD= LD_LIBRARY_PATH= cc -shared -fPIC -O1 -o %s -x c - -ldl %s <<'END'\n"
+             "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stddef.h>\n#include <string.h>\n%s\nEND\n",
+             path, more, code);
+    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+    return path;
+}
+
 void left_out(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);

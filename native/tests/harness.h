@@ -103,6 +103,9 @@ const char *this_program(void); /* its file */
 /* Runs a program of the system under the preloaded library; gives its exit code and what it printed. */
 int run_program(const char *command, char *output, size_t room);
 
+/* A library of the test's own, from a few lines of C, linked to more if need be. */
+const char *library_of(const char *name, const char *code, const char *more);
+
 /* Says that a test, or a part of it, cannot be run on this machine, and why: one line that tests/native looks for. */
 __attribute__((format(printf, 1, 2))) void left_out(const char *format, ...);
 

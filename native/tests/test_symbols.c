@@ -136,19 +136,6 @@ TEST(versions_and_stream_flavours_are_kept_apart) {
 
 /* ---- 46: libraries that stand in the way ---------------------------------------------------------------- */
 
-/* A library of the test's own, from a few lines of C, linked to more if need be. */
-static const char *library_of(const char *name, const char *code, const char *more) {
-    static char path[512];
-    char command[4096], output[64];
-    snprintf(path, sizeof path, "%s/%s.so", getenv("HARNESS_DIRECTORY"), name);
-    snprintf(command, sizeof command,
-             "LD_PRELOAD= LD_LIBRARY_PATH= cc -shared -fPIC -O1 -o %s -x c - -ldl %s <<'END'\n"
-             "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stddef.h>\n#include <string.h>\n%s\nEND\n",
-             path, more, code);
-    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
-    return path;
-}
-
 /* A plugin that is opened with RTLD_DEEPBIND would bind past us; one in a namespace of its own as well. */
 TEST(plugins_cannot_bind_past_us, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     if (sanitized()) return; /* sanitizers refuse such plugins */
