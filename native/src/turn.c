@@ -55,6 +55,7 @@
 #define HOST_BOUND_DRAIN (200 * US)
 #define HOST_BOUND_LAUNCH (200 * US)
 
+/* To be read once for one decision: it may be changed at any time, and a limit of 0 is no number to divide by. */
 static unsigned limit_of(struct gate *gate) { return atomic_load_explicit(&gate->percent, memory_order_relaxed); }
 
 /* The account stands in a file of the container, which somebody may have cut short: look before touching it. */
@@ -94,7 +95,8 @@ static void set_spacing(struct gate *gate) {
 
 static void settle(struct gate *gate, int64_t now, int64_t time) {
     struct account *account = account_of(gate);
-    if (limit_of(gate)) credit_charge(account, limit_of(gate), now, time);
+    unsigned percent = limit_of(gate);
+    if (percent) credit_charge(account, percent, now, time);
     else credit_clear(account, now);
     atomic_fetch_add_explicit(&account->used, (uint64_t)time, memory_order_relaxed);
 }
@@ -164,8 +166,9 @@ static void open_gate(struct gate *gate, bool switched) {
 
 /* Work after a pause does not bring along more than a burst. */
 static bool after_pause(struct gate *gate, int64_t now) {
+    unsigned percent = limit_of(gate);
     if (now - gate->closed < LIGHT_AFTER) return false;
-    if (limit_of(gate)) credit_resume(account_of(gate), limit_of(gate), worth_opening(gate), now);
+    if (percent) credit_resume(account_of(gate), percent, worth_opening(gate), now);
     return true;
 }
 

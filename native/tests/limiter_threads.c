@@ -115,12 +115,36 @@ static void *helper(void *argument) {
     return NULL;
 }
 
+/* ---- a limit that comes and goes while a thread opens the gate --------------------------------------------------- */
+
+static void *change_limit(void *argument) {
+    struct gate *gate = argument;
+    for (unsigned i = 0; !atomic_load(&gate->leaving); i++) atomic_store(&gate->percent, i % 2 ? 50 : 0);
+    return NULL;
+}
+
+static void open_under_changes(void) {
+    static struct gate gate;
+    pthread_t thread;
+    gate_init(&gate, 0, 50);
+    token_init(&gate.token, "/proc/no/such/place", "gpu");
+    pthread_create(&thread, NULL, change_limit, &gate);
+    for (int i = 0; i < 300000; i++) {
+        atomic_store(&gate.account->paid, clock_now() + SECOND); /* opens while there is no limit */
+        turn_open_at_once(&gate);
+        atomic_store(&gate.open, 0);
+    }
+    atomic_store(&gate.leaving, true);
+    pthread_join(thread, NULL);
+}
+
 int main(void) {
     static const unsigned limits[TENANTS] = {30, 50, 0};
     char folder[] = "/tmp/subak-threads-XXXXXX", command[64];
     pthread_t programs[TENANTS * THREADS], helpers[TENANTS];
     if (!mkdtemp(folder)) return 1;
     set_up_driver();
+    open_under_changes();
     for (int i = 0; i < TENANTS; i++) {
         gate_init(&gates[i], 0, limits[i]);
         token_init(&gates[i].token, folder, "gpu");
