@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,6 +58,12 @@ static bool is_ours(const struct token *token) {
     return token->file >= 0 && status_of(token->file, NULL, &s) && s.st_ino == token->inode && s.st_dev == token->device;
 }
 
+/* Where a program may only write small files, or none, the attempt would be a signal that ends it. */
+static bool may_write(void) {
+    struct rlimit most;
+    return !getrlimit(RLIMIT_FSIZE, &most) && most.rlim_cur >= sizeof(struct turns);
+}
+
 static void drop_file(struct token *token) {
     if (token->futexes) munmap(token->futexes, sizeof(struct turns));
     if (is_ours(token)) close(token->file);
@@ -91,7 +98,7 @@ static void open_file(struct token *token) {
         return;
     }
     if (s.st_uid == geteuid() && (s.st_mode & 0666) != 0666) fchmod(token->file, 0666); /* whatever the umask */
-    if (s.st_size < (off_t)sizeof(struct turns) && ftruncate(token->file, sizeof(struct turns)))
+    if (s.st_size < (off_t)sizeof(struct turns) && may_write() && ftruncate(token->file, sizeof(struct turns)))
         log_line(LOG_WARNING, "%s: %s", token->path, strerror(errno));
     void *at = mmap(NULL, sizeof(struct turns), PROT_READ | PROT_WRITE, MAP_SHARED, token->file, 0);
     token->futexes = at == MAP_FAILED ? NULL : at;
@@ -154,22 +161,22 @@ static bool lock_file(struct token *token, int64_t now) {
 }
 
 static bool write_part(struct token *token, const void *data, size_t size, size_t offset) {
-    if (!is_ours(token)) return false;
+    if (!is_ours(token) || !may_write()) return false;
     return pwrite(token->file, data, size, (off_t)offset) == (ssize_t)size;
 }
 
 /* Heartbeats are left alone: their processes write them at any time. */
-static void write_turns(struct token *token, const struct turns *before) {
+static bool write_turns(struct token *token, const struct turns *before) {
     const size_t skip = offsetof(struct turns_slot, id);
+    bool written = true;
     for (unsigned i = 0; i < token->turns.used || i < before->used; i++) {
         const char *now = (const char *)&token->turns.slots[i], *then = (const char *)&before->slots[i];
         if (i < before->used && !memcmp(now + skip, then + skip, sizeof(struct turns_slot) - skip)) continue;
-        write_part(token, now + skip, sizeof(struct turns_slot) - skip,
-                   SLOT(i, id));
+        written &= write_part(token, now + skip, sizeof(struct turns_slot) - skip, SLOT(i, id));
     }
     /* `armed` is counted without the lock. */
-    write_part(token, &token->turns, offsetof(struct turns, armed), 0);
-    write_part(token, &token->turns.used, sizeof token->turns.used, offsetof(struct turns, used));
+    written &= write_part(token, &token->turns, offsetof(struct turns, armed), 0);
+    return written & write_part(token, &token->turns.used, sizeof token->turns.used, offsetof(struct turns, used));
 }
 
 static void show_life(struct token *token) {
@@ -192,17 +199,18 @@ static bool claim_slot(struct token *token, int64_t now) {
     return token->slot >= 0;
 }
 
-/* One change of the table: reads, lets `change` decide, writes, and wakes whom the token went to. */
+/* One change of the table: reads, lets `change` decide, writes, and wakes whom the token went to. A file that cannot be
+ * written (the disk is full, or the program may write none) is as good as none. */
 static bool change_turns(struct token *token, int64_t now, bool (*change)(struct token *, int64_t)) {
     if (!is_ours(token)) return false;
-    bool locked = lock_file(token, now), done = false;
+    bool locked = lock_file(token, now), done = false, written = true;
     int woken = -1;
     if (read_turns(token, now)) {
         struct turns before = token->turns;
         done = claim_slot(token, now) && change(token, now);
         if (done) {
             show_life(token);
-            write_turns(token, &before);
+            written = write_turns(token, &before);
             if (token->turns.owner != before.owner) woken = turns_holder(&token->turns);
         } else {
             token->turns = before;
@@ -212,6 +220,7 @@ static bool change_turns(struct token *token, int64_t now, bool (*change)(struct
     if (locked && is_ours(token)) flock(token->file, LOCK_UN);
     if (woken >= 0 && woken != token->slot && token->futexes)
         futex_wake((char *)token->futexes + SLOT(woken, word), FUTEX_SHARED);
+    if (!written) drop_file(token);
     return done;
 }
 

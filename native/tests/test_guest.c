@@ -48,3 +48,49 @@ TEST(our_threads_do_not_block_the_signals_of_the_c_library, "CUDA_DEVICE_SM_LIMI
     CHECK_EQUAL(run_program(command, output, sizeof output), 0);
     CHECK(strstr(output, "fine") && !strstr(output, "deaf"));
 }
+
+/* ---- files ------------------------------------------------------------------------------------------------- */
+
+static void allow_files_of(rlim_t bytes) {
+    struct rlimit limit;
+    CHECK(!getrlimit(RLIMIT_FSIZE, &limit));
+    limit.rlim_cur = bytes;
+    CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
+}
+
+static void launch_for(CUfunction kernel, unsigned milliseconds) {
+    for (uint64_t began = machine_now(); machine_now() - began < milliseconds * 1000000ull;) {
+        launch(kernel, NULL);
+        OK(cuCtxSynchronize());
+    }
+}
+
+/* GPU time in ms that this process has had. */
+static double gpu_time(void) {
+    for (int i = 0; i < MOCK_PROCESSES; i++)
+        if ((uint32_t)atomic_load(&machine()->process[i].identity) == (uint32_t)getpid())
+            return (double)atomic_load(&machine()->process[i].use[0].executed) / 1e6;
+    return 0;
+}
+
+/* A write beyond what it may write ends a program by a signal: sandboxes allow files of no size at all. */
+TEST(a_program_that_may_write_no_files_is_limited_all_the_same, "CUDA_DEVICE_SM_LIMIT=50") {
+    begin(0);
+    CUfunction kernel = kernel_of("kernel_500");
+    allow_files_of(0);
+    launch_for(kernel, 100);
+    double before = gpu_time();
+    launch_for(kernel, 400);
+    CHECK(gpu_time() > before && gpu_time() - before < 280);
+}
+
+TEST(a_program_may_forbid_itself_to_write_files, "CUDA_DEVICE_SM_LIMIT=50") {
+    begin(0);
+    CUfunction kernel = kernel_of("kernel_500");
+    for (int round = 0; round < 3; round++) {
+        allow_files_of(RLIM_INFINITY);
+        launch_for(kernel, 50);
+        allow_files_of(0);
+        launch_for(kernel, 50);
+    }
+}
