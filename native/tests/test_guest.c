@@ -49,6 +49,32 @@ TEST(our_threads_do_not_block_the_signals_of_the_c_library, "CUDA_DEVICE_SM_LIMI
     CHECK(strstr(output, "fine") && !strstr(output, "deaf"));
 }
 
+static CUcontext context;
+static CUfunction kernel;
+
+/* Ends at the first point inside the launch at which a thread can be cancelled. */
+static void *launch_cancelled(void *nothing) {
+    OK(cuCtxSetCurrent(context));
+    CHECK(!pthread_cancel(pthread_self()));
+    launch(kernel, NULL);
+    pthread_testcancel();
+    return nothing;
+}
+
+TEST(a_thread_that_is_cancelled_in_a_launch_leaves_no_lock_behind, "CUDA_DEVICE_SM_LIMIT=50") {
+    context = begin(0);
+    kernel = kernel_of("kernel_100");
+    alarm(20);
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        CHECK(!pthread_create(&thread, NULL, launch_cancelled, NULL));
+        CHECK(!pthread_join(thread, NULL));
+        launch(kernel, NULL);
+        OK(cuCtxSynchronize());
+        harness_nap(5000); /* so that the next thread finds the gate shut and opens it itself */
+    }
+}
+
 /* ---- files ------------------------------------------------------------------------------------------------- */
 
 static void allow_files_of(rlim_t bytes) {
