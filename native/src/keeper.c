@@ -91,11 +91,10 @@ static void stop(void) {
         futex(&state, FUTEX_WAIT_PRIVATE, STOPPING, &(struct timespec){.tv_nsec = 5000000});
 }
 
-/* pthread_create by look-up: in old C libraries it lives in libpthread, which programs without a GPU do not load. */
-static bool start_thread(void) {
-    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
-        (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))resolve_symbol(NULL, "pthread_create");
-    int (*detach)(pthread_t) = (int (*)(pthread_t))resolve_symbol(NULL, "pthread_detach");
+typedef int create_thread(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+typedef int detach_thread(pthread_t);
+
+static bool start_thread(create_thread *create, detach_thread *detach) {
     sigset_t all, before;
     pthread_t thread;
     if (!create || !detach) return false;
@@ -110,11 +109,15 @@ static bool start_thread(void) {
 void keeper_start(void) {
     static atomic_bool registered;
     if (atomic_load_explicit(&state, memory_order_relaxed) != NONE) return;
+    /* By look-up: in old C libraries they live in libpthread, which programs without a GPU do not load. Not under our
+     * lock: the loader has one of its own, and constructors that run under it may want ours. */
+    create_thread *create = (create_thread *)resolve_symbol(NULL, "pthread_create");
+    detach_thread *detach = (detach_thread *)resolve_symbol(NULL, "pthread_detach");
     lock_take(&lock);
     if (atomic_load(&state) == NONE) {
         if (!atomic_exchange(&registered, true)) atexit(stop);
         atomic_store(&state, AWAKE);
-        if (!start_thread()) {
+        if (!start_thread(create, detach)) {
             atomic_store(&state, STOPPED);
             log_line(LOG_WARNING, "no thread could be started: figures are refreshed by requests alone");
         }

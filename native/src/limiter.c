@@ -186,10 +186,13 @@ static void *help(void *argument) {
     return NULL;
 }
 
-/* pthread_create by look-up: old C libraries keep it apart, but who uses a GPU has it. Signals are the program's. */
-static bool start_helper(struct card *card) {
-    typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-    create *start = (create *)resolve_symbol(RTLD_DEFAULT, "pthread_create");
+/* pthread_create by look-up: old C libraries keep it apart, but who uses a GPU has it. Not under a lock of ours: the
+ * loader has one of its own, and constructors that run under it may want ours. */
+typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+static create *find_create(void) { return (create *)resolve_symbol(RTLD_DEFAULT, "pthread_create"); }
+
+/* Signals are the program's. */
+static bool start_helper(struct card *card, create *start) {
     sigset_t all, before; /* all but the two of the C library itself, which waits for every thread's answer to them */
     pthread_t thread;
     sigfillset(&all);
@@ -217,6 +220,7 @@ static struct gate *gate_of(CUdevice ordinal) {
     if (device < 0 || device >= DEVICES) return NULL;
     struct card *card = &cards[device];
     if (atomic_load_explicit(&card->ready, memory_order_acquire)) return &card->gate;
+    create *start = find_create();
     lock_take(&making);
     if (!atomic_load(&card->ready)) {
         char gpu[64];
@@ -232,7 +236,7 @@ static struct gate *gate_of(CUdevice ordinal) {
         bool off = mps_holds(ordinal) || config()->disabled || config()->core_policy == CORES_DISABLE;
         if (!off) {
             decide(card, clock_now());
-            if (!(card->helped = start_helper(card))) atomic_store(&card->gate.engaged, false);
+            if (!(card->helped = start_helper(card, start))) atomic_store(&card->gate.engaged, false);
         }
         atomic_store_explicit(&card->ready, true, memory_order_release);
         set_mode();

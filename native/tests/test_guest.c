@@ -120,3 +120,29 @@ TEST(a_program_may_forbid_itself_to_write_files, "CUDA_DEVICE_SM_LIMIT=50") {
         launch_for(kernel, 50);
     }
 }
+
+/* ---- the loader -------------------------------------------------------------------------------------------- */
+
+/* The loader's lock is held while constructors run, and whoever looks a function up waits for it. */
+static void *make_the_first_context(void *nothing) {
+    harness_nap(50000);
+    CUcontext made;
+    OK(cuCtxCreate_v2(&made, 0, 0));
+    return nothing;
+}
+
+TEST(a_constructor_that_launches_and_a_first_context_do_not_wait_for_each_other, "CUDA_DEVICE_SM_LIMIT=50") {
+    if (sanitized()) return;
+    char driver[512];
+    pthread_t thread;
+    snprintf(driver, sizeof driver, "-L%s -l:libcuda.so.1", getenv("LD_LIBRARY_PATH"));
+    const char *file = library_of("eager",
+        "#include <unistd.h>\nint cuCtxCreate_v2(void **, int, int);\n"
+        "__attribute__((constructor)) static void start(void) { void *made; usleep(100000); cuCtxCreate_v2(&made, 0, 0); }",
+        driver);
+    OK(cuInit(0));
+    alarm(20);
+    CHECK(!pthread_create(&thread, NULL, make_the_first_context, NULL));
+    CHECK(dlopen(file, RTLD_NOW));
+    CHECK(!pthread_join(thread, NULL));
+}
