@@ -157,10 +157,12 @@ struct mark streams_launched(struct streams *streams, CUcontext context, CUstrea
 
 bool streams_passed(struct streams *streams, const struct mark *mark) {
     struct used_stream *used = &streams->used[mark->entry];
+    int mode = streams_relax(); /* another thread may begin to capture at any time, and the question would break that */
     take(streams);
     bool gone = !used->context || used->stream != mark->stream || used->marked < mark->number;
     bool done = gone || passed(used->marks[mark->number % 2]);
     lock_release(&streams->lock);
+    streams_restore(mode);
     return done;
 }
 

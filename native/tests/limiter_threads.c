@@ -59,6 +59,14 @@ static CUresult capturing(CUstream stream, int *status) {
     return CUDA_SUCCESS;
 }
 
+static CUresult exchange_mode(int *mode) {
+    static _Thread_local int now;
+    int before = now;
+    now = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
 static CUresult current(CUcontext *context) {
     *context = (CUcontext)1;
     return CUDA_SUCCESS;
@@ -70,6 +78,7 @@ static void set_up_driver(void) {
     hooks_addresses[HOOK_cuEventRecord] = record;
     hooks_addresses[HOOK_cuEventQuery] = query;
     hooks_addresses[HOOK_cuStreamIsCapturing] = capturing;
+    hooks_addresses[HOOK_cuThreadExchangeStreamCaptureMode] = exchange_mode;
     hooks_addresses[HOOK_cuCtxGetCurrent] = current;
 }
 

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -73,6 +74,38 @@ TEST(a_thread_that_is_cancelled_in_a_launch_leaves_no_lock_behind, "CUDA_DEVICE_
         OK(cuCtxSynchronize());
         harness_nap(5000); /* so that the next thread finds the gate shut and opens it itself */
     }
+}
+
+/* ---- captures ---------------------------------------------------------------------------------------------- */
+
+static atomic_bool enough;
+
+static void *launch_until_enough(void *stream) {
+    OK(cuCtxSetCurrent(context));
+    while (!atomic_load(&enough)) launch(kernel, stream);
+    return NULL;
+}
+
+/* While one thread captures, no other may ask for an event unless it says that it knows what it does. One that launches
+ * nearly always is in the middle of waiting for the card when a capture begins. */
+TEST(a_launch_that_waits_does_not_break_another_threads_capture, "CUDA_DEVICE_SM_LIMIT=50") {
+    CUstream captured, busy;
+    CUgraph graph;
+    pthread_t thread;
+    context = begin(0);
+    kernel = kernel_of("kernel_3000");
+    OK(cuStreamCreate(&captured, 1));
+    OK(cuStreamCreate(&busy, 1));
+    CHECK(!pthread_create(&thread, NULL, launch_until_enough, busy));
+    for (int i = 0; i < 20; i++) {
+        harness_nap(10000);
+        OK(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        launch(kernel, captured);
+        harness_nap(10000);
+        OK(cuStreamEndCapture(captured, &graph));
+    }
+    atomic_store(&enough, true);
+    CHECK(!pthread_join(thread, NULL));
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------- */

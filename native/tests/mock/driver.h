@@ -77,6 +77,11 @@ bool external_release(uint64_t handle);
 struct object *driver_stream(CUstream stream);
 void pools_synchronised(int device);
 
+/* A call that a thread must not make while others capture, unless it said that it knows: it breaks their captures. A
+ * record breaks those that its stream would have to wait for. Lock held. */
+bool graphs_unsafe_call(void);
+bool graphs_conflict(CUstream where);
+
 /* A stream-ordered allocation while the stream is captured becomes a node. */
 CUresult graphs_capture_alloc(struct object *stream, CUdeviceptr *pointer, size_t bytes);
 

@@ -6,6 +6,8 @@
  */
 #include "driver.h"
 
+#include <unistd.h>
+
 static struct { uint64_t reserved, used; } pool[MOCK_DEVICES_MAX];
 static uint64_t free_number; /* of an instance that is gone: it comes again */
 
@@ -205,6 +207,8 @@ EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
     struct object *stream = NUMBER(handle) > 2 ? driver_stream(handle) : NULL; /* not the legacy stream */
     if (stream) {
         stream->capturing = true;
+        stream->global = mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        stream->broken = false;
         stream->graph = objects_add(GRAPH, 0)->number;
     }
     objects_unlock();
@@ -233,30 +237,62 @@ EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
     ENTER();
     objects_lock();
     struct object *stream = NUMBER(handle) > 2 ? driver_stream(handle) : NULL;
-    bool capturing = stream && stream->capturing;
+    bool capturing = stream && stream->capturing, broken = capturing && stream->broken;
     if (capturing) {
         stream->capturing = false;
-        *graph = (CUgraph)(uintptr_t)stream->graph;
+        *graph = broken ? NULL : (CUgraph)(uintptr_t)stream->graph;
     }
     objects_unlock();
-    return capturing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : capturing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) { return cuStreamEndCapture(stream, graph); }
 
+static void is_blocking(struct object *stream, void *found) {
+    if (stream->capturing && stream->blocking) *(bool *)found = true;
+}
+
+/* The legacy stream would have to wait for blocking ones; to ask breaks nothing. */
 EXPORT CUresult cuStreamIsCapturing(CUstream handle, int *status) {
     ENTER();
     objects_lock();
     struct object *stream = driver_stream(handle);
+    bool implicit = false;
     *status = stream && stream->capturing;
+    if (NUMBER(handle) < 2) objects_each(STREAM, is_blocking, &implicit);
     objects_unlock();
-    return stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    uint64_t slow = atomic_load(&machine()->orders[MOCK_SLOW_QUESTIONS]);
+    if (slow) usleep((unsigned)slow);
+    return implicit ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static __thread int thread_mode;
+
+static void break_global(struct object *stream, void *broke) {
+    if (!stream->capturing || !stream->global) return;
+    stream->broken = *(bool *)broke = true;
+}
+
+bool graphs_unsafe_call(void) {
+    bool broke = false;
+    if (thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL) objects_each(STREAM, break_global, &broke);
+    return broke;
+}
+
+static void break_blocking(struct object *stream, void *broke) {
+    if (!stream->capturing || !stream->blocking) return;
+    stream->broken = *(bool *)broke = true;
+}
+
+bool graphs_conflict(CUstream where) {
+    bool broke = false;
+    if (NUMBER(where) < 2) objects_each(STREAM, break_blocking, &broke);
+    return broke;
 }
 
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
-    static __thread int current;
-    int old = current;
-    current = *mode;
+    int old = thread_mode;
+    thread_mode = *mode;
     *mode = old;
     MEANWHILE();
     return CUDA_SUCCESS;

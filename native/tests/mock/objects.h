@@ -24,7 +24,8 @@ struct object {
     int references, mappings;
     bool capturing, host, managed, destroyed;
     uint64_t nanoseconds; /* of a function, graph or exec */
-    uint64_t graph;       /* being captured into */
+    uint64_t graph;       /* being captured into; of an event: where it was last recorded, if that was a capture */
+    bool blocking, global, broken; /* a stream that waits for the legacy one; how it is captured, and that it went wrong */
     char name[64];
     struct object *next;
 };

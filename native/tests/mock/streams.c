@@ -121,6 +121,7 @@ EXPORT CUresult cuStreamCreate(CUstream *handle, unsigned int flags) {
         struct object *stream = objects_add(STREAM, 0);
         stream->device = context->device;
         stream->owner = context->number;
+        stream->blocking = !flags;
         *handle = HANDLE_OF(CUstream, stream);
     }
     objects_unlock();
@@ -207,8 +208,13 @@ EXPORT CUresult cuEventRecord(CUevent handle, CUstream where) {
     ENTER();
     objects_lock();
     struct object *event = objects_find(NUMBER(handle), EVENT), *stream = driver_stream(where);
-    if (event && stream) event->device = stream->device, event->mark = stream->mark;
+    bool conflict = graphs_conflict(where);
+    if (event && stream && !conflict) {
+        event->device = stream->device, event->mark = stream->mark;
+        event->graph = stream->capturing ? stream->number : 0;
+    }
     objects_unlock();
+    if (conflict) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     return event && stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -216,7 +222,10 @@ EXPORT CUresult cuEventQuery(CUevent handle) {
     ENTER();
     objects_lock();
     struct object *event = objects_find(NUMBER(handle), EVENT);
+    struct object *captured = event && event->graph ? objects_find(event->graph, STREAM) : NULL;
+    if (captured) captured->broken = true; /* what was recorded there is not on its way to the card */
     CUresult result = !event ? CUDA_ERROR_INVALID_HANDLE
+                      : captured || graphs_unsafe_call() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
                       : machine_done(event->device, event->mark) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     objects_unlock();
     return result;
