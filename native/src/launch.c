@@ -110,32 +110,33 @@ COPIES(COPY)
 
 /* ---- stream capture ------------------------------------------------------------------------------------- */
 
-static CUresult captured(CUresult result, CUstream stream) {
-    if (result == CUDA_SUCCESS) limiter_capture_began(stream);
-    return result;
-}
+#define CAPTURED(stream, call) \
+    struct gate *gate = limiter_capture_begins(stream); \
+    CUresult result = call; \
+    limiter_capture_began(gate, result); \
+    return result
 
 #define CAPTURE_V1(name, flavour) \
-    CUresult name(CUstream stream) { return captured(REAL(name)(stream), flavour(stream)); }
+    CUresult name(CUstream stream) { CAPTURED(flavour(stream), REAL(name)(stream)); }
 CAPTURE_V1(cuStreamBeginCapture, LEGACY)
 CAPTURE_V1(cuStreamBeginCapture_ptsz, PER_THREAD)
 
 #define CAPTURE_V2(name, flavour) \
-    CUresult name(CUstream stream, int mode) { return captured(REAL(name)(stream, mode), flavour(stream)); }
+    CUresult name(CUstream stream, int mode) { CAPTURED(flavour(stream), REAL(name)(stream, mode)); }
 CAPTURE_V2(cuStreamBeginCapture_v2, LEGACY)
 CAPTURE_V2(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
 
 #define CAPTURE_TO_GRAPH(name, flavour) \
     CUresult name(CUstream stream, CUgraph graph, const CUgraphNode *after, const void *edges, size_t count, \
                   int mode) { \
-        return captured(REAL(name)(stream, graph, after, edges, count, mode), flavour(stream)); \
+        CAPTURED(flavour(stream), REAL(name)(stream, graph, after, edges, count, mode)); \
     }
 CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph, LEGACY)
 CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
 
 #define RECAPTURE(name, flavour) \
     CUresult name(CUstream stream, int mode, CUgraph graph, void *callback, void *data) { \
-        return captured(REAL(name)(stream, mode, graph, callback, data), flavour(stream)); \
+        CAPTURED(flavour(stream), REAL(name)(stream, mode, graph, callback, data)); \
     }
 RECAPTURE(cuStreamBeginRecaptureToGraph, LEGACY)
 RECAPTURE(cuStreamBeginRecaptureToGraph_ptsz, PER_THREAD)

@@ -303,9 +303,16 @@ void limiter_after_launch(struct launch *launch, CUresult result) {
 
 /* ---- what others tell ----------------------------------------------------------------------------------- */
 
-void limiter_capture_began(CUstream stream) {
-    (void)stream;
-    atomic_fetch_add(&captures, 1);
+struct gate *limiter_capture_begins(CUstream stream) {
+    CUcontext context;
+    struct gate *gate = gate_of_stream(stream, &context);
+    if (gate) streams_hold(&gate->streams);
+    return gate;
+}
+
+void limiter_capture_began(struct gate *gate, CUresult result) {
+    if (result == CUDA_SUCCESS) atomic_fetch_add(&captures, 1);
+    if (gate) streams_let_go(&gate->streams);
 }
 
 void limiter_capture_ended(CUstream stream) {

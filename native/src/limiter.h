@@ -32,8 +32,10 @@ struct launch {
 void limiter_before_launch(struct launch *launch);
 void limiter_after_launch(struct launch *launch, CUresult result);
 
-/* A stream is being captured: nothing may be recorded on it, and its launches run later, in a graph. */
-void limiter_capture_began(CUstream stream);
+/* A stream is being captured: nothing may be recorded on it, and its launches run later, in a graph. To be called before
+ * the driver is asked to begin, which gives what the call after it wants. */
+struct gate *limiter_capture_begins(CUstream stream);
+void limiter_capture_began(struct gate *gate, CUresult result);
 void limiter_capture_ended(CUstream stream);
 
 void limiter_started(void); /* after cuInit */

@@ -8,7 +8,7 @@
  *
  * Three things must never happen. Recording into a stream that is being captured would become part of the program's
  * graph; recording on the legacy stream while a blocking stream is captured would break the capture; so the driver is
- * asked before every record. A stream that the program has destroyed must not be named again; so its destruction is
+ * asked before every record, and no capture begins between the answer and the record. A stream that the program has destroyed must not be named again; so its destruction is
  * announced here first. And the per-thread default stream has no name outside its thread; so that thread records
  * behind each of its launches.
  *
@@ -70,6 +70,11 @@ static bool record(struct used_stream *used, CUevent event) {
 }
 
 static bool passed(CUevent event) { return REAL(cuEventQuery)(event) != CUDA_ERROR_NOT_READY; }
+
+/* ---- captures ------------------------------------------------------------------------------------------- */
+
+void streams_hold(struct streams *streams) { take(streams); }
+void streams_let_go(struct streams *streams) { lock_release(&streams->lock); }
 
 /* ---- entries -------------------------------------------------------------------------------------------- */
 

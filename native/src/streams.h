@@ -56,6 +56,10 @@ void streams_forget(struct streams *streams, CUcontext context, CUstream stream)
 /* Whether launches into this stream are only written down, for a graph. */
 bool streams_capturing(CUstream stream);
 
+/* Between these two nothing is recorded: a capture begins. */
+void streams_hold(struct streams *streams);
+void streams_let_go(struct streams *streams);
+
 /* Lets the calling thread use events although another captures; gives what to put back. */
 int streams_relax(void);
 void streams_restore(int mode);

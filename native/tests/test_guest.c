@@ -108,6 +108,36 @@ TEST(a_launch_that_waits_does_not_break_another_threads_capture, "CUDA_DEVICE_SM
     CHECK(!pthread_join(thread, NULL));
 }
 
+/* The helper asks whether a stream is captured before it records there. The capture may begin after the answer. */
+static void capture_behind(CUstream worked, CUstream captured) {
+    CUgraph graph;
+    atomic_store(&machine()->orders[MOCK_SLOW_QUESTIONS], 2000);
+    for (int i = 0; i < 30; i++) {
+        launch(kernel, worked);
+        OK(cuCtxSynchronize());
+        harness_nap((unsigned)i * 100); /* for the helper to be in the middle of a question */
+        OK(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        harness_nap(10000);
+        OK(cuStreamEndCapture(captured, &graph));
+    }
+}
+
+TEST(a_capture_that_begins_while_the_helper_asks_stays_whole, "CUDA_DEVICE_SM_LIMIT=50") {
+    CUstream stream;
+    begin(0);
+    kernel = kernel_of("kernel_100");
+    OK(cuStreamCreate(&stream, 1));
+    capture_behind(stream, stream);
+}
+
+TEST(so_does_one_of_a_stream_that_waits_for_the_legacy_one, "CUDA_DEVICE_SM_LIMIT=50") {
+    CUstream stream;
+    begin(0);
+    kernel = kernel_of("kernel_100");
+    OK(cuStreamCreate(&stream, 0));
+    capture_behind(NULL, stream);
+}
+
 /* ---- files ------------------------------------------------------------------------------------------------- */
 
 static void allow_files_of(rlim_t bytes) {
