@@ -275,10 +275,10 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     CUcontext context = NULL;
     struct record record;
     REAL(cuCtxFromGreenCtx)(&context, green);
+    if (context) limiter_context_destroying(context);
     if (!ledger_on() || !table_get(&contexts, (uint64_t)(uintptr_t)context, &record) || !record.owner)
         return REAL(cuGreenCtxDestroy)(green);
     CUdevice device = device_ordinal(record.device);
-    limiter_context_destroying(context);
     if (released_once(device)) limiter_context_destroying((CUcontext)(uintptr_t)record.owner);
     CUresult result = REAL(cuGreenCtxDestroy)(green);
     if (result != CUDA_SUCCESS) return result;

@@ -76,6 +76,43 @@ TEST(a_thread_that_is_cancelled_in_a_launch_leaves_no_lock_behind, "CUDA_DEVICE_
     }
 }
 
+/* ---- contexts that go --------------------------------------------------------------------------------------- */
+
+PART(limited_neighbour) {
+    setenv("CUDA_DEVICE_SM_LIMIT", argument, 1);
+    begin(0);
+    kernel = kernel_of("kernel_500");
+    for (;;) {
+        launch(kernel, NULL);
+        OK(cuCtxSynchronize());
+    }
+}
+
+/* The helper makes a context current to see how far its streams are, and must not do so once it is destroyed. */
+static void destroy_contexts_at_work(void) {
+    CUcontext first = begin(0);
+    kernel = kernel_of("kernel_3000");
+    for (int i = 0; i < 150; i++) { /* for as long as it takes to hear of a neighbour, and a second more */
+        CUgreenCtx green;
+        CUcontext made;
+        OK(cuGreenCtxCreate(&green, NULL, 0, 1));
+        OK(cuCtxFromGreenCtx(&made, green));
+        OK(cuCtxSetCurrent(made));
+        launch(kernel, NULL);
+        OK(cuGreenCtxDestroy(green));
+        OK(cuCtxSetCurrent(first));
+        harness_nap(10000);
+    }
+    CHECK_EQUAL(atomic_load(&machine()->orders[MOCK_MISUSES]), 0);
+}
+
+TEST(a_green_context_that_is_destroyed_is_not_used_again, "CUDA_DEVICE_SM_LIMIT=50") { destroy_contexts_at_work(); }
+
+TEST(nor_is_one_of_a_program_without_limits, "CUDA_DEVICE_MEMORY_SHARED_CACHE=") {
+    another("limited_neighbour", "50");
+    destroy_contexts_at_work();
+}
+
 /* ---- captures ---------------------------------------------------------------------------------------------- */
 
 static atomic_bool enough;

@@ -318,6 +318,10 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
 EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
     ENTER();
     if (depth == 16) return CUDA_ERROR_INVALID_VALUE;
+    objects_lock();
+    bool gone = !objects_find(NUMBER(context), CONTEXT);
+    objects_unlock();
+    if (gone) return atomic_fetch_add(&machine()->orders[MOCK_MISUSES], 1), CUDA_ERROR_INVALID_CONTEXT;
     stack[depth++] = current;
     current = NUMBER(context);
     return CUDA_SUCCESS;
