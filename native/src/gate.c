@@ -32,8 +32,10 @@ void gate_init(struct gate *gate, int device, unsigned percent) {
     gate->spacing = 4;
 }
 
-/* A gate that is not engaged stops nobody. */
-static bool is_open(struct gate *gate) { return atomic_load(&gate->open) || !atomic_load(&gate->engaged); }
+/* A gate that is not engaged stops nobody, nor does one whose helper is gone. */
+static bool is_open(struct gate *gate) {
+    return atomic_load(&gate->open) || !atomic_load(&gate->engaged) || atomic_load(&gate->leaving);
+}
 
 /* Spins a little if the gate is due soon; else gives how long to sleep. */
 static bool spin(struct gate *gate, int64_t *nap) {

@@ -348,7 +348,7 @@ static int64_t until_poll(struct gate *gate) {
 /* Nobody wants to launch. The caller looks at the limit and reports now and then. */
 static void rest(struct gate *gate) {
     lock_take(&gate->mutex);
-    charge_undrained(gate, clock_now());
+    if (!atomic_load(&gate->leaving)) charge_undrained(gate, clock_now()); /* the driver is not asked any more */
     int64_t nap = gate->undrained ? POLL_UNDRAINED : REST;
     lock_release(&gate->mutex);
     futex_wait(&gate->want, 0, nap, FUTEX_HERE);

@@ -49,7 +49,10 @@ static CUresult record(CUevent event, CUstream stream) {
     return CUDA_SUCCESS;
 }
 
+static atomic_long questions;
+
 static CUresult query(CUevent event) {
+    atomic_fetch_add(&questions, 1);
     return atomic_load(&((struct event *)event)->done) <= clock_now() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -147,6 +150,31 @@ static void open_under_changes(void) {
     pthread_join(thread, NULL);
 }
 
+/* ---- the end of a process ----------------------------------------------------------------------------------------- */
+
+/* The helper may have been in the middle of a decision when the process began to end. */
+static void end_in_the_middle(void) {
+    static struct gate gate;
+    struct stream stream = {.done = clock_now() + 100 * SECOND};
+    gate_init(&gate, 0, 50);
+    token_init(&gate.token, "/proc/no/such/place", "gpu");
+    streams_launched(&gate.streams, (CUcontext)1, (CUstream)&stream, 1);
+    gate.undrained = true;
+    gate_abandon(&gate);
+    atomic_store(&gate.engaged, true);
+    atomic_store(&gate.want, 0);
+    atomic_store(&gate.account->paid, clock_now() + 1000 * SECOND);
+    long before = atomic_load(&questions);
+    alarm(60);
+    gate_enter(&gate); /* nobody is left who would open */
+    turn_step(&gate);
+    alarm(0);
+    if (atomic_load(&questions) != before) {
+        printf("limiter_threads: FAILED (the driver was asked after the end)\n");
+        exit(1);
+    }
+}
+
 int main(void) {
     static const unsigned limits[TENANTS] = {30, 50, 0};
     char folder[] = "/tmp/subak-threads-XXXXXX", command[64];
@@ -154,6 +182,7 @@ int main(void) {
     if (!mkdtemp(folder)) return 1;
     set_up_driver();
     open_under_changes();
+    end_in_the_middle();
     for (int i = 0; i < TENANTS; i++) {
         gate_init(&gates[i], 0, limits[i]);
         token_init(&gates[i].token, folder, "gpu");
