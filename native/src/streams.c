@@ -12,7 +12,8 @@
  * announced here first. And the per-thread default stream has no name outside its thread; so that thread records
  * behind each of its launches.
  *
- * What the driver refuses (a context gone, a fault in a kernel) counts as finished: nobody waits for it.
+ * What the driver refuses (a context gone, a fault in a kernel) counts as finished: nobody waits for it. Neither does
+ * anybody for work that has been given up, until the event behind it tells that it ended after all.
  */
 #define _GNU_SOURCE
 #include "streams.h"
@@ -165,7 +166,7 @@ bool streams_passed(struct streams *streams, const struct mark *mark) {
     int mode = streams_relax(); /* another thread may begin to capture at any time, and the question would break that */
     take(streams);
     bool gone = !used->context || used->stream != mark->stream || used->marked < mark->number;
-    bool done = gone || passed(used->marks[mark->number % 2]);
+    bool done = gone || used->endless || passed(used->marks[mark->number % 2]);
     lock_release(&streams->lock);
     streams_restore(mode);
     return done;
@@ -179,9 +180,10 @@ static bool finish(struct used_stream *used) {
         memset(used, 0, sizeof *used);
         return true;
     }
-    bool current = used->recorded == used->launches;
+    used->endless = used->endless && !passed(used->last);
+    bool current = used->endless || used->recorded == used->launches;
     if (!current && (current = record(used, used->last))) used->recorded = used->launches;
-    if (!current || passed(used->last)) used->finished = used->launches;
+    if (!current || used->endless || passed(used->last)) used->finished = used->launches;
     leave(pushed);
     if (used->gone && used->finished == used->launches) free_entry(used);
     return !used->context || used->finished == used->launches;
@@ -196,6 +198,13 @@ bool streams_busy(struct streams *streams) {
     }
     lock_release(&streams->lock);
     return busy;
+}
+
+void streams_give_up(struct streams *streams) {
+    take(streams);
+    for (int i = 0; i < streams->high; i++)
+        if (streams->used[i].finished < streams->used[i].launches) streams->used[i].endless = true;
+    lock_release(&streams->lock);
 }
 
 unsigned streams_in_flight(struct streams *streams, unsigned spacing) {

@@ -17,6 +17,7 @@ struct used_stream {
     CUstream stream;
     long thread; /* of a per-thread default stream, which only its own thread can name; else 0 */
     bool gone;   /* destroyed by the program; its work may still run */
+    bool endless; /* its work is not waited for until it is done after all */
     CUevent marks[2], last;
     uint64_t launches, recorded, finished; /* so many launched, covered by `last`, known to be done */
     unsigned since;                        /* launches since the newest mark */
@@ -46,6 +47,12 @@ bool streams_passed(struct streams *streams, const struct mark *mark);
 
 /* Whether the GPU has anything left to do for us, as far as it can be known. */
 bool streams_busy(struct streams *streams);
+
+/* What the GPU has not done by now is not waited for any more: it may wait for what the program launches next. */
+void streams_give_up(struct streams *streams);
+
+/* How long it takes to give up. */
+#define STREAMS_PATIENCE (60 * SECOND)
 
 /* Launches that may not be done, without asking the driver. */
 unsigned streams_in_flight(struct streams *streams, unsigned spacing);

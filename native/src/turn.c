@@ -15,7 +15,8 @@
  * the gate, wait for the GPU, charge and hand on, all under the mutex: if a launching thread could open in between,
  * work would leak out of the turn. The wait is bounded: kernels that wait for another tenant's kernels would never
  * finish. Then the token goes on with work still running, which time slicing lets happen, and what runs beside the
- * others' turns is charged as half.
+ * others' turns is charged as half. What still runs a minute after its turn is neither waited for nor charged any more:
+ * it may wait for the program's next launch.
  */
 #include "gate.h"
 
@@ -185,13 +186,19 @@ bool turn_open_at_once(struct gate *gate) {
 
 static bool wanted(struct gate *gate) { return atomic_load(&gate->engaged) && !atomic_load(&gate->leaving); }
 
+/* Kernels may wait for what the same program launches next, or for another tenant for ever. */
+static bool still_busy(struct gate *gate, int64_t now) {
+    if (now - gate->closed > STREAMS_PATIENCE) streams_give_up(&gate->streams);
+    return streams_busy(&gate->streams);
+}
+
 /* Kernels that outlast the drain share the GPU with whoever has the turn now; alone they have it whole. */
 static void charge_undrained(struct gate *gate, int64_t now) {
     if (!gate->undrained) return;
     int64_t time = now - gate->charged;
     if (time > CHARGE_AT_MOST) time = CHARGE_AT_MOST;
     if (token_is_out(&gate->token, now)) time /= 2;
-    if (!streams_busy(&gate->streams)) gate->undrained = false;
+    if (!still_busy(gate, now)) gate->undrained = false;
     settle(gate, now, time);
     gate->charged = now;
 }
@@ -250,8 +257,8 @@ static void begin(struct gate *gate) {
 static bool drain(struct gate *gate) {
     int64_t began = clock_now(), looked = began, now = began;
     int64_t bound = gate->endless ? DRAIN_AGAIN : DRAIN_AT_MOST;
-    while (atomic_load(&gate->inside) || streams_busy(&gate->streams)) {
-        if (!wanted(gate)) return true;
+    while (atomic_load(&gate->inside) || still_busy(gate, now)) {
+        if (!wanted(gate) || now - began > STREAMS_PATIENCE) return true;
         clock_sleep(POLL_DRAIN);
         now = clock_now();
         if (now - looked > MS) {

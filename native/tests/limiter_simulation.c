@@ -143,6 +143,7 @@ static int gpu_tenant = -1;
 struct simulated {
     int64_t given, done, marks[2];
     unsigned since, marked;
+    bool endless;
 } queues[TENANTS];
 
 /* Tenants whose work is there at the same time are served in equal slices. */
@@ -189,12 +190,18 @@ bool streams_passed(struct streams *streams, const struct mark *mark) {
     struct simulated *queue = &queues[tenant_of(streams)];
     now_ns += 100;
     advance();
-    return queue->marks[mark->number % 2] <= queue->done;
+    return queue->endless || queue->marks[mark->number % 2] <= queue->done;
 }
 
 bool streams_busy(struct streams *streams) {
+    struct simulated *queue = &queues[tenant_of(streams)];
     now_ns += 200;
-    return unfinished(&queues[tenant_of(streams)]) > 0;
+    if (unfinished(queue) <= 0) queue->endless = false;
+    return unfinished(queue) > 0 && !queue->endless;
+}
+
+void streams_give_up(struct streams *streams) {
+    queues[tenant_of(streams)].endless = unfinished(&queues[tenant_of(streams)]) > 0;
 }
 
 unsigned streams_in_flight(struct streams *streams, unsigned spacing) {
@@ -475,6 +482,20 @@ static void long_kernels_are_paid_back(void) {
     expect("and those", share(&tenants[0]), 25, 3);
 }
 
+/* It may wait for what its program launches next, so that must come to pass at last. */
+static void work_that_never_ends(void) {
+    reset();
+    add(50, 1000000 * SECOND, 1000, 0);
+    run_until(now_ns + 200 * SECOND);
+    expect("launches behind a kernel that never ends (or 100)", fmin((double)tenants[0].done, 100), 100, 0);
+    reset();
+    add(30, 1000000 * SECOND, 1000, 0);
+    add(60, 2 * MS, 0, 0);
+    run_until(now_ns + 400 * SECOND);
+    expect("the same beside another tenant", fmin((double)tenants[0].done, 100), 100, 0);
+    expect("who goes on (or 10000 times)", fmin((double)tenants[1].done, 10000), 10000, 0);
+}
+
 /* Work that outlasted its turn and ended long ago has left no debt behind. */
 static void a_pause_after_long_work(void) {
     reset();
@@ -572,6 +593,7 @@ int main(void) {
     processes_of_a_container();
     a_light_request();
     long_kernels_are_paid_back();
+    work_that_never_ends();
     a_pause_after_long_work();
     a_new_limit();
     a_stopped_neighbour();

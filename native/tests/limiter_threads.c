@@ -150,6 +150,33 @@ static void open_under_changes(void) {
     pthread_join(thread, NULL);
 }
 
+/* ---- work that does not end ---------------------------------------------------------------------------------------- */
+
+static void check(bool good, const char *what) {
+    if (good) return;
+    printf("limiter_threads: FAILED (%s)\n", what);
+    exit(1);
+}
+
+static void give_up(void) {
+    static struct streams streams;
+    struct stream stream = {.done = INT64_MAX};
+    const CUcontext context = (CUcontext)1;
+    struct mark mark = {.wait = false};
+    for (int i = 0; i < 2; i++) mark = streams_launched(&streams, context, (CUstream)&stream, 1);
+    check(mark.wait && !streams_passed(&streams, &mark) && streams_busy(&streams), "it is waited for at first");
+    streams_give_up(&streams);
+    check(!streams_busy(&streams) && streams_passed(&streams, &mark), "nobody waits for what was given up");
+    mark = streams_launched(&streams, context, (CUstream)&stream, 1);
+    check(!streams_busy(&streams) && streams_passed(&streams, &mark), "nor for what was launched behind it");
+    stream.done = 0; /* it ended: what was recorded behind it tells */
+    for (int i = 0; i < 3; i++) ((struct event *)(i < 2 ? streams.used[0].marks[i] : streams.used[0].last))->done = 0;
+    check(!streams_busy(&streams), "it is done");
+    stream.done = INT64_MAX;
+    streams_launched(&streams, context, (CUstream)&stream, 1);
+    check(streams_busy(&streams), "new work is waited for again");
+}
+
 /* ---- the end of a process ----------------------------------------------------------------------------------------- */
 
 /* The helper may have been in the middle of a decision when the process began to end. */
@@ -169,10 +196,7 @@ static void end_in_the_middle(void) {
     gate_enter(&gate); /* nobody is left who would open */
     turn_step(&gate);
     alarm(0);
-    if (atomic_load(&questions) != before) {
-        printf("limiter_threads: FAILED (the driver was asked after the end)\n");
-        exit(1);
-    }
+    check(atomic_load(&questions) == before, "nobody asks the driver after the end");
 }
 
 int main(void) {
@@ -182,6 +206,7 @@ int main(void) {
     if (!mkdtemp(folder)) return 1;
     set_up_driver();
     open_under_changes();
+    give_up();
     end_in_the_middle();
     for (int i = 0; i < TENANTS; i++) {
         gate_init(&gates[i], 0, limits[i]);
