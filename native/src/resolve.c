@@ -71,7 +71,6 @@ static bool is_vdso(const struct dl_phdr_info *object) {
 static bool is_driver(const char *file) { return contains(file, "libcuda.so") || contains(file, "libnvidia-ml.so"); }
 
 struct tables {
-    const ElfW(Dyn) *entries;
     const ElfW(Sym) *symbols;
     const char *strings;
     const uint32_t *hash, *old_hash; /* of one at least */
@@ -83,7 +82,7 @@ static const void *loaded_at(ElfW(Addr) base, ElfW(Addr) value) {
 }
 
 static bool read_tables(ElfW(Addr) base, const ElfW(Dyn) *entry, struct tables *tables) {
-    *tables = (struct tables){.entries = entry};
+    *tables = (struct tables){0};
     for (; entry && entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_SYMTAB) tables->symbols = loaded_at(base, entry->d_un.d_ptr);
         if (entry->d_tag == DT_STRTAB) tables->strings = loaded_at(base, entry->d_un.d_ptr);
@@ -190,21 +189,17 @@ void *resolve_symbol(void *library, const char *name) {
     return symbol ? symbol(library, name) : NULL;
 }
 
-/* ---- who asks ------------------------------------------------------------------------------------------- */
-
-/* Whether an object is linked to the driver or to NVML. */
-static bool needs_driver(const struct dl_phdr_info *object) {
-    struct tables tables;
-    if (!read_tables(object->dlpi_addr, dynamic_of(object), &tables)) return false;
-    for (const ElfW(Dyn) *entry = tables.entries; entry->d_tag != DT_NULL; entry++)
-        if (entry->d_tag == DT_NEEDED && is_driver(tables.strings + entry->d_un.d_val)) return true;
-    return false;
+static void close_again(void *opened) {
+    int (*close)(void *) = (int (*)(void *))resolve_symbol(RTLD_DEFAULT, "dlclose");
+    if (close) close(opened);
 }
+
+/* ---- who asks ------------------------------------------------------------------------------------------- */
 
 struct question {
     const void *caller;
-    const char *name;
-    bool passed_us, passed_caller, behind_us, linked;
+    const char *name, *file; /* what is looked for, and the caller's file */
+    bool passed_us, passed_caller, behind_us;
     void *behind_caller;
 };
 
@@ -216,7 +211,7 @@ static int answer(struct dl_phdr_info *object, size_t size, void *argument) {
     } else if (holds(object, question->caller)) {
         question->passed_caller = true;
         question->behind_us = question->passed_us;
-        question->linked = needs_driver(object);
+        question->file = object->dlpi_name;
     } else if (question->passed_caller && !question->behind_caller && !is_vdso(object)) {
         question->behind_caller = symbol_in(object->dlpi_addr, dynamic_of(object), question->name);
     }
@@ -233,16 +228,18 @@ static void *exchanged(void *found, const char *name) {
 
 /* What RTLD_DEFAULT and RTLD_NEXT mean depends on who asks. Our own export comes first in the program's scope; whether
  * the driver is there is what the caller wants to know. So the search begins behind us, or behind a caller that is itself
- * behind us (another preloaded library that passes calls on). One that was opened with a scope of its own sees what it is
- * linked to. */
+ * behind us (another preloaded library that passes calls on). One that was opened with a scope of its own also sees what it
+ * is linked to, near or far. */
 static void *found_for(const void *caller, void *handle, const char *name) {
     void *behind_us = resolve_symbol(RTLD_NEXT, name);
     struct question question = {.caller = caller, .name = name};
     dl_iterate_phdr(answer, &question);
     if (handle == RTLD_NEXT && behind_us && question.behind_us) return question.behind_caller;
-    if (handle == RTLD_DEFAULT && !behind_us && question.linked) {
-        void *driver = resolve_open(name[0] == 'n' ? "libnvidia-ml.so.1" : "libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-        return driver ? resolve_symbol(driver, name) : NULL;
+    if (handle == RTLD_DEFAULT && !behind_us && question.file && *question.file) {
+        void *scope = resolve_open(question.file, RTLD_LAZY | RTLD_NOLOAD);
+        void *found = scope ? resolve_symbol(scope, name) : NULL;
+        if (scope) close_again(scope);
+        return found;
     }
     return behind_us;
 }
@@ -276,8 +273,7 @@ static void *our_dlmopen(long namespace, const char *file, int flags) {
     if (is_driver(file)) return resolve_open(file, flags);
     void *opened = real(namespace, file, flags);
     if (!opened || !brings_driver(opened)) return opened;
-    int (*close)(void *) = (int (*)(void *))resolve_symbol(RTLD_DEFAULT, "dlclose");
-    if (close) close(opened);
+    close_again(opened);
     return resolve_open(file, flags);
 }
 

@@ -226,6 +226,25 @@ TEST(a_library_with_its_own_scope_finds_the_driver_that_it_is_linked_to) {
     CHECK_EQUAL(run_program(command, output, sizeof output), 0);
 }
 
+/* What it is linked to may itself be linked to the driver. */
+TEST(a_library_with_its_own_scope_finds_the_driver_behind_what_it_is_linked_to) {
+    if (sanitized()) return;
+    char more[1024], command[1024], output[256];
+    snprintf(more, sizeof more, "-L%s -l:libcuda.so.1", getenv("LD_LIBRARY_PATH"));
+    const char *between = library_of("between",
+        "int cuDriverGetVersion(int *); int between(void) { int version; return cuDriverGetVersion(&version); }", more);
+    snprintf(more, sizeof more, "-x none %s -Wl,-rpath-link,%s", between, getenv("LD_LIBRARY_PATH"));
+    const char *file = library_of("outer",
+        "int between(void); void *ask(const char *name) { between(); return dlsym(RTLD_DEFAULT, name); }", more);
+    snprintf(command, sizeof command,
+             "python3 -c 'import ctypes, sys; ask = ctypes.CDLL(\"%s\").ask; ask.restype = ctypes.c_void_p;"
+             " sys.exit(not ask(b\"cuMemAlloc_v2\"))'", file);
+    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+    char without[1100];
+    snprintf(without, sizeof without, "LD_PRELOAD= %s", command);
+    CHECK_EQUAL(run_program(without, output, sizeof output), 0);
+}
+
 /* The loader has a lock, under which constructors run. */
 static void *call_cuda(void *unused) {
     harness_nap(50000);
