@@ -83,10 +83,9 @@ static void wait_for_mark(struct gate *gate, const struct mark *mark) {
     if (streams_passed(&gate->streams, mark)) return;
     atomic_fetch_add_explicit(&gate->stalls, 1, memory_order_relaxed);
     int64_t began = clock_now();
-    for (int tries = 0; !streams_passed(&gate->streams, mark); tries++) {
+    for (int tries = 0; !atomic_load(&gate->leaving) && !streams_passed(&gate->streams, mark); tries++) {
         if (tries < 20) clock_pause();
         else clock_sleep(20 * US);
-        if (atomic_load_explicit(&gate->leaving, memory_order_relaxed)) break;
         if (clock_now() - began > STREAMS_PATIENCE) streams_give_up(&gate->streams);
     }
     if (clock_now() - began > FAR_TOO_LONG) atomic_store_explicit(&gate->heavy, 1, memory_order_relaxed);

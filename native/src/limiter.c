@@ -340,17 +340,17 @@ void limiter_context_created(CUcontext context, CUdevice device) {
     gate_of(device);
 }
 
-void limiter_context_destroying(CUcontext context) {
+/* Not once the process ends: nothing of ours names them then, and a program that ends in a signal handler may have
+ * interrupted this very thread under the lock. */
+static void forget(CUcontext context, CUstream stream) {
     atomic_fetch_add(&generation, 1);
     for (int i = 0; i < DEVICES; i++)
-        if (atomic_load(&cards[i].ready)) streams_forget(&cards[i].gate.streams, context, NULL);
+        if (atomic_load(&cards[i].ready) && !atomic_load(&cards[i].gate.leaving))
+            streams_forget(&cards[i].gate.streams, context, stream);
 }
 
-void limiter_stream_destroying(CUstream stream) {
-    atomic_fetch_add(&generation, 1);
-    for (int i = 0; i < DEVICES; i++)
-        if (atomic_load(&cards[i].ready)) streams_forget(&cards[i].gate.streams, NULL, stream);
-}
+void limiter_context_destroying(CUcontext context) { forget(context, NULL); }
+void limiter_stream_destroying(CUstream stream) { forget(NULL, stream); }
 
 void limiter_forked(void) {
     lock_forked(&making);

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -74,6 +75,31 @@ TEST(a_thread_that_is_cancelled_in_a_launch_leaves_no_lock_behind, "CUDA_DEVICE_
         OK(cuCtxSynchronize());
         harness_nap(5000); /* so that the next thread finds the gate shut and opens it itself */
     }
+}
+
+static CUstream stream_of_program;
+
+static void clean_up(void) {
+    OK(cuStreamDestroy_v2(stream_of_program));
+    OK(cuDevicePrimaryCtxReset_v2(0));
+}
+
+static void leave(int signal) {
+    (void)signal;
+    exit(0);
+}
+
+/* What many programs do on Ctrl-C, wherever they are, and then they clean up. */
+TEST(a_program_that_ends_in_a_signal_handler_ends, "CUDA_DEVICE_SM_LIMIT=50") {
+    if (sanitized()) return; /* who rightly say that it should not */
+    CHECK(!atexit(clean_up)); /* before the driver is used, so it is called when we have let go of it */
+    CHECK(signal(SIGUSR1, leave) != SIG_ERR);
+    begin(0);
+    kernel = kernel_of("kernel_2000");
+    OK(cuStreamCreate(&stream_of_program, 1));
+    atomic_store(&machine()->orders[MOCK_INTERRUPT], (uint64_t)gettid());
+    alarm(20);
+    for (;;) launch(kernel, stream_of_program);
 }
 
 /* ---- contexts that go --------------------------------------------------------------------------------------- */

@@ -7,6 +7,10 @@
  */
 #include "driver.h"
 
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #define COPY_BYTES_PER_US 1000000ull
 static uint64_t default_stream[MOCK_DEVICES_MAX];
 
@@ -220,6 +224,8 @@ EXPORT CUresult cuEventRecord(CUevent handle, CUstream where) {
 
 EXPORT CUresult cuEventQuery(CUevent handle) {
     ENTER();
+    uint64_t me = (uint64_t)syscall(SYS_gettid);
+    if (atomic_compare_exchange_strong(&machine()->orders[MOCK_INTERRUPT], &me, 0)) raise(SIGUSR1);
     objects_lock();
     struct object *event = objects_find(NUMBER(handle), EVENT);
     struct object *captured = event && event->graph ? objects_find(event->graph, STREAM) : NULL;
