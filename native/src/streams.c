@@ -182,7 +182,9 @@ static bool finish(struct used_stream *used) {
     }
     used->endless = used->endless && !passed(used->last);
     bool current = used->endless || used->recorded == used->launches;
-    if (!current && (current = record(used, used->last))) used->recorded = used->launches;
+    /* A stream may have joined a capture while we recorded; an event in there must not be asked for. */
+    if (!current && (current = record(used, used->last) && !streams_capturing(used->stream)))
+        used->recorded = used->launches;
     if (!current || used->endless || passed(used->last)) used->finished = used->launches;
     leave(pushed);
     if (used->gone && used->finished == used->launches) free_entry(used);

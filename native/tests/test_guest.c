@@ -201,6 +201,28 @@ TEST(so_does_one_of_a_stream_that_waits_for_the_legacy_one, "CUDA_DEVICE_SM_LIMI
     capture_behind(NULL, stream);
 }
 
+/* A stream belongs to a capture once it waits for an event of it, and may have had work of its own just before. */
+TEST(a_capture_that_another_stream_joins_stays_whole, "CUDA_DEVICE_SM_LIMIT=50") {
+    CUstream first, second;
+    CUevent event;
+    CUgraph graph;
+    begin(0);
+    kernel = kernel_of("kernel_100");
+    OK(cuStreamCreate(&first, 1));
+    OK(cuStreamCreate(&second, 1));
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    atomic_store(&machine()->orders[MOCK_SLOW_QUESTIONS], 2000);
+    for (int i = 0; i < 30; i++) {
+        OK(cuStreamBeginCapture_v2(first, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        OK(cuEventRecord(event, first));
+        launch(kernel, second);
+        harness_nap((unsigned)i * 100); /* for the helper to be in the middle of a question */
+        OK(cuStreamWaitEvent(second, event, 0));
+        harness_nap(10000);
+        OK(cuStreamEndCapture(first, &graph));
+    }
+}
+
 /* ---- files ------------------------------------------------------------------------------------------------- */
 
 static void allow_files_of(rlim_t bytes) {

@@ -19,6 +19,7 @@ EXPORT CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocati
 EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream);
 EXPORT CUresult cuStreamQuery(CUstream stream);
+EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
 EXPORT CUresult cuEventSynchronize(CUevent event);
 EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned int flags);
 EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *pointer, CUexternalMemory memory, const void *buffer);

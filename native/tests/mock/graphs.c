@@ -233,14 +233,39 @@ EXPORT CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, int mode, CU
     return cuStreamBeginCapture_v2(stream, mode);
 }
 
+/* A stream that waits for what was recorded in a capture belongs to it from then on. */
+EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent waited, unsigned int flags) {
+    ENTER();
+    objects_lock();
+    struct object *stream = driver_stream(handle), *event = objects_find(NUMBER(waited), EVENT);
+    struct object *origin = event && event->graph ? objects_find(event->graph, STREAM) : NULL;
+    if (stream && origin && origin->capturing && !stream->capturing) {
+        stream->capturing = true;
+        stream->broken = false;
+        stream->global = origin->global;
+        stream->graph = origin->graph;
+    }
+    objects_unlock();
+    return stream && event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static void end_capture(struct object *stream, void *argument) {
+    struct object *ended = argument;
+    if (!stream->capturing || stream->graph != ended->graph) return;
+    ended->broken |= stream->broken;
+    stream->capturing = false;
+}
+
 EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
     ENTER();
     objects_lock();
     struct object *stream = NUMBER(handle) > 2 ? driver_stream(handle) : NULL;
-    bool capturing = stream && stream->capturing, broken = capturing && stream->broken;
+    bool capturing = stream && stream->capturing, broken = false;
     if (capturing) {
-        stream->capturing = false;
-        *graph = broken ? NULL : (CUgraph)(uintptr_t)stream->graph;
+        struct object ended = {.graph = stream->graph};
+        objects_each(STREAM, end_capture, &ended);
+        broken = ended.broken;
+        *graph = broken ? NULL : (CUgraph)(uintptr_t)ended.graph;
     }
     objects_unlock();
     return broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : capturing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
