@@ -99,7 +99,7 @@ static bool measure(CUgraph graph, struct record *record) {
 
 static void keep(CUgraphExec exec, struct record record) {
     table_put(&instances, (uint64_t)(uintptr_t)exec, record);
-    pool_watch_graphs(record.device);
+    pool_watch_graphs(record.device, 0);
 }
 
 /* One that brings nothing may have the number of one that did and went without a word, with its context. */
@@ -150,7 +150,7 @@ static uint64_t lacking(const struct record *record) {
 }
 
 static bool reserve(struct record *record) {
-    pool_watch_graphs(record->device);
+    pool_watch_graphs(record->device, 0);
     uint64_t bytes = lacking(record);
     bool granted = ledger_reserve(record->device, CHARGE_SEEN, bytes);
     /* An instance that frees its nodes at the next launch seems to lack what it holds. Its memory is there. */
@@ -176,8 +176,8 @@ CUresult graph_before_launch(CUgraphExec exec) {
 void graph_after_launch(void) {
     if (!launching.reserved) return;
     launching.reserved = false;
-    pool_watch_graphs(launching.device);
-    ledger_cancel(launching.device, CHARGE_SEEN, launching.bytes);
+    pool_watch_graphs(launching.device, launching.bytes);
+    ledger_cancel(launching.device, CHARGE_SEEN, 0);
 }
 
 #define UPLOAD(name) \
@@ -223,7 +223,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice ordinal) {
     int device = ledger_on() ? device_of_ordinal(ordinal) : -1;
     if (device < 0) return result;
     graph_trimmed(device);
-    pool_watch_graphs(device);
+    pool_watch_graphs(device, 0);
     return result;
 }
 

@@ -62,7 +62,7 @@ struct card {
 
 _Atomic unsigned limiter_mode;
 static struct card cards[DEVICES];
-static struct lock making;
+static struct lock making, mode_lock;
 static _Atomic unsigned captures;   /* streams being captured, at most */
 static _Atomic unsigned generation; /* grows when a context or stream goes, so that no thread remembers it */
 static atomic_bool noted;
@@ -90,13 +90,14 @@ static unsigned limit_of(const struct card *card) {
     return percent < 100 ? percent : 0;
 }
 
+/* One helper at a time: another's older look at the gates must not undo this one's. */
 static void set_mode(void) {
-    unsigned mode = 0;
-    for (int i = 0; i < DEVICES; i++)
-        if (atomic_load(&cards[i].ready) && atomic_load(&cards[i].gate.engaged)) mode |= MODE_GATED;
-    unsigned old = atomic_load(&limiter_mode);
-    while (!atomic_compare_exchange_weak(&limiter_mode, &old, mode | (old & ~(unsigned)MODE_GATED))) {
-    }
+    bool gated = false;
+    lock_take(&mode_lock);
+    for (int i = 0; i < DEVICES; i++) gated |= atomic_load(&cards[i].ready) && atomic_load(&cards[i].gate.engaged);
+    if (gated) atomic_fetch_or(&limiter_mode, MODE_GATED);
+    else atomic_fetch_and(&limiter_mode, ~(unsigned)MODE_GATED);
+    lock_release(&mode_lock);
 }
 
 static void report(struct card *card, int64_t now) {
@@ -354,6 +355,7 @@ void limiter_stream_destroying(CUstream stream) { forget(NULL, stream); }
 
 void limiter_forked(void) {
     lock_forked(&making);
+    lock_forked(&mode_lock);
     for (int i = 0; i < DEVICES; i++) {
         if (!atomic_load(&cards[i].ready)) continue;
         token_close(&cards[i].gate.token);

@@ -160,9 +160,10 @@ void pool_trim(int device) {
         if (pool->device == device && pool->alive && pool->booked) trim(pool);
 }
 
-void pool_watch_graphs(int device) {
+void pool_watch_graphs(int device, uint64_t reserved) {
     struct pool *pool = know(NULL, device, ON_CARD, false);
-    if (pool) book(pool);
+    if (pool) settle(pool, reserved);
+    else ledger_pooled(device, CHARGE_SEEN, 0, reserved);
 }
 
 static bool on_card(uint64_t pointer, struct record *record, void *device) {

@@ -17,8 +17,9 @@ void pool_device_cleared(int device);
 void *pool_leave(CUdeviceptr pointer, uint64_t *bytes);
 void pool_left(void *pool, CUdeviceptr pointer, uint64_t bytes, CUresult result);
 
-/* Graph memory behaves as a pool of its own: memory brought by cuGraphLaunch or cuGraphUpload may be there now. */
-void pool_watch_graphs(int device);
+/* Graph memory behaves as a pool of its own: memory brought by cuGraphLaunch or cuGraphUpload may be there now, in place
+ * of what was reserved for it. */
+void pool_watch_graphs(int device, uint64_t reserved);
 
 void pool_forked(void);
 

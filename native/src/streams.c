@@ -8,9 +8,9 @@
  *
  * Three things must never happen. Recording into a stream that is being captured would become part of the program's
  * graph; recording on the legacy stream while a blocking stream is captured would break the capture; so the driver is
- * asked before every record, and no capture begins between the answer and the record. A stream that the program has destroyed must not be named again; so its destruction is
- * announced here first. And the per-thread default stream has no name outside its thread; so that thread records
- * behind each of its launches.
+ * asked before every record, and no capture begins between the answer and the record. A stream that the program has
+ * destroyed must not be named again; so its destruction is announced here first. And the per-thread default stream has no
+ * name outside its thread; so that thread records behind each of its launches.
  *
  * What the driver refuses (a context gone, a fault in a kernel) counts as finished: nobody waits for it. Neither does
  * anybody for work that has been given up, until the event behind it tells that it ended after all.

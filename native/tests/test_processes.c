@@ -277,19 +277,40 @@ PART(grow_and_shrink) {
     }
 }
 
+PART(launch_and_trim) {
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters = {.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                             .bytesize = 320 * MIB};
+    begin(0);
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters));
+    for (;;) {
+        OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+        OK(cuGraphLaunch(exec, NULL));
+        OK(cuGraphExecDestroy(exec));
+        OK(cuDeviceGraphMemTrim(0));
+        machine()->notes[0]++;
+    }
+}
+
 /* What is reserved for a pool and what the pool has are never seen both. */
-TEST(a_pool_that_grows_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+static void expect_to_see_it_once(const char *part) {
     uint64_t most = 0;
-    pid_t pid = another("grow_and_shrink", NULL);
+    pid_t pid = another(part, NULL);
     EVENTUALLY(10, machine()->notes[0] > 1);
     struct region *here = look_into_region();
-    for (uint64_t until = machine()->notes[0] + 500; machine()->notes[0] < until;) {
+    for (uint64_t until = machine()->notes[0] + 5000; machine()->notes[0] < until;) {
         uint64_t seen = here->uses[0][0].charged;
         if (seen > most) most = seen;
     }
     CHECK(most <= 320 * MIB);
     end(pid);
 }
+
+TEST(a_pool_that_grows_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") { expect_to_see_it_once("grow_and_shrink"); }
+TEST(memory_of_a_graph_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") { expect_to_see_it_once("launch_and_trim"); }
 
 /* Longer than the interval of every beat, and of the reaping. */
 TEST(a_process_that_is_stopped_for_long_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
