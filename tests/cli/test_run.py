@@ -278,6 +278,13 @@ def test_cards_on_which_no_limit_would_hold_are_not_used(
     assert "note: the first 16 of 17 cards are used: no limit would hold on more" in err
 
 
+def test_a_choice_of_card_that_is_not_heeded_is_told(real: object, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    code, output, err = end(run("--memory", "1Gi", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", hardware=None))
+    assert (code, output) == (0, f"{UUID}\n")
+    assert "note: CUDA_VISIBLE_DEVICES=3 is not heeded: the slice is of whichever card has room\n" in err
+
+
 def test_inside_a_slice_there_is_no_other(real: object, run: Run) -> None:
     inner = (sys.executable, "-m", "subak.cli", "run", "--memory", "1Gi", "--", "true")
     code, _, err = end(run("--memory", "2Gi", "--", *inner, hardware=None))

@@ -87,6 +87,8 @@ def run(
     interpreter = Interpreter()
     machine = _machine(interpreter, hardware)
     isolated = _isolated() if machine.real else None
+    if isolated and (chosen := os.environ.get(CUDA_CARDS)):
+        complain((), (), [f"{CUDA_CARDS}={chosen} is not heeded: the slice is of whichever card has room"])
     digest, _ = objects.digest(machine, interpreter)
     node = replace(digest, taints=())  # they are for pods
     pod = _pod(command, memory, cores, cards)
