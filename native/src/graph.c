@@ -97,17 +97,18 @@ static bool measure(CUgraph graph, struct record *record) {
     return bytes && device >= 0;
 }
 
-static void keep(CUgraphExec exec, struct record record) {
-    table_put(&instances, (uint64_t)(uintptr_t)exec, record);
-    pool_watch_graphs(record.device, 0);
-}
+static void keep(CUgraphExec exec, struct record record) { table_put(&instances, (uint64_t)(uintptr_t)exec, record); }
 
 /* One that brings nothing may have the number of one that did and went without a word, with its context. */
 static CUresult made(CUresult result, CUgraphExec *exec, CUgraph graph) {
     struct record record;
     if (result != CUDA_SUCCESS) return result;
-    if (measure(graph, &record)) keep(*exec, record);
-    else table_take(&instances, (uint64_t)(uintptr_t)*exec, &record);
+    if (!measure(graph, &record)) {
+        table_take(&instances, (uint64_t)(uintptr_t)*exec, &record);
+        return result;
+    }
+    keep(*exec, record);
+    pool_watch_graphs(record.device, 0);
     return result;
 }
 

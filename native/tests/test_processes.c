@@ -277,7 +277,17 @@ PART(grow_and_shrink) {
     }
 }
 
-PART(launch_and_trim) {
+static CUresult instantiate_and_launch(CUgraphExec *exec, CUgraph graph) {
+    CUresult result = cuGraphInstantiateWithFlags(exec, graph, 0);
+    return result == CUDA_SUCCESS ? cuGraphLaunch(*exec, NULL) : result;
+}
+
+static CUresult instantiate_with_upload(CUgraphExec *exec, CUgraph graph) {
+    CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
+    return cuGraphInstantiateWithParams(exec, graph, &parameters);
+}
+
+static void bring_and_trim(CUresult (*bring)(CUgraphExec *exec, CUgraph graph)) {
     CUgraph graph;
     CUgraphNode node;
     CUgraphExec exec;
@@ -287,21 +297,23 @@ PART(launch_and_trim) {
     OK(cuGraphCreate(&graph, 0));
     OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters));
     for (;;) {
-        OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-        OK(cuGraphLaunch(exec, NULL));
+        OK(bring(&exec, graph));
         OK(cuGraphExecDestroy(exec));
         OK(cuDeviceGraphMemTrim(0));
         machine()->notes[0]++;
     }
 }
 
+PART(launch_and_trim) { bring_and_trim(instantiate_and_launch); }
+PART(upload_and_trim) { bring_and_trim(instantiate_with_upload); }
+
 /* What is reserved for a pool and what the pool has are never seen both. */
-static void expect_to_see_it_once(const char *part) {
+static void expect_to_see_it_once(const char *part, int rounds) {
     uint64_t most = 0;
     pid_t pid = another(part, NULL);
     EVENTUALLY(10, machine()->notes[0] > 1);
     struct region *here = look_into_region();
-    for (uint64_t until = machine()->notes[0] + 5000; machine()->notes[0] < until;) {
+    for (uint64_t until = machine()->notes[0] + (unsigned)rounds; machine()->notes[0] < until;) {
         uint64_t seen = here->uses[0][0].charged;
         if (seen > most) most = seen;
     }
@@ -309,8 +321,12 @@ static void expect_to_see_it_once(const char *part) {
     end(pid);
 }
 
-TEST(a_pool_that_grows_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") { expect_to_see_it_once("grow_and_shrink"); }
-TEST(memory_of_a_graph_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") { expect_to_see_it_once("launch_and_trim"); }
+TEST(a_pool_that_grows_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") { expect_to_see_it_once("grow_and_shrink", 5000); }
+TEST(memory_of_a_graph_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") { expect_to_see_it_once("launch_and_trim", 5000); }
+TEST(memory_that_comes_with_an_instance_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    atomic_store(&machine()->orders[MOCK_SLOW_QUESTIONS], 500); /* for us to see what it has meanwhile */
+    expect_to_see_it_once("upload_and_trim", 20);
+}
 
 /* Longer than the interval of every beat, and of the reaping. */
 TEST(a_process_that_is_stopped_for_long_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIMIT=1g") {

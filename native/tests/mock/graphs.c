@@ -180,12 +180,18 @@ EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph gra
     return cuGraphInstantiateWithParams(exec, graph, parameters);
 }
 
+static void take_time(void) {
+    uint64_t slow = atomic_load(&machine()->orders[MOCK_SLOW_QUESTIONS]);
+    if (slow) usleep((unsigned)slow);
+}
+
 EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, int attribute, void *value) {
     ENTER();
     objects_lock();
     int device = driver_device(ordinal);
     *(uint64_t *)value = attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? pool[device].reserved : pool[device].used;
     objects_unlock();
+    take_time();
     return CUDA_SUCCESS;
 }
 
@@ -286,8 +292,7 @@ EXPORT CUresult cuStreamIsCapturing(CUstream handle, int *status) {
     *status = stream && stream->capturing;
     if (NUMBER(handle) < 2) objects_each(STREAM, is_blocking, &implicit);
     objects_unlock();
-    uint64_t slow = atomic_load(&machine()->orders[MOCK_SLOW_QUESTIONS]);
-    if (slow) usleep((unsigned)slow);
+    take_time();
     return implicit ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 

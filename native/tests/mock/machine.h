@@ -31,7 +31,7 @@ enum mock_order {
     MOCK_ARRAY_WASTE,   /* percent by which arrays are larger than their shape says */
     MOCK_OLD_DRIVER,    /* the newest version that cuGetProcAddress knows; 0: all */
     MOCK_DEAD_POOLS,    /* counts calls that name a pool which is gone: a real driver may crash */
-    MOCK_SLOW_QUESTIONS, /* so many us pass between an answer about captures and its return */
+    MOCK_SLOW_QUESTIONS, /* so many us pass between an answer about captures, or graphs' memory, and its return */
     MOCK_INTERRUPT,     /* the thread of this number gets SIGUSR1 when it next asks for an event */
     MOCK_MISUSES,       /* counts calls that name a context which is gone: real drivers may crash */
     MOCK_CALLS,         /* counts driver calls, for tests that want none */
