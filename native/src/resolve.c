@@ -239,7 +239,7 @@ static void *found_for(const void *caller, void *handle, const char *name) {
         void *scope = resolve_open(question.file, RTLD_LAZY | RTLD_NOLOAD);
         void *found = scope ? resolve_symbol(scope, name) : NULL;
         if (scope) close_again(scope);
-        return found;
+        return found ? found : resolve_symbol(RTLD_NEXT, name); /* once more, so that dlerror tells of this */
     }
     return behind_us;
 }

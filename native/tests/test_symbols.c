@@ -245,6 +245,21 @@ TEST(a_library_with_its_own_scope_finds_the_driver_behind_what_it_is_linked_to) 
     CHECK_EQUAL(run_program(without, output, sizeof output), 0);
 }
 
+/* Without a driver: NULL may be the value of a symbol, so programs ask for the error. */
+TEST(a_library_is_told_that_there_is_no_driver) {
+    if (sanitized()) return;
+    char command[1024], output[256];
+    const char *file = library_of("curious",
+        "const char *ask(const char *name) { dlerror(); return dlsym(RTLD_DEFAULT, name) ? 0 : dlerror(); }", "");
+    snprintf(command, sizeof command,
+             "python3 -c 'import ctypes, sys; ask = ctypes.CDLL(\"%s\").ask; ask.restype = ctypes.c_char_p;"
+             " sys.exit(b\"cuMemAlloc_v2\" not in (ask(b\"cuMemAlloc_v2\") or b\"\"))'", file);
+    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+    char without[1100];
+    snprintf(without, sizeof without, "LD_PRELOAD= %s", command);
+    CHECK_EQUAL(run_program(without, output, sizeof output), 0);
+}
+
 /* The loader has a lock, under which constructors run. */
 static void *call_cuda(void *unused) {
     harness_nap(50000);
