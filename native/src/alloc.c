@@ -205,12 +205,10 @@ static int card_under(CUdeviceptr pointer, int otherwise) {
 }
 
 /* The driver opens it and tells how large it is; then it must fit. While its exporter lives, it costs nothing. */
-static CUresult open_counted(CUresult result, CUdeviceptr *pointer) {
-    CUcontext context;
-    int device = result == CUDA_SUCCESS ? context_current(&context) : -1;
+static CUresult open_counted(CUresult result, CUdeviceptr *pointer, int device, CUcontext context) {
     size_t bytes = 0;
-    if (device >= 0 && opened_again(*pointer)) return result;
-    if (device < 0 || REAL(cuMemGetAddressRange_v2)(NULL, &bytes, *pointer) != CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS || device < 0 || opened_again(*pointer)) return result;
+    if (REAL(cuMemGetAddressRange_v2)(NULL, &bytes, *pointer) != CUDA_SUCCESS) return result;
     device = card_under(*pointer, device);
     struct record record = {.bytes = ledger_pages(bytes), .owner = (uint64_t)(uintptr_t)context,
                             .device = (int16_t)device, .kind = CHARGE_IMPORTED};
@@ -223,11 +221,15 @@ static CUresult open_counted(CUresult result, CUdeviceptr *pointer) {
     return result;
 }
 
+/* The context is asked for before the lock is taken: a first look at it needs the loader, whose own lock is held while
+ * constructors run, and they may want ours. */
 #define OPEN(name) \
     CUresult name(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags) { \
+        CUcontext context; \
         if (!ledger_on()) return REAL(name)(pointer, handle, flags); \
+        int device = context_current(&context); \
         lock_take(&sharing); \
-        CUresult result = open_counted(REAL(name)(pointer, handle, flags), pointer); \
+        CUresult result = open_counted(REAL(name)(pointer, handle, flags), pointer, device, context); \
         lock_release(&sharing); \
         return result; \
     }

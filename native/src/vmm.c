@@ -210,12 +210,10 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     return result;
 }
 
-/* The card that imported memory is on, or -1. Where the driver does not say, it is that of the current context. */
-static int card_of(CUmemGenericAllocationHandle handle) {
-    CUcontext context;
+/* The card that imported memory is on, or -1. */
+static int card_of(CUmemGenericAllocationHandle handle, int otherwise) {
     CUmemAllocationProp properties;
-    if (REAL(cuMemGetAllocationPropertiesFromHandle)(&properties, handle) != CUDA_SUCCESS)
-        return context_current(&context);
+    if (REAL(cuMemGetAllocationPropertiesFromHandle)(&properties, handle) != CUDA_SUCCESS) return otherwise;
     return properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_of_ordinal(properties.location.id) : -1;
 }
 
@@ -229,11 +227,15 @@ static bool imported_again(CUmemGenericAllocationHandle handle) {
     return true;
 }
 
+/* Where the driver does not say on which card it is, it is that of the context, which is asked for before the lock is
+ * taken, as in alloc.c. */
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type) {
+    CUcontext context;
     if (!ledger_on()) return REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
+    int current = context_current(&context);
     lock_take(&lock);
     CUresult result = REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
-    int device = result == CUDA_SUCCESS && !imported_again(*handle) ? card_of(*handle) : -1;
+    int device = result == CUDA_SUCCESS && !imported_again(*handle) ? card_of(*handle, current) : -1;
     if (device >= 0) result = remember(*handle, device, CHARGE_IMPORTED, 0);
     lock_release(&lock);
     return result;

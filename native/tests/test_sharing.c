@@ -5,6 +5,7 @@
  */
 #include "harness.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -587,6 +588,53 @@ TEST(memory_goes_with_a_primary_context_that_came_unseen, LIMIT_1G) {
         CHECK_EQUAL(true_mib(0), 0);
         CHECK_EQUAL(booked(0), 0);
     }
+}
+
+/* The loader's lock is held while constructors run, and whoever looks a function up waits for it. */
+static void call_beside_constructor(void *(*first_call)(void *), const char *function) {
+    if (sanitized()) return;
+    char driver[512], code[512];
+    CUcontext context;
+    pthread_t thread;
+    snprintf(driver, sizeof driver, "-L%s -l:libcuda.so.1", getenv("LD_LIBRARY_PATH"));
+    snprintf(code, sizeof code, "#include <unistd.h>\nint %s(unsigned long long);\n"
+             "__attribute__((constructor)) static void start(void) { usleep(100000); %s(0); }", function, function);
+    const char *file = library_of("eager", code, driver);
+    OK(cuInit(0));
+    OK(((__typeof__(&cuDevicePrimaryCtxRetain))mock_own("cuDevicePrimaryCtxRetain"))(&context, 0));
+    alarm(20);
+    CHECK(!pthread_create(&thread, NULL, first_call, context));
+    CHECK(dlopen(file, RTLD_NOW));
+    CHECK(!pthread_join(thread, NULL));
+}
+
+static void *open_in_unseen(void *context) {
+    CUdeviceptr pointer;
+    OK(cuCtxSetCurrent(context));
+    harness_nap(50000);
+    OK(cuIpcOpenMemHandle_v2(&pointer, shared_handle, 1));
+    return NULL;
+}
+
+TEST(a_constructor_that_closes_and_a_first_call_that_opens_do_not_wait_for_each_other, LIMIT_1G) {
+    pid_t other = exporter_of("100", &shared_handle);
+    call_beside_constructor(open_in_unseen, "cuIpcCloseMemHandle");
+    stop(other);
+}
+
+static void *import_in_unseen(void *context) {
+    CUmemGenericAllocationHandle object;
+    int fd;
+    OK(cuCtxSetCurrent(context));
+    OK(cuMulticastCreate(&object, NULL));
+    OK(cuMemExportToShareableHandle(&fd, object, 1, 0));
+    harness_nap(50000);
+    OK(cuMemImportFromShareableHandle(&object, (void *)(intptr_t)fd, 1));
+    return NULL;
+}
+
+TEST(a_constructor_that_releases_and_a_first_call_that_imports_do_not_wait_for_each_other, LIMIT_1G) {
+    call_beside_constructor(import_in_unseen, "cuMemRelease");
 }
 
 /* The primary context comes with the green one, so it must fit. */
