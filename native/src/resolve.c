@@ -158,10 +158,18 @@ static int look_into_next(struct dl_phdr_info *object, size_t size, void *argume
     return 0;
 }
 
+static bool found_all(const struct search *search) {
+    for (enum loader loader = 0; loader < LOADERS; loader++)
+        if (!search->behind[loader]) return false;
+    return true;
+}
+
+/* No further than to what is wanted, which is in the C library. What the program started with comes first and stays; what
+ * it opened comes behind that, and another thread may close it while we look. */
 static void look_everywhere(struct search *search) {
     const struct link_map *each = &_r_debug ? _r_debug.r_map : NULL;
     if (!each) dl_iterate_phdr(look_into_next, search);
-    for (; each; each = each->l_next) {
+    for (; each && !found_all(search); each = each->l_next) {
         if (each->l_ld == _DYNAMIC) search->passed_us = true;
         else if (!each->l_name || !contains(each->l_name, "vdso")) look_into(search, each->l_addr, each->l_ld);
     }

@@ -327,6 +327,23 @@ TEST(limits_hold_beside_an_allocator, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
         "void free(void *p) { find(); if (f && !is_early(p)) f(p); }", ""));
 }
 
+/* Another thread may close it at any time, and its entry in the loader's list is memory that is gone. */
+TEST(what_a_program_has_opened_is_not_looked_at) {
+    if (sanitized()) return;
+    char command[2048], output[256];
+    const char *file = library_of("closed",
+        "#include <link.h>\n#include <stdlib.h>\n"
+        "__attribute__((constructor)) static void start(void) {\n"
+        "  struct link_map *last = _r_debug.r_map, *closed = calloc(1, 65536); /* it has more than we know */\n"
+        "  while (last->l_next) last = last->l_next;\n"
+        "  closed->l_name = \"closed\"; closed->l_ld = (void *)8; last->l_next = closed;\n"
+        "  void *found = dlsym(RTLD_DEFAULT, \"puts\"); last->l_next = NULL; if (!found) abort(); }", "");
+    snprintf(command, sizeof command, "LD_PRELOAD=$LD_PRELOAD:%s env true", file);
+    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+    snprintf(command, sizeof command, "LD_PRELOAD=%s env true", file);
+    CHECK_EQUAL(run_program(command, output, sizeof output), 0);
+}
+
 /* As databases and sanitizers have it: a list of objects of their own, that asks us for the C library's when it is asked
  * for the first time. */
 TEST(limits_hold_beside_another_list_of_objects, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
