@@ -12,7 +12,8 @@
  * for filling and draining the queue; but between REOPEN_SOONEST and REOPEN_LATEST.
  *
  * Two clocks that disagree (a region file that outlived a reboot) would look like a debt of days; beyond an hour
- * the word is nonsense and counts as none.
+ * the word is nonsense and counts as none. It has to be written over too: who is at zero and never charged earns only
+ * from a moment that stands there.
  */
 #include "credit.h"
 
@@ -51,6 +52,12 @@ void credit_charge(struct account *account, unsigned percent, int64_t now, int64
     int64_t paid = atomic_load_explicit(&account->paid, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&account->paid, &paid, sane(paid, now) + wall(busy, percent),
                                                   memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+void credit_mend(struct account *account, int64_t now) {
+    int64_t paid = atomic_load_explicit(&account->paid, memory_order_relaxed);
+    while (paid > now + NONSENSE && !atomic_compare_exchange_weak(&account->paid, &paid, now)) {
     }
 }
 

@@ -59,12 +59,14 @@
 /* To be read once for one decision: it may be changed at any time, and a limit of 0 is no number to divide by. */
 static unsigned limit_of(struct gate *gate) { return atomic_load_explicit(&gate->percent, memory_order_relaxed); }
 
-/* The account stands in a file of the container, which somebody may have cut short: look before touching it. */
+/* The account stands in a file of the container, which somebody may have cut short or written into: look before
+ * touching it. */
 static struct account *account_of(struct gate *gate) {
     int64_t now = clock_now();
     if (gate->look && now - gate->looked > LOOK_EVERY) {
         gate->look();
         gate->looked = now;
+        credit_mend(gate->account, now);
     }
     return gate->account;
 }

@@ -523,6 +523,30 @@ static void a_new_limit(void) {
     expect("the first second with a limit of 60, beside 30", share(&tenants[1]), 60, 2.0);
 }
 
+/* An account in a file of the container, which the gate looks after. */
+static struct account in_a_file;
+static void look_at_file(void) {}
+
+static void add_with_account_in_a_file(unsigned percent) {
+    struct tenant *tenant = add(percent, 2 * MS, 0, 0);
+    atomic_store(&in_a_file.paid, 0);
+    tenant->gate.account = &in_a_file;
+    tenant->gate.look = look_at_file;
+}
+
+/* Whatever somebody wrote there, or left there before a reboot: the tenant works on, and within its limit. */
+static void nonsense_in_the_account(void) {
+    static const int64_t words[] = {0, INT64_MIN, -1, 1, INT64_MAX - SECOND, INT64_MAX};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        reset();
+        add_with_account_in_a_file(25);
+        run_until(now_ns + SECOND);
+        atomic_store(&in_a_file.paid, words[i] ? words[i] : now_ns + 24 * 3600 * SECOND);
+        measure(5);
+        expect("25 after nonsense was written into the account", share(&tenants[0]), 25, 1.0);
+    }
+}
+
 static void a_stopped_neighbour(void) {
     reset();
     add(50, 2 * MS, 0, 0);
@@ -596,6 +620,7 @@ int main(void) {
     work_that_never_ends();
     a_pause_after_long_work();
     a_new_limit();
+    nonsense_in_the_account();
     a_stopped_neighbour();
     death_at_every_write();
     a_change_of_kernels();
