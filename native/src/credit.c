@@ -35,10 +35,9 @@ static int64_t reopen_wall(unsigned percent, int64_t turn) {
     return enough < REOPEN_LATEST ? enough : REOPEN_LATEST;
 }
 
-static int64_t sane(int64_t paid, int64_t now) {
-    if (paid > now + NONSENSE) return now;
-    return larger(paid, now - EARNED_AT_MOST);
-}
+static int64_t believed(int64_t paid, int64_t now) { return paid > now + NONSENSE ? now : paid; }
+
+static int64_t sane(int64_t paid, int64_t now) { return larger(believed(paid, now), now - EARNED_AT_MOST); }
 
 int64_t credit_left(const struct account *account, unsigned percent, int64_t now) {
     return (now - sane(atomic_load_explicit(&account->paid, memory_order_relaxed), now)) * percent / 100;
@@ -55,9 +54,11 @@ void credit_charge(struct account *account, unsigned percent, int64_t now, int64
     }
 }
 
-void credit_mend(struct account *account, int64_t now) {
-    int64_t paid = atomic_load_explicit(&account->paid, memory_order_relaxed);
-    while (paid > now + NONSENSE && !atomic_compare_exchange_weak(&account->paid, &paid, now)) {
+void credit_mend(struct account *account, const struct account *own, int64_t now) {
+    int64_t least = believed(atomic_load_explicit(&own->paid, memory_order_relaxed), now);
+    int64_t paid = atomic_load_explicit(&account->paid, memory_order_relaxed), right;
+    while ((right = larger(believed(paid, now), least)) != paid &&
+           !atomic_compare_exchange_weak(&account->paid, &paid, right)) {
     }
 }
 

@@ -24,8 +24,9 @@ int64_t credit_reopens_in(const struct account *account, unsigned percent, int64
 
 void credit_charge(struct account *account, unsigned percent, int64_t now, int64_t busy);
 
-/* Writes over what cannot be a moment of this account: it stands in a file that anybody in the container may write. */
-void credit_mend(struct account *account, int64_t now);
+/* Writes over what cannot be a moment of this account: it stands in a file that anybody in the container may write or
+ * delete. `own`: what this process alone has been charged, than which it never is less. */
+void credit_mend(struct account *account, const struct account *own, int64_t now);
 
 /* Work without a limit: nothing is owed for it, and nothing is earned. */
 void credit_clear(struct account *account, int64_t now);

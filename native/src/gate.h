@@ -42,7 +42,7 @@ struct gate {
     struct lock mutex;
     struct token token;
     struct account *account;
-    struct account own_account; /* where the container has none to share */
+    struct account own_account; /* of this process: all there is where the container has none to share */
     void (*look)(void);         /* sees to it that the account is there; NULL: it always is */
     int64_t looked;
     int64_t opened, free_until, charged, active, idle, closed, armed;

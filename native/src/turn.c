@@ -66,7 +66,7 @@ static struct account *account_of(struct gate *gate) {
     if (gate->look && now - gate->looked > LOOK_EVERY) {
         gate->look();
         gate->looked = now;
-        credit_mend(gate->account, now);
+        credit_mend(gate->account, &gate->own_account, now);
     }
     return gate->account;
 }
@@ -96,11 +96,16 @@ static void set_spacing(struct gate *gate) {
     atomic_store_explicit(&gate->spacing, (uint32_t)spacing, memory_order_relaxed);
 }
 
+static void book(struct account *account, unsigned percent, int64_t now, int64_t time) {
+    if (percent) credit_charge(account, percent, now, time);
+    else credit_clear(account, now);
+}
+
 static void settle(struct gate *gate, int64_t now, int64_t time) {
     struct account *account = account_of(gate);
     unsigned percent = limit_of(gate);
-    if (percent) credit_charge(account, percent, now, time);
-    else credit_clear(account, now);
+    book(account, percent, now, time);
+    if (account != &gate->own_account) book(&gate->own_account, percent, now, time);
     atomic_fetch_add_explicit(&account->used, (uint64_t)time, memory_order_relaxed);
 }
 

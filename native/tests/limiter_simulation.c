@@ -547,6 +547,21 @@ static void nonsense_in_the_account(void) {
     }
 }
 
+/* Who deletes the file again and again has a new account each time, and no more GPU time. */
+static void an_account_that_is_deleted(void) {
+    reset();
+    add_with_account_in_a_file(25);
+    run_until(now_ns + SECOND);
+    tenants[0].done = 0;
+    int64_t began = now_ns;
+    for (int i = 0; i < 200; i++) {
+        atomic_store(&in_a_file.paid, 0);
+        run_until(now_ns + 30 * MS);
+    }
+    tenants[0].began = now_ns - began;
+    expect("25 while the account is deleted again and again", share(&tenants[0]), 25, 2.0);
+}
+
 static void a_stopped_neighbour(void) {
     reset();
     add(50, 2 * MS, 0, 0);
@@ -621,6 +636,7 @@ int main(void) {
     a_pause_after_long_work();
     a_new_limit();
     nonsense_in_the_account();
+    an_account_that_is_deleted();
     a_stopped_neighbour();
     death_at_every_write();
     a_change_of_kernels();

@@ -302,6 +302,19 @@ TEST(contexts_come_and_go, "CUDA_DEVICE_SM_LIMIT=50") {
     }
 }
 
+/* What was used stays used, although nobody else's books tell of it. */
+TEST(deleting_the_region_gains_no_time) {
+    pid_t pid = tenant("a", 20, "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    double before = gpu_time(pid, 0);
+    uint64_t began = machine_now();
+    while (machine_now() - began < 2000000000ull) {
+        unlink(getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"));
+        harness_nap(30000);
+    }
+    CHECK_SHARE((gpu_time(pid, 0) - before) * 1e8 / (double)(machine_now() - began), 2, 30);
+}
+
 /* ---- the monitor ------------------------------------------------------------------------------------------- */
 
 TEST(a_monitor_changes_the_limit, "CUDA_DEVICE_SM_LIMIT=80") {
