@@ -72,6 +72,24 @@ static bool same_file(const struct file_id *one, const struct file_id *other) {
     return one->device == other->device && one->inode == other->inode;
 }
 
+/* A number for this boot of the machine; 0 if it cannot be told. */
+static uint64_t boot_number(void) {
+    char id[37] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, id, sizeof id - 1) : 0;
+    if (fd >= 0) close(fd);
+    return length > 0 ? strtoull(id, NULL, 16) | 1ull << 32 : 0; /* up to its first dash */
+}
+
+/* A file may outlive a reboot, and the clock starts anew: what is owed until a moment of the old one would be owed for as
+ * long as the machine had been up. */
+static void forget_other_boots(struct region *found) {
+    uint64_t boot = boot_number(), before = atomic_load(&found->boot);
+    if (!boot || before == boot || !atomic_compare_exchange_strong(&found->boot, &before, boot)) return;
+    for (int device = 0; device < DEVICES; device++)
+        atomic_store(&found->compute[device].words[0], 0); /* the account (limiter.c) */
+}
+
 static void fill(struct region *new, const struct config *config) {
     new->hami.major = 1;
     new->hami.minor = 2;
@@ -85,6 +103,7 @@ static void fill(struct region *new, const struct config *config) {
         atomic_store(&new->configured_memory[device], config->memory_limit[device]);
         atomic_store(&new->configured_cores[device], config->core_limit[device]);
     }
+    atomic_store(&new->boot, boot_number());
     new->version = REGION_VERSION;
     new->bytes = sizeof *new;
     new->hami.magic = HAMI_MAGIC;
@@ -120,6 +139,7 @@ static struct region *map_file(int fd, struct region *at, struct file_id *id) {
         munmap(trial, MAP_BYTES);
         return NULL;
     }
+    forget_other_boots(trial);
     return move(trial, at);
 }
 

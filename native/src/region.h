@@ -98,7 +98,8 @@ struct region {
     _Atomic uint64_t configured_cores[DEVICES];
     _Atomic uint64_t asked; /* grows when a process needs the others to look at their pools */
     _Atomic uint64_t context_bytes[DEVICES]; /* what the last context took on this card */
-    char gap_two[4096 - 24 - 3 * 8 * DEVICES];
+    _Atomic uint64_t boot; /* of the machine, since which all times here count */
+    char gap_two[4096 - 32 - 3 * 8 * DEVICES];
     struct region_slot slots[SLOTS];
     struct region_use uses[DEVICES][SLOTS];
     struct region_compute compute[DEVICES];

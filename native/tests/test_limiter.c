@@ -315,6 +315,17 @@ TEST(deleting_the_region_gains_no_time) {
     CHECK_SHARE((gpu_time(pid, 0) - before) * 1e8 / (double)(machine_now() - began), 2, 30);
 }
 
+TEST(a_debt_from_before_a_reboot_is_none) {
+    pid_t pid = tenant("a", 50, "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    end(pid);
+    struct region *here = look_into_region();
+    atomic_store(&here->boot, here->boot + 1);
+    atomic_store(&here->compute[0].words[0], machine_now() + 1800 * 1000000000ull);
+    pid = tenant("a", 50, "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+}
+
 /* ---- the monitor ------------------------------------------------------------------------------------------- */
 
 TEST(a_monitor_changes_the_limit, "CUDA_DEVICE_SM_LIMIT=80") {
