@@ -77,8 +77,6 @@ static _Thread_local struct {
 
 /* ---- limits and reports --------------------------------------------------------------------------------- */
 
-static bool counted(void) { return config_limits_anything(config()) || config()->region_named; }
-
 static unsigned limit_of(const struct card *card) {
     int device = card->gate.device;
     if (config()->disabled || config()->core_policy == CORES_DISABLE) return 0;
@@ -226,7 +224,7 @@ static struct gate *gate_of(CUdevice ordinal) {
     if (!atomic_load(&card->ready)) {
         char gpu[64];
         name_gpu(ordinal, gpu, sizeof gpu);
-        card->counts = counted();
+        card->counts = region_wanted();
         gate_init(&card->gate, device, 0);
         token_init(&card->gate.token, config()->turns, gpu);
         if (card->counts) {

@@ -326,6 +326,25 @@ TEST(a_debt_from_before_a_reboot_is_none) {
     EVENTUALLY(20, gpu_time(pid, 0) > 0);
 }
 
+/* In a /tmp of this test's own, where the region is if nobody names another place. */
+TEST(a_shell_without_the_environment_is_limited, "CUDA_DEVICE_SM_LIMIT=30") {
+    const char *mount = "exec 2>&1; cd $HARNESS_DIRECTORY && mkdir tmp && mount -t tmpfs none tmp && "
+                        "mkdir tmp/upper tmp/work && "
+                        "mount -t overlay none -o lowerdir=/tmp,upperdir=tmp/upper,workdir=tmp/work /tmp";
+    char output[256];
+    if (!own_mounts() || run_program(mount, output, sizeof output)) {
+        left_out("this user may not have a /tmp of its own");
+        return;
+    }
+    unlink("/tmp/cudevshr.cache");
+    unsetenv("CUDA_DEVICE_MEMORY_SHARED_CACHE");
+    pid_t pid = another("work", "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    end(pid);
+    unsetenv("CUDA_DEVICE_SM_LIMIT");
+    CHECK_SHARE(share_of(another("work", "queue")), 8, 38);
+}
+
 /* ---- the monitor ------------------------------------------------------------------------------------------- */
 
 TEST(a_monitor_changes_the_limit, "CUDA_DEVICE_SM_LIMIT=80") {
