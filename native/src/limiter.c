@@ -41,18 +41,20 @@
 #define COPY_LARGE (1024 * 1024) /* smaller copies take less than a launch */
 #define TICK (200 * MS)
 #define ARMED_FOR (1 * SECOND)
+#define HELP_AGAIN (1 * SECOND)
 
 /* What limiter_mode is made of. */
 enum {
     MODE_GATED = 1, /* some gate is engaged */
     MODE_NOTE = 2,  /* tell us of the next launch */
     MODE_NEW = 4,   /* nothing was launched yet */
+    MODE_HELP = 8,  /* some helper thread could not be started */
 };
 
 struct card {
     struct gate gate;
     atomic_bool ready;
-    bool helped;   /* the helper thread runs */
+    bool helpless; /* the helper thread could not be started */
     bool counts;   /* the container has a region to report to */
     int64_t ticked;
     uint64_t ticked_launches, ticked_busy;
@@ -198,8 +200,23 @@ static bool start_helper(struct card *card, create *start) {
     sigprocmask(SIG_SETMASK, &all, &before);
     bool started = start && start(&thread, NULL, help, card) == 0;
     sigprocmask(SIG_SETMASK, &before, NULL);
-    if (!started) log_line(LOG_ERROR, "no helper thread for GPU %d: its compute limit does not hold", card->gate.device);
     return started;
+}
+
+/* Without its helper a gate stops nobody. Threads may be short for a moment only, so launches try again now and then. */
+static void help_again(void) {
+    static _Atomic int64_t next;
+    int64_t now = clock_now(), due = atomic_load(&next);
+    if (now < due || !atomic_compare_exchange_strong(&next, &due, now + HELP_AGAIN)) return;
+    create *start = find_create();
+    bool helpless = false;
+    lock_take(&making);
+    for (int i = 0; i < DEVICES; i++) {
+        if (cards[i].helpless) cards[i].helpless = !start_helper(&cards[i], start);
+        helpless |= cards[i].helpless;
+    }
+    if (!helpless) atomic_fetch_and(&limiter_mode, ~(unsigned)MODE_HELP);
+    lock_release(&making);
 }
 
 static void name_gpu(CUdevice device, char *name, size_t room) {
@@ -235,7 +252,12 @@ static struct gate *gate_of(CUdevice ordinal) {
         bool off = mps_holds(ordinal) || config()->disabled || config()->core_policy == CORES_DISABLE;
         if (!off) {
             decide(card, clock_now());
-            if (!(card->helped = start_helper(card, start))) atomic_store(&card->gate.engaged, false);
+            card->helpless = !start_helper(card, start);
+        }
+        if (card->helpless) {
+            log_line(LOG_ERROR, "no helper thread for GPU %d: until there is one, its compute limit does not hold", device);
+            atomic_store(&card->gate.engaged, false);
+            atomic_fetch_or(&limiter_mode, MODE_HELP);
         }
         atomic_store_explicit(&card->ready, true, memory_order_release);
         set_mode();
@@ -278,6 +300,7 @@ static struct gate *gate_of_stream(CUstream stream, CUcontext *context) {
 void limiter_before_launch(struct launch *launch) {
     unsigned mode = atomic_load_explicit(&limiter_mode, memory_order_relaxed);
     launch->gate = NULL;
+    if (mode & MODE_HELP) help_again();
     if (mode & (MODE_NOTE | MODE_NEW)) {
         atomic_store(&noted, true);
         atomic_fetch_and(&limiter_mode, ~(unsigned)(MODE_NOTE | MODE_NEW));

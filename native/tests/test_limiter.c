@@ -345,6 +345,32 @@ TEST(a_shell_without_the_environment_is_limited, "CUDA_DEVICE_SM_LIMIT=30") {
     CHECK_SHARE(share_of(another("work", "queue")), 8, 38);
 }
 
+static bool has_helper(pid_t pid) {
+    char command[128], output[64];
+    snprintf(command, sizeof command, "LD_PRELOAD= cat /proc/%d/task/*/comm 2>&1 | grep -c subak-gate", pid);
+    run_program(command, output, sizeof output);
+    return atoi(output) > 0;
+}
+
+TEST(the_limit_holds_once_there_is_a_thread_for_it) {
+    char preload[2048], path[256];
+    const char *scarce = library_of("scarce",
+        "#include <errno.h>\n#include <pthread.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+        "int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*run)(void *), void *x) {\n"
+        "  int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = dlsym(RTLD_NEXT, __func__);\n"
+        "  return access(getenv(\"PLENTY\"), F_OK) ? EAGAIN : real(t, a, run, x); }", "");
+    snprintf(preload, sizeof preload, "%s:%s", getenv("LD_PRELOAD"), scarce);
+    snprintf(path, sizeof path, "%s/plenty", getenv("HARNESS_DIRECTORY"));
+    setenv("LD_PRELOAD", preload, 1);
+    setenv("PLENTY", path, 1);
+    pid_t pid = tenant("a", 30, "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0); /* it is not held for that */
+    CHECK(!has_helper(pid));
+    CHECK(close(open(path, O_CREAT | O_WRONLY, 0600)) == 0);
+    EVENTUALLY(20, has_helper(pid));
+    CHECK_SHARE(share_of(pid), 8, 38);
+}
+
 /* ---- the monitor ------------------------------------------------------------------------------------------- */
 
 TEST(a_monitor_changes_the_limit, "CUDA_DEVICE_SM_LIMIT=80") {
