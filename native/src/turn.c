@@ -10,13 +10,13 @@
  * back with cold caches to a core that has slept. So it has fewer and longer turns. And since a share is meant in work,
  * what a long wait costs it (1 to 2 ms for a training step in Python) is not charged where nobody else wants the GPU.
  *
- * A turn ends when the tenant has been idle for a moment, when its ledger is empty, or when others wait and the
- * quantum is over; a light waiter, who asks after a pause and so for little, is let in after 2 ms. To close is to shut
- * the gate, wait for the GPU, charge and hand on, all under the mutex: if a launching thread could open in between,
- * work would leak out of the turn. The wait is bounded: kernels that wait for another tenant's kernels would never
- * finish. Then the token goes on with work still running, which time slicing lets happen, and what runs beside the
- * others' turns is charged as half. What still runs a minute after its turn is neither waited for nor charged any more:
- * it may wait for the program's next launch.
+ * A turn ends when the tenant has been idle for a moment, when its ledger is empty, when the host's monitor lets
+ * others go first, or when others wait and the quantum is over; a light waiter, who asks after a pause and so for
+ * little, is let in after 2 ms. To close is to shut the gate, wait for the GPU, charge and hand on, all under the
+ * mutex: if a launching thread could open in between, work would leak out of the turn. The wait is bounded: kernels
+ * that wait for another tenant's kernels would never finish. Then the token goes on with work still running, which
+ * time slicing lets happen, and what runs beside the others' turns is charged as half. What still runs a minute after
+ * its turn is neither waited for nor charged any more: it may wait for the program's next launch.
  */
 #include "gate.h"
 
@@ -348,7 +348,7 @@ static void watch(struct gate *gate) {
     bool over = view.waiter && turn > (view.light ? QUANTUM_LIGHT : is_quick(gate) ? QUANTUM_QUICK : QUANTUM);
     if (percent && credit_left(account_of(gate), percent, now) <= flight) gate->exhausted = true;
     if (idle) charge_last_work(gate, now);
-    if (idle || over || gate->exhausted) close_gate(gate, now);
+    if (idle || over || gate->exhausted || atomic_load(&gate->blocked)) close_gate(gate, now);
 }
 
 static int64_t until_poll(struct gate *gate) {

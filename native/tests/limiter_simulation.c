@@ -562,6 +562,21 @@ static void an_account_that_is_deleted(void) {
     expect("25 while the account is deleted again and again", share(&tenants[0]), 25, 2.0);
 }
 
+/* The monitor's word also counts in the middle of a turn that nothing else would end. */
+static void a_block_in_a_turn(void) {
+    reset();
+    add(0, 2 * MS, 50, 0);
+    run_until(now_ns + SECOND);
+    tenants[0].gate.blocked = true;
+    run_until(now_ns + SECOND);
+    tenants[0].done = 0;
+    run_until(now_ns + SECOND);
+    expect("launches of a tenant that is blocked in its turn", (double)tenants[0].done, 0, 0);
+    tenants[0].gate.blocked = false;
+    run_until(now_ns + SECOND);
+    expect("and afterwards (or 400)", fmin((double)tenants[0].done, 400), 400, 0);
+}
+
 static void a_stopped_neighbour(void) {
     reset();
     add(50, 2 * MS, 0, 0);
@@ -637,6 +652,7 @@ int main(void) {
     a_new_limit();
     nonsense_in_the_account();
     an_account_that_is_deleted();
+    a_block_in_a_turn();
     a_stopped_neighbour();
     death_at_every_write();
     a_change_of_kernels();
