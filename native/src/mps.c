@@ -16,6 +16,7 @@
 #include "amount.h"
 #include "config.h"
 #include "hooks.h"
+#include "region.h"
 
 #define SHARE "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 #define MPS_ENABLED 133 /* a device attribute */
@@ -29,16 +30,20 @@ static bool runs(void) {
 
 static unsigned smallest_limit(void) {
     unsigned smallest = 100;
-    for (int device = 0; device < DEVICES; device++)
-        if (config()->core_limit[device] < smallest) smallest = config()->core_limit[device];
+    if (!region_wanted()) return smallest;
+    for (int device = 0; device < DEVICES; device++) {
+        unsigned limit = region_core_limit(device);
+        if (limit < smallest) smallest = limit;
+    }
     return smallest;
 }
 
 void mps_ask(void) {
-    unsigned limit = smallest_limit(), asked;
     const char *share = getenv(SHARE);
     char text[16];
-    if (config()->disabled || config()->core_policy == CORES_DISABLE || limit == 100 || !runs()) return;
+    if (config()->disabled || config()->core_policy == CORES_DISABLE || !runs()) return;
+    unsigned limit = smallest_limit(), asked;
+    if (limit == 100) return;
     if (share && amount_percent(share, &asked) && asked > 0 && asked <= limit) return;
     snprintf(text, sizeof text, "%u", limit);
     setenv(SHARE, text, 1);

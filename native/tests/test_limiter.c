@@ -247,6 +247,17 @@ TEST(who_asked_mps_for_less_gets_less, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_MPS_ACTI
     CHECK(!strcmp(getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "20"));
 }
 
+/* The limit stands in the region alone: a monitor has changed it, or the environment is lost. */
+TEST(mps_is_asked_for_what_the_region_says, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80") {
+    pid_t pid = another("work", "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    end(pid);
+    unsetenv("CUDA_DEVICE_SM_LIMIT");
+    start_mps();
+    begin(0);
+    CHECK(!strcmp(getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "30"));
+}
+
 TEST(without_mps_its_variable_means_nothing, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80") {
     CHECK_SHARE(share_of(tenant("a", 30, "queue")), 10, 40);
 }
