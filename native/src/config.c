@@ -17,7 +17,8 @@
  * outside of containers, lists them in SUBAK_CARDS by their UUIDs; its numbers are then positions in that list, and it
  * says nothing about other cards.
  *
- * A value that cannot be read is a problem, and cuInit refuses to start with it; so is a named file that is not there.
+ * A value that cannot be read is a problem, and cuInit refuses to start with it; so is a named file that is not there, and
+ * a list of cards that are not.
  * An empty value is as none. Nothing is written to the environment: setenv in a foreign program is not safe.
  */
 #define _GNU_SOURCE
@@ -190,6 +191,20 @@ static int number_in(const struct source *source, int device) {
     return -1;
 }
 
+/* Limits on cards that NVML does not list would hold for nothing. One of several may be missing, for it may have failed.
+ * But not all; and none where the list is full, for then it is only beyond its end. */
+static void check_cards(const struct source *source, struct config *config) {
+    char cards[1024], given[128];
+    int listed = 1, found = 0;
+    if (!*device_uuid(0) || !value_in(source, CARDS, cards, sizeof cards)) return;
+    for (const char *each = cards; *each; each++) listed += *each == ',';
+    for (int device = 0; device < DEVICES; device++)
+        found += *device_uuid(device) && number_in(source, device) >= 0;
+    if (found >= listed || (found && !*device_uuid(DEVICES - 1))) return;
+    snprintf(given, sizeof given, CARDS "=%.60s", cards);
+    complain(config, given, "has a card that is not among the first 16 of `nvidia-smi -L`; write its UUID as there");
+}
+
 /* The limit that one source gives to one card; 0 if it gives none. An own value of 0 means the common one. */
 static uint64_t limit_in(const struct source *source, int device, bool memory, struct config *config) {
     char key[64], value[128];
@@ -272,6 +287,7 @@ static void read_all(struct source *sources, struct config *config) {
     sources[ENVIRONMENT] = (struct source){.present = true, .environment = true};
     check_lines(&sources[AGENT], AGENTS_FILE, config);
     check_lines(&sources[AGENT_BY_NAME], named, config);
+    for (int i = 0; i < SOURCES; i++) check_cards(&sources[i], config);
     for (int device = 0; device < DEVICES; device++) {
         int agents = agents_sources(sources);
         config->memory_ceiling[device] = limit_of(sources, agents, device, true, config);

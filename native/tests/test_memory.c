@@ -895,6 +895,26 @@ TEST(limits_of_listed_cards, "MOCK_DEVICES=3", "CUDA_VISIBLE_DEVICES=2,0",
     CHECK_EQUAL(booked(2), (CONTEXT + 2000) * MIB);
 }
 
+/* NVML lists more cards than there is room for, and the one that is limited is not among the first. */
+TEST(a_limit_on_a_card_beyond_the_last_is_refused, "MOCK_DEVICES=18", "CUDA_VISIBLE_DEVICES=17",
+     "SUBAK_CARDS=GPU-abababab-abab-abab-abab-ababababab00,GPU-abababab-abab-abab-abab-ababababab11",
+     "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_PERMITTED);
+}
+
+TEST(limits_on_cards_that_are_all_missing_are_refused, "MOCK_DEVICES=2",
+     "SUBAK_CARDS=GPU-ABABABAB-abab-abab-abab-ababababab00", "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_PERMITTED);
+}
+
+/* It may have failed; the others work on. */
+TEST(one_of_the_listed_cards_may_be_missing, "MOCK_DEVICES=2",
+     "SUBAK_CARDS=GPU-abababab-abab-abab-abab-ababababab09,GPU-abababab-abab-abab-abab-ababababab00",
+     "CUDA_DEVICE_MEMORY_LIMIT_1=1g") {
+    begin(0);
+    expect_enforcement();
+}
+
 TEST(cards_are_found_by_uuid, "MOCK_DEVICES=2", "CUDA_VISIBLE_DEVICES=GPU-abababab-abab-abab-abab-ababababab01",
      "CUDA_DEVICE_MEMORY_LIMIT_0=1g", "CUDA_DEVICE_MEMORY_LIMIT_1=2g") {
     size_t bytes;
