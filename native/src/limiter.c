@@ -328,7 +328,7 @@ void limiter_after_launch(struct launch *launch, CUresult result) {
 struct gate *limiter_capture_begins(CUstream stream) {
     CUcontext context;
     struct gate *gate = gate_of_stream(stream, &context);
-    if (gate) streams_hold(&gate->streams);
+    if (gate) streams_hold(&gate->streams, stream);
     return gate;
 }
 

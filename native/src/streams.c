@@ -74,7 +74,17 @@ static bool passed(CUevent event) { return REAL(cuEventQuery)(event) != CUDA_ERR
 
 /* ---- captures ------------------------------------------------------------------------------------------- */
 
-void streams_hold(struct streams *streams) { take(streams); }
+void streams_hold(struct streams *streams, CUstream stream) {
+    int mode = streams_relax(); /* this thread may be capturing another one */
+    take(streams);
+    for (int i = 0; i < streams->high; i++) {
+        struct used_stream *used = &streams->used[i];
+        if (!used->context || used->stream != stream || used->recorded == used->launches) continue;
+        if (record(used, used->last)) used->recorded = used->launches;
+    }
+    streams_restore(mode);
+}
+
 void streams_let_go(struct streams *streams) { lock_release(&streams->lock); }
 
 /* ---- entries -------------------------------------------------------------------------------------------- */

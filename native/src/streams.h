@@ -63,8 +63,9 @@ void streams_forget(struct streams *streams, CUcontext context, CUstream stream)
 /* Whether launches into this stream are only written down, for a graph. */
 bool streams_capturing(CUstream stream);
 
-/* Between these two nothing is recorded: a capture begins. */
-void streams_hold(struct streams *streams);
+/* Between these two nothing is recorded: a capture begins on the stream. What lies in front of it is marked before, since
+ * nobody could ask for it afterwards. */
+void streams_hold(struct streams *streams, CUstream stream);
 void streams_let_go(struct streams *streams);
 
 /* Lets the calling thread use events although another captures; gives what to put back. */

@@ -382,6 +382,30 @@ TEST(the_limit_holds_once_there_is_a_thread_for_it) {
     CHECK_SHARE(share_of(pid), 8, 38);
 }
 
+/* Kernels of 40 ms, and behind each of them a capture on the same stream for as long as it runs. */
+PART(capture_behind_work) {
+    (void)argument;
+    begin(0);
+    CUstream stream;
+    CUgraph graph;
+    CUfunction kernel = kernel_of(40000);
+    OK(cuStreamCreate(&stream, 1));
+    for (;;) {
+        launch(kernel, stream);
+        OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        harness_nap(41000);
+        OK(cuStreamEndCapture(stream, &graph));
+    }
+}
+
+TEST(work_in_front_of_a_capture_is_charged) {
+    container("a", 20);
+    pid_t pid = another("capture_behind_work", NULL);
+    double share;
+    shares_of(&pid, 1, 2, &share);
+    CHECK_SHARE(share, 2, 40);
+}
+
 /* ---- the monitor ------------------------------------------------------------------------------------------- */
 
 TEST(a_monitor_changes_the_limit, "CUDA_DEVICE_SM_LIMIT=80") {
