@@ -30,7 +30,7 @@ from subak.model.device import MIB, MOST_CARD_BYTES
 from subak.model.node import Node
 from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
-from subak.node import library, regions
+from subak.node import library
 from subak.policy.explain import Explanation
 
 EVERY = 0.1
@@ -115,7 +115,7 @@ def _machine(interpreter: Interpreter, hardware: str | None) -> Machine:
         if found.machine is None:
             _stop("; ".join(found.notes) + "; to try it out without a card, describe one in a file: --hardware FILE")
         complain((), (), found.notes)
-        return _countable(found.machine)
+        return found.machine
     try:
         machines = profiles.read(Path(hardware), interpreter)
     except BadDescription as error:
@@ -124,15 +124,6 @@ def _machine(interpreter: Interpreter, hardware: str | None) -> Machine:
         if any(device.family == FAMILY for device in machine.devices):
             return machine
     _stop(f"{hardware}: no node has NVIDIA cards: describe one, such as nodes: [{{profile: volcano}}]")
-
-
-def _countable(machine: Machine) -> Machine:
-    """The machine with those cards that libsubak counts on: the first ones that NVML lists, MIG instances included."""
-    if len(machine.devices) > regions.CARDS:
-        complain(
-            (), (), [f"the first {regions.CARDS} of {len(machine.devices)} cards are used: no limit would hold on more"]
-        )
-    return replace(machine, devices=machine.devices[: regions.CARDS])
 
 
 def _isolated() -> Isolation:

@@ -51,6 +51,14 @@ def test_without_cards_there_is_no_machine_and_a_reason(root: Path) -> None:
     assert find(root) == Found(None, ("no NVIDIA cards are used: the driver knows none",))
 
 
+def test_cards_on_which_no_limit_would_hold_are_left_out(root: Path) -> None:
+    found = find(root, *(Gpu(f"GPU-{n}", f"0000:{n:02x}:00.0", minor=n) for n in range(17)))
+    assert found.machine is not None
+    assert [each.id for each in found.machine.devices] == [f"GPU-{n}" for n in range(16)]
+    assert found.machine.device_files.keys() == {each.id for each in found.machine.devices}
+    assert found.notes == ("the first 16 of 17 cards are used: no limit would hold on more",)
+
+
 def test_a_computer_speaks_all_dialects_of_its_cards(root: Path) -> None:
     machine = find(root, A, B).machine
     assert machine is not None

@@ -2,6 +2,7 @@
 
 Nothing here is needed to run without a card: where the driver or its library is missing, there is no machine, and a
 sentence says why.  A card in MIG mode is the instances that its administrator cut: each of them is a card of its own.
+Of more cards than libsubak counts on, the others are left out: no limit would hold there.
 
 Two cards are scored as HAMi's plugin does: what the way over PCIe is worth, and 100 for each NVLink between them.
 """
@@ -25,6 +26,7 @@ from subak.dialects.nvidia import FAMILY, WORD
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.plugins import HamiNvidia, plugin
 from subak.model.device import MOST_CARD_BYTES, Device
+from subak.node import regions
 
 PROFILE = "this-machine"
 SPEAKS = ("hami", "volcano", "volcano-vgpu", "koordinator")
@@ -84,6 +86,9 @@ class _Finder:
         cards = [card for index in range(self._nvml.nvmlDeviceGetCount()) for card in self._cards(index)]
         if not cards:
             return Found(None, (*self._notes, "no NVIDIA cards are used: the driver knows none"))
+        if len(cards) > regions.CARDS:
+            self._notes.append(f"the first {regions.CARDS} of {len(cards)} cards are used: no limit would hold on more")
+            cards = cards[: regions.CARDS]
         made = (plugin(word, FAMILY, "", False, interpreter) for word in SPEAKS)
         plugins = tuple(each for each in made if each is not None)
         shares = next(each.shares for each in plugins if isinstance(each, HamiNvidia))
