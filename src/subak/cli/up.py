@@ -99,8 +99,11 @@ def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machin
         complain([str(error)])
         sys.exit(BAD_INPUT)
     found = nvml.find(languages)
-    if found.machine is None or any(machine.name == found.machine.name for machine in described):
-        return described, []
+    if found.machine is None:
+        return described, list(found.notes) if found.driver else []
+    if any(machine.name == found.machine.name for machine in described):
+        clash = f"another node has its name, {found.machine.name}: give it another in {hardware or 'a --hardware FILE'}"
+        return described, [f"the NVIDIA cards of this machine are left out: {clash}"]
     try:
         claim(DIRECTORY, f"the cluster of process {os.getpid()} (subak up)")  # until this process ends
     except Taken as taken:

@@ -18,6 +18,10 @@ class NVMLError_NotFound(NVMLError):
     pass
 
 
+class NVMLError_LibraryNotFound(NVMLError):
+    pass
+
+
 @dataclass(frozen=True)
 class Instance:
     uuid: str
@@ -50,16 +54,17 @@ class Driver:
     gpus: Sequence[Gpu]
     level: int = 10
     open: int = 0
-    missing: str = ""
+    missing: Exception | None = None
     NVMLError: type[Exception] = field(default=NVMLError)
     NVMLError_NotFound: type[Exception] = field(default=NVMLError_NotFound)
+    NVMLError_LibraryNotFound: type[Exception] = field(default=NVMLError_LibraryNotFound)
     NVML_DEVICE_MIG_ENABLE: int = 1
     NVML_NVLINK_MAX_LINKS: int = 4
     NVML_NVLINK_DEVICE_TYPE_SWITCH: int = 2
 
     def nvmlInit(self) -> None:
         if self.missing:
-            raise NVMLError(self.missing)
+            raise self.missing
         self.open += 1
 
     def nvmlShutdown(self) -> None:

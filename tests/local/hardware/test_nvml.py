@@ -13,7 +13,7 @@ from subak.local.hardware import nvml, objects
 from subak.local.hardware.nvml import Found
 from subak.model.device import MIB
 from tests.local.hardware import INTERPRETER
-from tests.local.hardware.driver import GIB, Driver, Gpu, Instance
+from tests.local.hardware.driver import GIB, Driver, Gpu, Instance, NVMLError, NVMLError_LibraryNotFound
 
 A = Gpu("GPU-a", "0000:3b:00.0")
 B = Gpu("GPU-b", "0000:d8:00.0", minor=1)
@@ -43,8 +43,14 @@ def find(root: Path, *gpus: Gpu, level: int = 10) -> Found:
 
 
 def test_without_a_driver_there_is_no_machine_and_a_reason(root: Path) -> None:
-    found = nvml.find(INTERPRETER, Driver((), missing="NVML Shared Library Not Found"), root)
-    assert found == Found(None, ("no NVIDIA cards are used: NVML Shared Library Not Found",))
+    missing = NVMLError_LibraryNotFound("NVML Shared Library Not Found")
+    found = nvml.find(INTERPRETER, Driver((), missing=missing), root)
+    assert found == Found(None, ("no NVIDIA cards are used: NVML Shared Library Not Found",), driver=False)
+
+
+def test_a_driver_that_does_not_work_is_one(root: Path) -> None:
+    found = nvml.find(INTERPRETER, Driver((), missing=NVMLError("Driver/library version mismatch")), root)
+    assert found == Found(None, ("no NVIDIA cards are used: Driver/library version mismatch",), driver=True)
 
 
 def test_without_cards_there_is_no_machine_and_a_reason(root: Path) -> None:

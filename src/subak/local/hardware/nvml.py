@@ -44,10 +44,14 @@ _ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """This computer with its cards, None if it has none; `notes` say why, or what was left out."""
+    """This computer with its cards, None if it has none; `notes` say why, or what was left out.
+
+    `driver`: whether there is one.  Most computers have neither, and then nobody misses the cards.
+    """
 
     machine: Machine | None
     notes: tuple[str, ...] = ()
+    driver: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,8 @@ def find(interpreter: Interpreter, nvml: Any = None, root: Path = Path("/")) -> 
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return Found(None, (f"no NVIDIA cards are used: {error}",))
+        there = not isinstance(error, nvml.NVMLError_LibraryNotFound)
+        return Found(None, (f"no NVIDIA cards are used: {error}",), driver=there)
     try:
         return _Finder(nvml, root).found(interpreter)
     except nvml.NVMLError as error:
