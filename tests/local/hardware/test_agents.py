@@ -20,6 +20,7 @@ from subak.local.hardware.agents import Agents
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
 from subak.model import manifest
+from subak.model.device import MIB
 from subak.model.reason import Refusal
 from subak.node import library
 from subak.policy.place import place
@@ -412,6 +413,30 @@ async def test_real_cards_are_seen_by_uuid_and_by_their_device_nodes(
     monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "dev/nvidia0"))
     with pytest.raises(Refusal, match="no limit would hold: .*nvidia0, where programs take turns"):
         await seen(here, "third", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})
+
+
+async def test_each_limit_in_the_environment_is_that_of_its_card(
+    client: Client, host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The free card is given first, though NVML lists it last."""
+    monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "turns"))
+    mib = {"GPU-large": 80 << 10, "GPU-small": 24 << 10}
+    gpus = [Gpu(id, f"0000:3{n}:00.0", minor=n, memory=mib[id] * MIB) for n, id in enumerate(mib)]
+    found = nvml.find(INTERPRETER, Driver(gpus), tmp_path).machine
+    assert found is not None
+    here = await world(client, found, host)
+    first = await here.bound(
+        "first",
+        {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8000},
+        annotations={"nvidia.com/use-gpuuuid": "GPU-large"},
+    )
+    await here.agents.allocate(first)
+    (injection,) = await seen(here, "halves", {"nvidia.com/gpu": 2, "nvidia.com/gpumem-percentage": 50})
+    env = injection.env
+    cards = env["SUBAK_CARDS"].split(",")
+    assert cards == ["GPU-small", "GPU-large"] == env["CUDA_VISIBLE_DEVICES"].split(",")
+    limits = {id: env[f"CUDA_DEVICE_MEMORY_LIMIT_{n}"] for n, id in enumerate(cards)}
+    assert limits == {id: f"{size // 2}m" for id, size in mib.items()}
 
 
 async def seen(world: World, name: str, *limits: Limits) -> Sequence[Injection]:

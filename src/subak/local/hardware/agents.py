@@ -229,9 +229,14 @@ def _files(plugin: Plugin) -> list[File]:
 
 
 def _show(injection: Injection, cards: Sequence[str], device_files: Mapping[str, Sequence[str]]) -> None:
-    """Let a container see real cards: CUDA finds them by UUID, and opens the driver's device nodes."""
+    """Let a container see real cards: CUDA finds them by UUID, and opens the driver's device nodes.
+
+    libsubak is told them as well: the limits are numbered in the order in which cards were given, NVML lists them in
+    another.
+    """
     seen = injection.env.get(CUDA_CARDS, "").split(",")
-    injection.env[CUDA_CARDS] = ",".join(dict.fromkeys(id for id in (*seen, *cards) if id))
+    given = ",".join(dict.fromkeys(id for id in (*seen, *cards) if id))
+    injection.env |= {CUDA_CARDS: given, isolation.CARDS: given}
     nodes = (path for id in cards for path in device_files.get(id, ()))
     injection.devices = list(dict.fromkeys((*injection.devices, *nodes)))
 
