@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,25 @@ def test_without_the_library_a_container_with_a_real_card_has_nothing_to_start_w
     for name in ("PACKAGED", "BUILT"):
         monkeypatch.setattr(library, name, tmp_path / "none")
     assert not mounted(folder, real=True)["/usr/local/vgpu/libvgpu.so"].exists()
+
+
+def test_a_file_that_could_not_be_written_whole_is_not_there(folder: Path) -> None:
+    """Else the container would start when it is tried again: with an empty file of limits, or a library cut short."""
+    (mount,) = (each for each in mounts() if each.destination == "/etc/subak/limits")
+    with no_room(), pytest.raises(OSError, match="File too large"):
+        Host(folder).mount(mount, real=False)
+    assert Path(Host(folder).mount(mount, real=False).source).read_text() == mount.content
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """As on a disk with room for a few bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_container_may_write_where_its_library_does(folder: Path) -> None:

@@ -91,8 +91,10 @@ class Host:
         path = self._directory / name
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            path.chmod(mode)
+            begun = path.with_name(f".{path.name}")  # a full disk leaves a part of it, which must not pass for the file
+            begun.write_bytes(content)
+            begun.chmod(mode)
+            begun.replace(path)
         return path
 
 
