@@ -415,6 +415,17 @@ async def test_real_cards_are_seen_by_uuid_and_by_their_device_nodes(
         await seen(here, "third", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})
 
 
+async def test_a_pod_whose_files_cannot_be_written_is_refused_and_holds_nothing(client: Client, host: Path) -> None:
+    here = await world(client, machine("shared", taints=[]), host)
+    whole: Limits = {"nvidia.com/gpu": 1}
+    pod = await here.bound("p", whole)
+    host.write_text("no directory")
+    with pytest.raises(Refusal, match=r"no limit would hold: .*/host/containers.*: Not a directory"):
+        await here.agents.allocate(pod)
+    host.unlink()
+    assert len(await here.agents.allocate(await here.bind(await here.create("q", whole), dict(pod.annotations)))) == 1
+
+
 async def test_each_limit_in_the_environment_is_that_of_its_card(
     client: Client, host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,10 @@ class Agents:
                     injection.mounts = [self._host.mount(each, machine.real) for each in injection.mounts]
         except NoTurns as error:
             raise Refusal("spec.nodeName", node.name, f"no limit would hold: {error}") from None
+        except OSError as error:
+            what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            message = f"no limit would hold: what is mounted into its containers cannot be made ready: {what}"
+            raise Refusal("spec.nodeName", node.name, message) from None
         device_files = machine.device_files
         for grant in placement.grants if device_files else ():
             for position in grant.containers:
