@@ -415,6 +415,20 @@ async def test_real_cards_are_seen_by_uuid_and_by_their_device_nodes(
         await seen(here, "third", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})
 
 
+async def test_a_driver_that_is_not_ready_for_cuda_is_told(
+    client: Client, host: Path, tmp_path: Path, libsubak: Path
+) -> None:
+    """After a boot the node for unified memory may be missing, and nobody in a container can make it."""
+    for name in ("nvidia0", "nvidiactl"):
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        (tmp_path / "dev" / name).touch()
+    found = nvml.find(INTERPRETER, Driver([Gpu("GPU-a", "0000:3b:00.0")]), tmp_path).machine
+    assert found is not None
+    (note,) = (await world(client, found, host)).agents.notes()
+    assert note.startswith("real cards: /dev/nvidia-uvm is not there")
+    assert "nvidia-modprobe -u -c 0" in note
+
+
 async def test_a_pod_whose_files_cannot_be_written_is_refused_and_holds_nothing(client: Client, host: Path) -> None:
     here = await world(client, machine("shared", taints=[]), host)
     whole: Limits = {"nvidia.com/gpu": 1}

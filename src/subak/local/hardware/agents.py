@@ -40,6 +40,11 @@ from subak.node.usage import Use
 
 CUDA_CARDS = "CUDA_VISIBLE_DEVICES"
 
+NO_UNIFIED_MEMORY = (
+    "real cards: /dev/nvidia-uvm is not there, so CUDA will not start in containers: "
+    "run `nvidia-modprobe -u -c 0`, and then start subak up again"
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -139,13 +144,14 @@ class Agents:
 
     def notes(self) -> list[str]:
         """What a user of real cards should know."""
-        if not any(machine.real for machine in self._machines.values()):
-            return []
+        real = [machine for machine in self._machines.values() if machine.real]
+        notes = [NO_UNIFIED_MEMORY for machine in real if _lacks_unified_memory(machine)]
         try:
             library.find()
         except library.NoLibrary as error:
-            return [f"real cards: containers with a part of a card do not start, as no limit would hold: {error}"]
-        return []
+            what = f"containers with a part of a card do not start, as no limit would hold: {error}"
+            notes += [f"real cards: {what}" for _ in real]
+        return notes
 
     def simulated(self, node: str) -> bool:
         """Whether the node's cards are only described."""
@@ -223,6 +229,15 @@ def _truth(machine: Machine, interpreter: Interpreter) -> Node:
     node, _ = objects.digest(machine, interpreter)
     health = {each.index: each.healthy for each in machine.devices}
     return replace(node, devices=tuple(replace(each, healthy=health[each.index]) for each in node.devices))
+
+
+def _lacks_unified_memory(machine: Machine) -> bool:
+    """Whether a device node is missing that CUDA needs, and that only a program outside of containers can bring.
+
+    The driver makes it for the first program that uses CUDA: after a boot there may have been none.
+    """
+    files = {path for each in machine.device_files.values() for path in each}
+    return "/dev/nvidiactl" in files and "/dev/nvidia-uvm" not in files
 
 
 def _files(plugin: Plugin) -> list[File]:
