@@ -89,6 +89,7 @@ static void stop(void) {
     uint64_t began = person_nanoseconds();
     while (atomic_load(&state) == STOPPING && person_nanoseconds() - began < 200000000ull)
         futex(&state, FUTEX_WAIT_PRIVATE, STOPPING, &(struct timespec){.tv_nsec = 5000000});
+    region_leaving(); /* it has shown us once more meanwhile */
 }
 
 typedef int create_thread(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);

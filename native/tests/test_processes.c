@@ -181,6 +181,24 @@ TEST(a_context_counts_while_nvml_is_asked_about_it, "CUDA_DEVICE_MEMORY_LIMIT=1g
     end(other);
 }
 
+PART(end_while_nvml_is_asked) {
+    _Atomic uint64_t *stops = &machine()->orders[MOCK_NVML_STOPS];
+    begin(0);
+    atomic_store(stops, (uint64_t)getpid());
+    EVENTUALLY(20, atomic_load(stops) == 1); /* the helper, with its next beat */
+    exit(0);
+}
+
+/* Monitors in other pid namespaces know from its status alone that it has ended. */
+TEST(a_process_that_takes_its_leave_is_not_shown_again, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    pid_t other = another("end_while_nvml_is_asked", NULL);
+    EVENTUALLY(20, machine()->orders[MOCK_NVML_STOPS] == 1);
+    EVENTUALLY(20, !look_into_region()->hami.processes[0].status);
+    machine()->orders[MOCK_NVML_STOPS] = 0;
+    CHECK_EQUAL(result_of(other), 0);
+    CHECK_EQUAL(look_into_region()->hami.processes[0].status, 0);
+}
+
 /* 36 */
 TEST(memory_of_a_killed_process_is_free_at_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     CUdeviceptr pointer;
