@@ -92,6 +92,11 @@ class Cluster:
         started = await nodes.start()
         if started.removed:
             self.notes.append(f"nodes of an earlier run were removed: {', '.join(started.removed)}")
+        for name in started.away:
+            self.notes.append(
+                f"node {name} of an earlier run stays NotReady with its pods until its cards are found again; "
+                f"if they never are: subak delete node {name}"
+            )
         await self.agents.restore()
         for part in (nodes.run(), self.kubelet.run(), self.scheduler.run()):
             self._run(part)

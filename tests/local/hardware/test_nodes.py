@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ from subak.kube.status import ApiError
 from subak.kube.transport import Request, Response
 from subak.local.api.server import Server
 from subak.local.api.store import Store
-from subak.local.hardware import profiles
+from subak.local.hardware import nvml, profiles
 from subak.local.hardware.nodes import Nodes, Started
 from subak.local.hardware.objects import LEASE_NAMESPACE
 from tests.local.hardware import INTERPRETER, machine, machines
+from tests.local.hardware.driver import Driver, Gpu
 
 NOT_READY = "node.kubernetes.io/not-ready"
 
@@ -128,6 +130,23 @@ async def test_nodes_of_earlier_runs_go_with_their_pods_and_those_of_others_stay
     assert await names(client, DEVICES) == {"a10-1"}
     assert await names(client, LEASES) == {"a10-1", "gtx1080ti"}
     assert await names(client, PODS) == {"stays", "waits"}
+
+
+async def test_the_computers_own_node_stays_with_its_pods_while_its_cards_are_not_found(
+    client: Client, tmp_path: Path
+) -> None:
+    """A command may have the cards, or the driver fails: the next time they may be there again."""
+    own = nvml.find(INTERPRETER, Driver([Gpu("GPU-a", "0000:3b:00.0")]), tmp_path).machine
+    assert own is not None
+    await Nodes(client, [own]).start()
+    spec = {"nodeName": own.name, "containers": [{"name": "c", "image": "i"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    await client.create(PODS, pod, "default")
+    assert await Nodes(client, []).start() == Started(away=(own.name,))
+    assert (await names(client, PODS), await names(client, DEVICES)) == ({"p"}, {own.name})
+    assert ready(await client.get(NODES, own.name)) == "False"
+    assert (await Nodes(client, [own]).start()).updated == (own.name,)
+    assert ready(await client.get(NODES, own.name)) == "True"
 
 
 async def test_leases_are_renewed_as_time_goes_on(client: Client) -> None:

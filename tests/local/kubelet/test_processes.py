@@ -183,6 +183,18 @@ async def test_what_a_killed_kubelet_left_behind_is_removed(tmp_path: Path) -> N
         await empty(tmp_path / "logs")
 
 
+async def test_a_pod_whose_node_is_away_keeps_what_it_has_on_disk(tmp_path: Path) -> None:
+    async with town(tmp_path, processes=True, clock=time.time) as before:
+        pod = await before.create(nodeName="away")
+    for uid in (pod["metadata"]["uid"], "old"):
+        (tmp_path / "pods" / uid / "volumes").mkdir(parents=True)
+    async with town(tmp_path, store=before.store, processes=True, clock=time.time):
+        async with asyncio.timeout(PATIENCE):
+            while (tmp_path / "pods" / "old").exists():
+                await asyncio.sleep(0.01)
+        assert (tmp_path / "pods" / pod["metadata"]["uid"] / "volumes").is_dir()
+
+
 async def test_a_failed_job_may_show_the_end_of_its_log_as_its_message(place: Town) -> None:
     await place.create(
         shell("echo out of paper; exit 4", terminationMessagePolicy="FallbackToLogsOnError"), restartPolicy="Never"

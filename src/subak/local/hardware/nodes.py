@@ -4,6 +4,9 @@
     run   ──> leases renewed and the scheduler's handshakes answered, node by node, for as long as the cluster lives
     stop  ──> NotReady
 
+The computer's own node is not described: its cards are found, or they are not, because a command has them or the driver
+fails.  So it stays with its pods, NotReady, until they are found again.
+
 A node may have been changed by others meanwhile: cordoned, labelled, tainted.  What they wrote stays.  What we wrote
 before is in an annotation, so that only that is taken back when it is no longer described.
 
@@ -24,7 +27,7 @@ import msgspec
 from subak.kube.client import Client
 from subak.kube.resource import DEVICES, LEASES, NODES, PODS, Resource
 from subak.kube.status import ApiError
-from subak.local.hardware import objects
+from subak.local.hardware import nvml, objects
 from subak.local.hardware.machine import PROFILE, Machine
 from subak.local.hardware.objects import LEASE_NAMESPACE
 
@@ -52,12 +55,16 @@ Known = dict[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What `start` found and did, by the nodes' names; `others` are nodes that somebody else made, which stay."""
+    """What `start` found and did, by the nodes' names.
+
+    `away` are nodes of this computer whose cards were not found; `others` somebody else made.  Both stay.
+    """
 
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
 
 
 class Written(msgspec.Struct):
@@ -85,9 +92,15 @@ class Nodes:
             {each["metadata"]["name"]: each for each in (await self._client.list(resource, namespace)).items}
             for resource, namespace in ((NODES, ""), (LEASES, LEASE_NAMESPACE), (DEVICES, ""))
         ]
-        unknown = {name: node for name, node in known.items() if name not in self._machines}
-        ours = [name for name, node in unknown.items() if PROFILE in (node["metadata"].get("labels") or {})]
-        await self._remove(ours)
+        unknown = {
+            name: (node["metadata"].get("labels") or {}).get(PROFILE)
+            for name, node in known.items()
+            if name not in self._machines
+        }
+        away = [name for name, profile in unknown.items() if profile == nvml.PROFILE]
+        removed = [name for name, profile in unknown.items() if profile is not None and name not in away]
+        await self._remove(removed)
+        await self._each(self._not_ready(name, objects.stopped(self._clock())) for name in away)
         await self._each(
             self._put(machine, known.get(name), leases.get(name), devices.get(name))
             for name, machine in self._machines.items()
@@ -95,8 +108,9 @@ class Nodes:
         return Started(
             created=tuple(name for name in self._machines if name not in known),
             updated=tuple(name for name in self._machines if name in known),
-            removed=tuple(ours),
-            others=tuple(name for name in unknown if name not in ours),
+            removed=tuple(removed),
+            others=tuple(name for name, profile in unknown.items() if profile is None),
+            away=tuple(away),
         )
 
     async def run(self) -> None:

@@ -144,7 +144,7 @@ class Kubelet:
             self._welcome(seen)
         if self._house.processes:
             # Looked up now, before any pod that comes later has a directory.
-            left = sandbox.strangers(self._house.directory, set(self._workers))
+            left = sandbox.strangers(self._house.directory, {seen.metadata.uid for seen in first})
             self._house.spawn(asyncio.to_thread(trees.remove, *left))
 
     def _on_pod(self, type: str, seen: Seen) -> None:
