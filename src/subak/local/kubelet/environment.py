@@ -7,8 +7,9 @@ Later lines win:
     envFrom, env                     what the pod says
     injection                        what its share of the cards brings
 
-The last line is where NRI has its place: whoever hands out cards is believed, not the pod.  `$(NAME)` in the pod's own
-values refers to variables that were defined before, and to services.
+The last line is where NRI has its place: whoever hands out cards is believed, not the pod.  Only what the pod preloads
+stays, behind the library that holds it to its share.  `$(NAME)` in the pod's own values refers to variables that were
+defined before, and to services.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from subak.local.kubelet.expansion import expand
 from subak.local.kubelet.pod import Container, EnvFrom, EnvVar, KeyRef, Pod
 from subak.local.runtime.machine import search_path
 from subak.model.manifest import Amount
+
+PRELOAD = "LD_PRELOAD"
 
 
 class BadConfig(ValueError):
@@ -67,7 +70,11 @@ def environment(
 def complete(pod: Pod, user: int, said: Mapping[str, str], injected: Mapping[str, str]) -> dict[str, str]:
     """The whole environment, from what the pod says and what its share of the cards brings."""
     home = "/root" if user == 0 else "/"
-    return {"PATH": _path(), "HOSTNAME": pod.host_name, "HOME": home, **said, **injected}
+    env = {"PATH": _path(), "HOSTNAME": pod.host_name, "HOME": home, **said, **injected}
+    if said.get(PRELOAD) and PRELOAD in injected:
+        # An injection knows what is written in the pod, but neither ConfigMaps nor what `$(NAME)` stands for.
+        env[PRELOAD] = f"{injected[PRELOAD].partition(':')[0]}:{said[PRELOAD]}"
+    return env
 
 
 @cache
