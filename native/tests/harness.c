@@ -83,6 +83,20 @@ void begin_when_there_is_room(void) {
     OK(cuCtxSetCurrent(context));
 }
 
+CUfunction kernel_of(unsigned microseconds) {
+    CUmodule module;
+    CUfunction function;
+    char name[32];
+    snprintf(name, sizeof name, "kernel_%u", microseconds);
+    OK(cuModuleLoadData(&module, "image"));
+    OK(cuModuleGetFunction(&function, module, name));
+    return function;
+}
+
+void launch(CUfunction kernel, CUstream stream) {
+    OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+}
+
 uint64_t told_mib(void) {
     size_t free, total;
     OK(cuMemGetInfo_v2(&free, &total));

@@ -62,6 +62,10 @@ CUcontext begin(int ordinal);
 /* The same for card 0, as soon as there is room: the others may have taken everything just now. */
 void begin_when_there_is_room(void);
 
+/* A kernel of the mock that takes so long, and a launch of it. */
+CUfunction kernel_of(unsigned microseconds);
+void launch(CUfunction kernel, CUstream stream);
+
 /* What the container uses in MiB: as CUDA tells it, and as the machine knows it (context included). */
 uint64_t told_mib(void);
 void expect_enforcement(void); /* a limit of one GiB holds in this process, which has a context and nothing else */

@@ -14,24 +14,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static CUfunction kernel_of(const char *name) {
-    CUmodule module;
-    CUfunction function;
-    OK(cuModuleLoadData(&module, "image"));
-    OK(cuModuleGetFunction(&function, module, name));
-    return function;
-}
-
-static void launch(CUfunction kernel, CUstream stream) {
-    OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
-}
-
 /* ---- signals and threads ----------------------------------------------------------------------------------- */
 
 PART(launch_once) {
     (void)argument;
     begin(0);
-    launch(kernel_of("kernel_100"), NULL);
+    launch(kernel_of(100), NULL);
 }
 
 /* The C library has two signals of its own, 32 and 33. It changes the user in every thread by one of them and waits for
@@ -65,7 +53,7 @@ static void *launch_cancelled(void *nothing) {
 
 TEST(a_thread_that_is_cancelled_in_a_launch_leaves_no_lock_behind, "CUDA_DEVICE_SM_LIMIT=50") {
     context = begin(0);
-    kernel = kernel_of("kernel_100");
+    kernel = kernel_of(100);
     alarm(20);
     for (int i = 0; i < 20; i++) {
         pthread_t thread;
@@ -95,7 +83,7 @@ TEST(a_program_that_ends_in_a_signal_handler_ends, "CUDA_DEVICE_SM_LIMIT=50") {
     CHECK(!atexit(clean_up)); /* before the driver is used, so it is called when we have let go of it */
     CHECK(signal(SIGUSR1, leave) != SIG_ERR);
     begin(0);
-    kernel = kernel_of("kernel_2000");
+    kernel = kernel_of(2000);
     OK(cuStreamCreate(&stream_of_program, 1));
     atomic_store(&machine()->orders[MOCK_INTERRUPT], (uint64_t)gettid());
     alarm(20);
@@ -107,7 +95,7 @@ TEST(a_program_that_ends_in_a_signal_handler_ends, "CUDA_DEVICE_SM_LIMIT=50") {
 PART(limited_neighbour) {
     setenv("CUDA_DEVICE_SM_LIMIT", argument, 1);
     begin(0);
-    kernel = kernel_of("kernel_500");
+    kernel = kernel_of(500);
     for (;;) {
         launch(kernel, NULL);
         OK(cuCtxSynchronize());
@@ -117,7 +105,7 @@ PART(limited_neighbour) {
 /* The helper makes a context current to see how far its streams are, and must not do so once it is destroyed. */
 static void destroy_contexts_at_work(void) {
     CUcontext first = begin(0);
-    kernel = kernel_of("kernel_3000");
+    kernel = kernel_of(3000);
     for (int i = 0; i < 150; i++) { /* for as long as it takes to hear of a neighbour, and a second more */
         CUgreenCtx green;
         CUcontext made;
@@ -156,7 +144,7 @@ TEST(a_launch_that_waits_does_not_break_another_threads_capture, "CUDA_DEVICE_SM
     CUgraph graph;
     pthread_t thread;
     context = begin(0);
-    kernel = kernel_of("kernel_3000");
+    kernel = kernel_of(3000);
     OK(cuStreamCreate(&captured, 1));
     OK(cuStreamCreate(&busy, 1));
     CHECK(!pthread_create(&thread, NULL, launch_until_enough, busy));
@@ -188,7 +176,7 @@ static void capture_behind(CUstream worked, CUstream captured) {
 TEST(a_capture_that_begins_while_the_helper_asks_stays_whole, "CUDA_DEVICE_SM_LIMIT=50") {
     CUstream stream;
     begin(0);
-    kernel = kernel_of("kernel_100");
+    kernel = kernel_of(100);
     OK(cuStreamCreate(&stream, 1));
     capture_behind(stream, stream);
 }
@@ -196,7 +184,7 @@ TEST(a_capture_that_begins_while_the_helper_asks_stays_whole, "CUDA_DEVICE_SM_LI
 TEST(so_does_one_of_a_stream_that_waits_for_the_legacy_one, "CUDA_DEVICE_SM_LIMIT=50") {
     CUstream stream;
     begin(0);
-    kernel = kernel_of("kernel_100");
+    kernel = kernel_of(100);
     OK(cuStreamCreate(&stream, 0));
     capture_behind(NULL, stream);
 }
@@ -207,7 +195,7 @@ TEST(a_capture_that_another_stream_joins_stays_whole, "CUDA_DEVICE_SM_LIMIT=50")
     CUevent event;
     CUgraph graph;
     begin(0);
-    kernel = kernel_of("kernel_100");
+    kernel = kernel_of(100);
     OK(cuStreamCreate(&first, 1));
     OK(cuStreamCreate(&second, 1));
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -250,7 +238,7 @@ static double gpu_time(void) {
 /* A write beyond what it may write ends a program by a signal: sandboxes allow files of no size at all. */
 TEST(a_program_that_may_write_no_files_is_limited_all_the_same, "CUDA_DEVICE_SM_LIMIT=50") {
     begin(0);
-    CUfunction kernel = kernel_of("kernel_500");
+    CUfunction kernel = kernel_of(500);
     allow_files_of(0);
     launch_for(kernel, 100);
     double before = gpu_time();
@@ -260,7 +248,7 @@ TEST(a_program_that_may_write_no_files_is_limited_all_the_same, "CUDA_DEVICE_SM_
 
 TEST(a_program_may_forbid_itself_to_write_files, "CUDA_DEVICE_SM_LIMIT=50") {
     begin(0);
-    CUfunction kernel = kernel_of("kernel_500");
+    CUfunction kernel = kernel_of(500);
     for (int round = 0; round < 3; round++) {
         allow_files_of(RLIM_INFINITY);
         launch_for(kernel, 50);

@@ -18,20 +18,6 @@
 
 /* ---- tenants -------------------------------------------------------------------------------------------- */
 
-static CUfunction kernel_of(unsigned microseconds) {
-    CUmodule module;
-    CUfunction function;
-    char name[32];
-    snprintf(name, sizeof name, "kernel_%u", microseconds);
-    OK(cuModuleLoadData(&module, "image"));
-    OK(cuModuleGetFunction(&function, module, name));
-    return function;
-}
-
-static void launch(CUfunction kernel, CUstream stream) {
-    OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
-}
-
 static CUcontext worker_context;
 
 static void *launch_for_ever(void *argument) {
