@@ -466,8 +466,8 @@ TEST(others_go_on_when_a_tenant_is_killed) {
     pid_t pids[2] = {survivor, tenant("b", 50, "queue")};
     double shares[2];
     shares_of(pids, 2, 1.0, shares);
-    CHECK_SHARE(shares[0], 15, 60);
-    CHECK_SHARE(shares[1], 15, 60);
+    CHECK_SHARE(shares[0], 15, 70);
+    CHECK_SHARE(shares[1], 15, 70);
 }
 
 TEST(others_go_on_when_a_tenant_is_stopped) {
@@ -482,9 +482,9 @@ TEST(others_go_on_when_a_tenant_is_stopped) {
         goes_on(pids[0]);
         kill(pids[1], SIGCONT);
     }
-    shares_of(pids, 2, 1.0, shares); /* and it has no debt for the time in which it was stopped */
-    CHECK_SHARE(shares[0], 15, 60);
-    CHECK_SHARE(shares[1], 15, 60);
+    shares_of(pids, 2, 1.0, shares); /* no debt for the time in which it was stopped, and at most what it saved in 0.3 s */
+    CHECK_SHARE(shares[0], 15, 70);
+    CHECK_SHARE(shares[1], 15, 70);
 }
 
 PART(hog) {
