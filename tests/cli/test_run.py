@@ -285,6 +285,11 @@ def test_a_choice_of_card_that_is_not_heeded_is_told(real: object, run: Run, mon
     assert "note: CUDA_VISIBLE_DEVICES=3 is not heeded: the slice is of whichever card has room\n" in err
 
 
+def test_an_amount_that_means_nothing_is_told_before_cards_are_looked_for(run: Run) -> None:
+    code, _, err = end(run("--memory", "lots", "--", "true", hardware=Path("/nowhere")))
+    assert (code, "--memory 'lots'" in err, "/nowhere" in err) == (2, True, False)
+
+
 def test_inside_a_slice_there_is_no_other(real: object, run: Run) -> None:
     inner = (sys.executable, "-m", "subak.cli", "run", "--memory", "1Gi", "--", "true")
     code, _, err = end(run("--memory", "2Gi", "--", *inner, hardware=None))

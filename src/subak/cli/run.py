@@ -84,6 +84,7 @@ def run(
     """
     if outer := os.environ.get(isolation.LIMITS_BY_NAME):
         _stop(f"this is inside a slice already, whose limits are in {outer}: run the command as it is")
+    pod = _pod(command, memory, cores, cards)
     interpreter = Interpreter()
     machine = _machine(interpreter, hardware)
     isolated = _isolated() if machine.real else None
@@ -91,7 +92,6 @@ def run(
         complain((), (), [f"{CUDA_CARDS}={chosen} is not heeded: the slice is of whichever card has room"])
     digest, _ = objects.digest(machine, interpreter)
     node = replace(digest, taints=())  # they are for pods
-    pod = _pod(command, memory, cores, cards)
     try:
         slices = Slices(_directory(hardware), interpreter, node)
         slice = slices.enter(pod)
