@@ -111,7 +111,7 @@ class Cluster:
                 f"pod {pod.key} runs on {pod.spec.node_name}, which is not in the cluster; not counted"
             )
             return
-        placement, resources, warnings = held(self.interpreter, self.snapshot, pod, node)
-        self.warnings += warnings
-        self.snapshot.restore(pod.key, placement, resources)
-        self.quotas.charge(pod.namespace, placement)
+        holding = held(self.interpreter, pod, node)
+        self.warnings += holding.warnings
+        self.snapshot.restore(pod.key, holding.placement, holding.resources)
+        self.quotas.charge(pod.namespace, holding.placement)

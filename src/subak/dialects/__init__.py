@@ -165,6 +165,10 @@ class Dialect(Protocol):
         """Annotations that only the controller and the agents may write."""
 
     @property
+    def recorded(self) -> frozenset[str]:
+        """Those of them that `read` reads: who holds what.  They never change while a pod is bound."""
+
+    @property
     def protocols(self) -> Protocols:
         """Lock and handshake of the vendor's agent."""
 

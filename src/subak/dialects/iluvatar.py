@@ -94,6 +94,7 @@ class _Generation:
         self.allocated = f"hami.io/{stem}-devices-allocated"
         # The indices need no guard: gpu-manager reads none without `gpu-assigned`, and ours replace the user's.
         self.owned = hami.OWNED | {self.to_allocate, self.allocated, ASSIGNED, PREDICATE_TIME}
+        self.recorded = frozenset({self.allocated})
         self._use_ids, self._nouse_ids, self._models = use_ids, nouse_ids, frozenset(models)
 
     def speaks(self, pod: manifest.Pod) -> bool:

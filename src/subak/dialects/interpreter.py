@@ -23,7 +23,7 @@ from subak.dialects.volcano_vgpu import VolcanoVgpu
 from subak.model import manifest
 from subak.model.device import GPU, MOST_AMOUNT
 from subak.model.node import Node
-from subak.model.placement import Placement
+from subak.model.placement import Grant, Placement
 from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK, Request
@@ -59,6 +59,7 @@ class Interpreter:
         self._shapes: dict[Request, Request] = {}
         self._domains = {each.name: {_domain(name) for name in each.resources} for each in self.dialects}
         self.owned = frozenset().union(*(dialect.owned for dialect in self.dialects))
+        self.recorded = frozenset().union(*(dialect.recorded for dialect in self.dialects))
 
     def speaking(self, pod: manifest.Pod) -> list[Dialect]:
         """The dialects in which the pod asks."""
@@ -170,11 +171,29 @@ class Interpreter:
 
     def placement(self, pod: manifest.Pod, node: Node) -> Placement:
         """What a bound pod holds, by its annotations.  Raises ValueError if they are malformed."""
-        grants = [grant for dialect in self.dialects for grant in dialect.read(pod, node)]
-        for share in (share for grant in grants for share in grant.shares):
-            if not (0 <= share.memory_bytes <= MOST_AMOUNT and 0 <= share.cores <= MOST_AMOUNT):
-                raise ValueError(f"a share of {share.memory_bytes:,} bytes and {share.cores:,} cores cannot be true")
-        return Placement(node.name, tuple(grants))
+        grants, problems = self.grants(pod, node)
+        if problems:
+            raise ValueError("; ".join(problems))
+        return Placement(node.name, grants)
+
+    def grants(self, pod: manifest.Pod, node: Node) -> tuple[tuple[Grant, ...], list[str]]:
+        """What the annotations of a bound pod record, and why some of them cannot be read."""
+        grants: list[Grant] = []
+        problems: list[str] = []
+        if pod.annotations.keys().isdisjoint(self.recorded):
+            return (), problems
+        for dialect in self.dialects:
+            if not pod.annotations.keys().isdisjoint(dialect.recorded):
+                try:
+                    grants += _plausible(dialect.read(pod, node))
+                except ValueError as error:
+                    problems.append(str(error))
+        return tuple(grants), problems
+
+    def record(self, pod: manifest.Pod) -> dict[str, str]:
+        """The annotations of a pod that record its allocation."""
+        annotations = pod.annotations
+        return {key: annotations[key] for key in self.recorded & annotations.keys()}
 
     def injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
         """What each container gets, in the order of `Pod.containers`."""
@@ -185,6 +204,13 @@ class Interpreter:
                 result[position].env |= part.env
                 result[position].mounts += part.mounts
         return result
+
+
+def _plausible(grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+    for share in (share for grant in grants for share in grant.shares):
+        if not (0 <= share.memory_bytes <= MOST_AMOUNT and 0 <= share.cores <= MOST_AMOUNT):
+            raise ValueError(f"a share of {share.memory_bytes:,} bytes and {share.cores:,} cores cannot be true")
+    return grants
 
 
 def _domain(resource: str) -> str:

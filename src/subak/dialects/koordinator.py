@@ -77,6 +77,7 @@ class Koordinator:
     families = GPU_FAMILIES | {RDMA, FPGA}
     resources = RESOURCES
     owned = frozenset({ALLOCATED, MINORS, BIND_TIME, *koordinator_vendor.OWNED})
+    recorded = frozenset({ALLOCATED})
     protocols = Protocols()
     quota_units: Mapping[str, QuotaUnit] = {}
 

@@ -66,7 +66,9 @@ def entry(share: Share, ratio: int, device: Device, node: Node) -> Entry:
     extension = None
     if share.functions or share.template:
         extension = Extension([Vf(each.minor, each.bus) for each in share.functions] or None, share.template)
-    return Entry(minor(device), {**written(amounts)}, uuid(device, node.name), extension)
+    # Cards of two vendors may have the same number.  Where no UUID tells them apart, our own id must.
+    id = uuid(device, node.name) or ("" if len(_numbered(minor(device), device.kind, node)) == 1 else device.id)
+    return Entry(minor(device), {**written(amounts)}, id, extension)
 
 
 def _ratio(share: Share, device: Device) -> int:
@@ -98,9 +100,18 @@ def share(entry: Entry, kind: str, node: Node) -> Share:
 
 
 def _device(entry: Entry, kind: str, node: Node) -> Device | None:
-    """The card by its id, else by its number; but a card of another id with that number is another card."""
+    """The card by its id, else by its number; but a card of another id with that number is another card.
+
+    None, too, if cards of two vendors have the number: it could be either.
+    """
     device = node.device(entry.id) if entry.id else None
     if device is not None:
         return device
-    numbered = (each for each in node.devices if each.kind == kind and minor(each) == entry.minor)
-    return next((each for each in numbered if not entry.id or not uuid(each, node.name)), None)
+    numbered = [
+        each for each in _numbered(entry.minor, kind, node) if not entry.id or not uuid(each, node.name)
+    ]
+    return numbered[0] if len(numbered) == 1 else None
+
+
+def _numbered(number: int, kind: str, node: Node) -> list[Device]:
+    return [each for each in node.devices if each.kind == kind and minor(each) == number]

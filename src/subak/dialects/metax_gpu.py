@@ -85,6 +85,7 @@ class MetaxGpu:
     name = "hami-metax-gpu"
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED}
+    recorded = frozenset({ALLOCATED})
     protocols = Protocols()
     quota_units: Mapping[str, QuotaUnit] = {}
 

@@ -77,6 +77,7 @@ class MetaxSgpu:
     name = "hami-metax-sgpu"
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED, VENDOR_ALLOCATED, PREDICATE_TIME}
+    recorded = frozenset({ALLOCATED})
     protocols = Protocols(lock=hami.LOCK)
 
     def __init__(self, names: Names) -> None:

@@ -53,6 +53,7 @@ class Mthreads:
     families = frozenset({FAMILY})
     # HAMi never writes TO_ALLOCATE, but reserves the name.
     owned = hami.OWNED | {ALLOCATED, TO_ALLOCATE, GPU_INDEX, PREDICATE_TIME, PREDICATE_NODE}
+    recorded = frozenset({ALLOCATED})
     protocols = Protocols()
 
     def __init__(self, names: Names) -> None:

@@ -101,6 +101,7 @@ class Nvidia:
     name = "hami-nvidia"
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED, MIG_ALLOCATIONS}
+    recorded = frozenset({ALLOCATED, MIG_ALLOCATIONS})
     protocols = Protocols()
 
     def __init__(self, names: Names) -> None:

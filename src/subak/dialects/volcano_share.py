@@ -56,6 +56,7 @@ class VolcanoShare:
     families = frozenset({FAMILY})
     resources = frozenset({MEMORY, NUMBER})
     owned = frozenset({INDEX, PREDICATE_TIME, ASSIGNED, GPUS})
+    recorded = frozenset({INDEX, GPUS})
     protocols = Protocols()
 
     def __init__(self, names: Volcano) -> None:

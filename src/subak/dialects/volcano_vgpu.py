@@ -59,6 +59,7 @@ class VolcanoVgpu:
     families = frozenset({FAMILY})
     resources = frozenset({NUMBER, MEMORY, PERCENTAGE, CORES})
     owned = frozenset({NODE, TIME, ALLOCATED, TO_ALLOCATE, BIND_PHASE, BIND_TIME})
+    recorded = frozenset({ALLOCATED})
     protocols = Protocols()
 
     def __init__(self, names: Volcano | None = None) -> None:

@@ -175,8 +175,8 @@ class Slices:
         snapshot = Snapshot([self.node])
         for _, pod in _living(self.directory):
             if pod.spec.node_name:  # whatever the machine was called then
-                placement, resources, _ = held(self.interpreter, snapshot, pod, self.node)
-                snapshot.restore(pod.key, placement, resources)
+                holding = held(self.interpreter, pod, self.node)
+                snapshot.restore(pod.key, holding.placement, holding.resources)
         return snapshot
 
     def owner(self) -> str:

@@ -1,48 +1,183 @@
-"""What a bound pod holds: by its annotations, or, where they do not say, by what it asked for.
+"""What a bound pod holds: a function of the pod and its node alone, whoever else is there and whatever came first.
 
-A pod whose record is missing or malformed still uses cards.  Its amounts are taken from those that we would have
-chosen, so that they are not promised again; a warning says so.
+    the record says       and the pod asks for      so it holds
+    a card of the node    no more than that         what the record says
+    a card of the node    more than that            what it asks for: a record never counts for less
+    nothing readable      a share of a card         that share of every card that it may hold
+    a card not there      a share of a card         the same: the card may go by another id now
+
+Counting a pod on several cards is safe: it really uses one of them, and nothing is promised there.  As soon as the
+record can be read, or the node's cards have the ids that it names, the pod counts where it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
+from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Placement
-from subak.model.request import Request
-from subak.policy.on_node import on_node
-from subak.snapshot.cluster import Resources, Snapshot
+from subak.model.placement import Function, Grant, MigInstance, Placement, Share
+from subak.model.request import Claim, Request
+from subak.policy import mig
+from subak.snapshot.cluster import Resources
+
+EVERYTHING = MigInstance("", 0, 1 << 30)
+"""An instance that overlaps with every other: which one a pod has on a card in MIG mode is unknown."""
 
 
-def held(
-    interpreter: Interpreter, snapshot: Snapshot, pod: manifest.Pod, node: Node
-) -> tuple[Placement, Resources, list[str]]:
-    """The pod's placement and plain resources, and what was not as it should be.  Never raises."""
+class Holding(msgspec.Struct, frozen=True, gc=False):
+    """What a pod holds.
+
+    `known` says whether its record told the very cards; `warnings` what was not as it should be.  `counted` is the
+    placement with no more cards than the pod asks for: what a quota counts.
+    """
+
+    placement: Placement
+    counted: Placement
+    resources: Resources
+    known: bool = True
+    warnings: tuple[str, ...] = ()
+
+
+def held(interpreter: Interpreter, pod: manifest.Pod, node: Node) -> Holding:
+    """What the pod holds on this node.  Never raises."""
     warnings: list[str] = []
     try:
         request = interpreter.request(pod)
     except ValueError as error:
         warnings.append(f"pod {pod.key}: {error}; what it asks for is unknown")
         request = Request()
-    try:
-        placement = interpreter.placement(pod, node)
-    except ValueError as error:
-        warnings.append(f"pod {pod.key}: {error}; which cards it holds is unknown")
-        placement = Placement(node.name)
-    if request.claims and not placement.grants:
-        placement = _assumed(snapshot, pod, node, request, warnings)
-    unknown = {share.id for grant in placement.grants for share in grant.shares if node.device(share.id) is None}
-    for id in sorted(unknown):
-        warnings.append(f"pod {pod.key} holds card {id}, which node {node.name} does not have; not counted")
-    return placement, request.needs.resources, warnings
+    recorded, problems = interpreter.grants(pod, node)
+    warnings += [f"pod {pod.key}: {problem}; which cards it holds is unknown" for problem in problems]
+    grants, counted = list(recorded), list(recorded)
+    unclaimed = set(range(len(recorded)))
+    known = True
+    for claim in request.claims:
+        at = next((i for i in sorted(unclaimed) if _answers(recorded[i], claim, node)), None)
+        given = None if at is None else recorded[at]
+        completed = _completed(claim, given, node)
+        likely = completed
+        if completed is not given and not _on_its_cards(completed, given):
+            known = False
+            warnings.append(_uncertain(pod, node, completed))
+            likely = msgspec.structs.replace(completed, shares=completed.shares[: claim.count])
+        if at is None:
+            grants.append(completed)
+            counted.append(likely)
+        else:
+            unclaimed.discard(at)
+            grants[at], counted[at] = completed, likely
+    for at in sorted(unclaimed):
+        grants[at] = widened = _widened(recorded[at], interpreter.by_name[recorded[at].dialect].families, node)
+        if widened is not recorded[at]:
+            known = False
+            warnings.append(_uncertain(pod, node, widened))
+    return Holding(
+        _placement(node, grants), _placement(node, counted), request.needs.resources, known, tuple(warnings)
+    )
 
 
-def _assumed(snapshot: Snapshot, pod: manifest.Pod, node: Node, request: Request, warnings: list[str]) -> Placement:
-    grants = on_node(node, snapshot.cards(node.name), request)
-    silent = f"pod {pod.key} does not say which cards of {node.name} it holds"
-    if not isinstance(grants, tuple):
-        warnings.append(f"{silent}, and fits on none; not counted")
-        return Placement(node.name)
-    warnings.append(f"{silent}; assumed")
-    return Placement(node.name, grants)
+def _placement(node: Node, grants: Iterable[Grant]) -> Placement:
+    return Placement(node.name, tuple(grant for grant in grants if grant.shares))
+
+
+def _answers(grant: Grant, claim: Claim, node: Node) -> bool:
+    """Whether the grant is what the claim got: of the same dialect and containers, and of the kind of card asked for."""
+    if grant.dialect != claim.dialect or grant.containers != claim.containers:
+        return False
+    found = [device for share in grant.shares if (device := node.device(share.id)) is not None]
+    return not found or any(device.family in claim.families for device in found)
+
+
+def _completed(claim: Claim, given: Grant | None, node: Node) -> Grant:
+    """The grant with at least what the claim asks for; on every card that the claim may mean if some are not told."""
+    told = () if given is None else given.shares
+    shares: list[Share] = []
+    lost: list[Share] = []
+    for share in told:
+        device = node.device(share.id)
+        if device is None:
+            lost.append(share)
+        else:
+            shares.append(_at_least(share, claim, device))
+    if len(shares) < claim.count or lost:
+        seen = {share.id for share in shares}
+        shares += [_whole(claim, lost, device) for device in _possible(claim, node) if device.id not in seen]
+    if given is None:
+        return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), (claim.qos or "", claim.app_class))
+    return given if tuple(shares) == told else msgspec.structs.replace(given, shares=tuple(shares))
+
+
+def _at_least(share: Share, claim: Claim, device: Device) -> Share:
+    """A share that the record tells; never less than what was asked for."""
+    if device.mode == mig.MODE and share.mig is None:
+        return _all_of(device, share)
+    memory, cores = max(share.memory_bytes, claim.memory_on(device)), max(share.cores, claim.cores)
+    extras = _larger(share.extras, claim.extras)
+    if (memory, cores, extras) == (share.memory_bytes, share.cores, share.extras):
+        return share
+    return msgspec.structs.replace(share, memory_bytes=memory, cores=cores, extras=extras)
+
+
+def _whole(claim: Claim, lost: Sequence[Share], device: Device) -> Share:
+    """The claim's share of a card on which it may be; a record of more than was asked for counts too."""
+    share = Share(
+        device.id,
+        device.index,
+        max((each.memory_bytes for each in lost), default=0),
+        max((each.cores for each in lost), default=0),
+        functions=() if claim.function is None else tuple(Function(each.bus, each.minor) for each in device.functions),
+    )
+    return _at_least(share, claim, device)
+
+
+def _all_of(device: Device, share: Share) -> Share:
+    return msgspec.structs.replace(share, memory_bytes=device.memory_bytes, cores=device.cores, mig=EVERYTHING)
+
+
+def _larger(one: tuple[tuple[str, int], ...], other: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    if one == other or not other:
+        return one
+    amounts = dict(one)
+    for name, amount in other:
+        amounts[name] = max(amount, amounts.get(name, 0))
+    return tuple(amounts.items())
+
+
+def _possible(claim: Claim, node: Node) -> list[Device]:
+    """The cards that the claim may mean; if the user admits none of them, all of the vendor's."""
+    kin = [device for device in node.devices if device.family in claim.families]
+    selection = claim.selection
+    admitted = [each for each in kin if selection.admits_id(each.id) and selection.admits_type(each.model)]
+    return admitted or kin
+
+
+def _widened(grant: Grant, families: frozenset[str], node: Node) -> Grant:
+    """A grant that no claim explains: what it holds of cards that are not there counts on all of the dialect's."""
+    lost = [share for share in grant.shares if node.device(share.id) is None]
+    if not lost:
+        return grant
+    kept = [share for share in grant.shares if node.device(share.id) is not None]
+    seen = {share.id for share in kept}
+    memory, cores = max(each.memory_bytes for each in lost), max(each.cores for each in lost)
+    kin = (each for each in node.devices if each.family in families and each.id not in seen)
+    return msgspec.structs.replace(
+        grant, shares=(*kept, *(Share(device.id, device.index, memory, cores) for device in kin))
+    )
+
+
+def _on_its_cards(completed: Grant, given: Grant | None) -> bool:
+    return given is not None and _ids(completed.shares) == _ids(given.shares)
+
+
+def _ids(shares: Iterable[Share]) -> list[str]:
+    return [share.id for share in shares]
+
+
+def _uncertain(pod: manifest.Pod, node: Node, grant: Grant) -> str:
+    cards = ", ".join(_ids(grant.shares)) or "none that the node has"
+    return f"pod {pod.key} does not say which cards of {node.name} it holds; counted on each that it may hold: {cards}"

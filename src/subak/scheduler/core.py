@@ -1,25 +1,24 @@
 """The scheduler without its loop: what it knows, and what it wants done.
 
-Every pod is in one state.  *Waiting*: in the line.  *Assumed*: decided and booked, until it is seen bound.  *Held*:
-bound, booked by what its annotations say.  Bookings are made before a binding is sent and given back only when the pod
-is gone, has finished, or its binding was refused; so no card is promised twice, and a pod is never in the line while it
-may be bound.  Nothing is stored: a new core that is told all nodes and pods knows everything again.
+Every pod has one record with one state (`scheduler.record`).  Bookings are made before a binding is sent and given back
+only when the pod is gone, has finished, is bound elsewhere, or its binding was refused; so no card is promised twice,
+and a pod is never in the line while it may be bound.  Nothing is stored: a new core that is told all nodes and pods
+knows everything again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
-from subak.model.node import Node
 from subak.model.placement import Placement
-from subak.model.reason import Cure, Reason, Refusal
-from subak.model.request import Request
-from subak.policy.explain import Explanation, explain
-from subak.policy.held import held
+from subak.model.reason import Reason, Refusal
 from subak.policy.place import place
 from subak.policy.quota import Quotas
+from subak.scheduler.books import Books
 from subak.scheduler.messages import (
     Bind,
     BindFailed,
@@ -33,8 +32,11 @@ from subak.scheduler.messages import (
     PodSeen,
     QuotasSeen,
     Report,
+    Restore,
     Warn,
 )
+from subak.scheduler.record import Record, State
+from subak.scheduler.telling import Telling
 from subak.scheduler.waiting import Line, Ticket
 from subak.snapshot.cluster import Snapshot
 
@@ -54,24 +56,32 @@ class Core:
         self, interpreter: Interpreter | None = None, serves: Callable[[manifest.Pod], bool] = everything
     ) -> None:
         self.interpreter = interpreter or Interpreter()
-        self.snapshot = Snapshot()
-        self.quotas = Quotas(self.interpreter.quota_units)
+        self._books = Books(self.interpreter)
         self._serves = serves
-        self._line = Line()
-        self._pods: dict[str, manifest.Pod] = {}
-        self._assumed: dict[str, Ticket] = {}
-        self._written: dict[str, dict[str, str]] = {}
-        self._on_node: dict[str, set[str]] = {}
-        self._nodes: dict[str, manifest.Node] = {}
-        self._devices: dict[str, manifest.Device] = {}
-        self._told: dict[str, str] = {}
-        self._explained: dict[Request, Explanation] = {}
+        self._line = Line(self._books.snapshot)
+        self._telling = Telling(self._books.snapshot)
+        self._records: dict[str, Record] = {}
         self._out: list[Instruction] = []
         self._arrivals = 0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """All nodes, and what every pod holds."""
+        return self._books.snapshot
+
+    @property
+    def quotas(self) -> Quotas:
+        """What every namespace may use, and uses."""
+        return self._books.quotas
 
     def __len__(self) -> int:
         """How many pods have no place yet."""
         return len(self._line)
+
+    def state(self, key: str) -> State | None:
+        """Where a pod is in its life; None if there is no such pod, or it has finished."""
+        record = self._records.get(key)
+        return None if record is None else record.state
 
     def handle(self, event: Event) -> None:
         """Take in what happened.  The same news twice does no harm, old news about a bound pod neither."""
@@ -81,25 +91,19 @@ class Core:
             case PodGone(key):
                 self._release(key)
             case NodeSeen(node):
-                self._nodes[node.name] = node
-                self._describe(node.name)
+                self._books.see_node(node)
             case NodeGone(name):
-                self._nodes.pop(name, None)
-                self.snapshot.remove(name)
+                self._books.lose_node(name)
             case DeviceSeen(device):
-                self._devices[device.name] = device
-                self._describe(device.name)
+                self._books.see_device(device)
             case DeviceGone(name):
-                self._devices.pop(name, None)
-                self._describe(name)
+                self._books.lose_device(name)
             case QuotasSeen(namespace, quotas):
-                self._out += [Warn(text) for text in self.quotas.replace(namespace, quotas)]
-                self._cured(Cure.QUOTA_CHANGED)
+                self._books.warnings += self.quotas.replace(namespace, quotas)
+                self._books.relieved.add(namespace)
             case BindFailed(key, uid, _):
-                if key in self._assumed and self._pods[key].metadata.uid == uid:
-                    self._line.fail(self._assumed.pop(key))
-                    self._written.pop(key, None)
-                    self._give_back(key)
+                self._bind_failed(key, uid)
+        self._pass_on()
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
         """Decide what can be decided now: at most so many pods."""
@@ -108,158 +112,195 @@ class Core:
             if ticket is None:
                 break
             self._decide(ticket, now)
+        for key, message, reasons in self._telling.explain(now):
+            self._tell(self._records[key], message, reasons)
         out, self._out = self._out, []
         return out
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due though nothing happens: 0 for at once, None if only an event can bring work."""
-        return 0.0 if self._line.ready else self._line.next_pause_ends()
+        if self._line.ready:
+            return 0.0
+        due = [each for each in (self._line.next_pause_ends(), self._telling.due()) if each is not None]
+        return min(due, default=None)
+
+    def _pass_on(self) -> None:
+        """Tell the line what was given back, and an administrator what was found."""
+        books = self._books
+        if books.freed:
+            self._line.freed(books.freed)
+            books.freed = {}
+        if books.relieved:
+            self._line.relieved(books.relieved)
+            books.relieved = set()
+        if books.warnings:
+            self._out += [Warn(text) for text in books.warnings]
+            books.warnings = []
 
     # Pods
 
     def _pod_seen(self, pod: manifest.Pod) -> None:
-        known = self._pods.get(pod.key)
-        if known is not None and known.metadata.uid != pod.metadata.uid:
+        record = self._records.get(pod.key)
+        if record is not None and record.pod.metadata.uid != pod.metadata.uid:
             self._release(pod.key)  # another pod of the same name
-            known = None
+            record = None
         if pod.finished:
             self._release(pod.key)
-        elif pod.spec.node_name:
-            self._hold(pod)
-        elif pod.key not in self._assumed and not (known is not None and known.spec.node_name):
-            self._enqueue(pod)
+            return
+        if record is None:
+            record = self._records[pod.key] = Record(pod)
+        if pod.spec.node_name:
+            self._hold(record, pod)
+        elif record.state is State.ASSUMED:
+            self._update_assumed(record, pod)
+        elif record.state is not State.HELD:  # else old news
+            self._enqueue(record, pod)
 
-    def _hold(self, pod: manifest.Pod) -> None:
+    def _update_assumed(self, record: Record, pod: manifest.Pod) -> None:
+        """A pod changed while its binding is on its way: the record stays ours, the rest may differ."""
+        changed = not self._asks_the_same(record.pod, pod)
+        record.pod = pod
+        if changed:
+            self._books.book(record)
+
+    def _hold(self, record: Record, pod: manifest.Pod) -> None:
         """Book what a bound pod holds."""
-        known = self._pods.get(pod.key)
-        self._pods[pod.key] = pod
-        if known is not None and known.spec.node_name == pod.spec.node_name and known.annotations == pod.annotations:
-            return  # most updates of a running pod are about its status
+        before, record.pod = record.pod, pod
+        carried = self.interpreter.record(pod)
+        if record.state is State.HELD and record.node == pod.spec.node_name:
+            if carried == record.annotations and self._asks_the_same(before, pod):
+                return  # most updates of a running pod are about its status
+            self._guard(record, carried)
+            self._books.book(record)
+            return
+        as_decided = (
+            record.state is State.ASSUMED
+            and record.node == pod.spec.node_name
+            and record.digest is not None
+            and record.digest is self.snapshot.node(record.node)
+            and carried == record.annotations
+            and self._asks_the_same(before, pod)
+        )
         self._line.remove(pod.key)
-        self._assumed.pop(pod.key, None)
-        self._told.pop(pod.key, None)
-        self._on_node.setdefault(pod.spec.node_name, set()).add(pod.key)
-        node = self.snapshot.node(pod.spec.node_name)
-        if node is not None and not self._as_booked(pod):
-            self._book(pod, node)
+        record.state, record.ticket, record.annotations, record.told = State.HELD, None, carried, ""
+        if not as_decided:  # else it carries the very record that we wrote when we booked it
+            self._books.move(record, pod.spec.node_name)
+            self._books.book(record)
 
-    def _as_booked(self, pod: manifest.Pod) -> bool:
-        """Whether the pod carries the very record that we wrote when we booked it: then there is nothing to read."""
-        written, booking = self._written.pop(pod.key, None), self.snapshot.bookings.get(pod.key)
-        if written is None or booking is None or booking.placement.node != pod.spec.node_name:
-            return False
-        return written.items() <= pod.annotations.items()
+    def _guard(self, record: Record, carried: dict[str, str]) -> None:
+        """Somebody may have changed the record of a bound pod: ours to put back, unless there was none to rely on."""
+        if carried == record.annotations:
+            record.edited = None
+        elif not record.known or not self._serves(record.pod):
+            record.annotations = carried
+        elif carried != record.edited:
+            record.edited = carried
+            keys = sorted(carried.keys() | record.annotations.keys())
+            undo = {
+                key: record.annotations.get(key) for key in keys if carried.get(key) != record.annotations.get(key)
+            }
+            self._out.append(Restore(record.key, record.pod.metadata.uid, undo))
+            self._books.warnings.append(
+                f"pod {record.key}: somebody changed {', '.join(undo)}, which records what the pod holds; put back"
+            )
 
-    def _book(self, pod: manifest.Pod, node: Node) -> None:
-        known = self.snapshot.bookings.get(pod.key)
-        self._uncharge(pod.key)
-        placement, resources, warnings = held(self.interpreter, self.snapshot, pod, node)
-        self.snapshot.restore(pod.key, placement, resources)
-        self.quotas.charge(pod.namespace, placement)
-        if known is None or known.placement != placement:
-            self._out += [Warn(text) for text in warnings]
-
-    def _enqueue(self, pod: manifest.Pod) -> None:
+    def _enqueue(self, record: Record, pod: manifest.Pod, failures: int = 0) -> None:
         """Put a pod in the line; what it asks for may have changed."""
-        self._pods[pod.key] = pod
+        record.pod = pod
         if not self._serves(pod) or pod.metadata.deletion_timestamp is not None:
-            self._line.remove(pod.key)
+            self._set_aside(record)
             return
         try:
             request = self.interpreter.request(pod)
         except Refusal as refusal:
-            self._line.remove(pod.key)
-            self._tell(pod, refusal.message, {})
+            self._set_aside(record)
+            self._tell(record, refusal.message, {})
             return
         if GATED in request.needs.unsupported:
-            self._line.remove(pod.key)
+            self._set_aside(record)
             return
         priority = pod.spec.priority or 0
         standing = self._line.get(pod.key)
         if standing is not None and standing.request == request and standing.priority == priority:
             return  # nothing that matters has changed: it stays where it stands
         self._arrivals += 1
-        self._line.add(Ticket(pod.key, pod.namespace, request, priority, self._arrivals))
+        ticket = Ticket(pod.key, pod.namespace, request, priority, self._arrivals, failures)
+        record.state, record.ticket = State.WAITING, ticket
+        if failures:
+            self._line.fail(ticket)
+        else:
+            self._line.add(ticket)
+
+    def _set_aside(self, record: Record) -> None:
+        self._line.remove(record.key)
+        record.state, record.ticket = State.ASIDE, None
+
+    def _bind_failed(self, key: str, uid: str) -> None:
+        record = self._records.get(key)
+        if record is None or record.state is not State.ASSUMED or record.pod.metadata.uid != uid:
+            return
+        failures = 1 if record.ticket is None else record.ticket.failures + 1
+        self._books.move(record, "")
+        record.state, record.annotations = State.ASIDE, {}
+        self._enqueue(record, record.pod, failures)
 
     def _release(self, key: str) -> None:
         """A pod is gone or has finished."""
-        pod = self._pods.pop(key, None)
-        if pod is not None:
-            self._on_node.get(pod.spec.node_name, set()).discard(key)
-        self._line.remove(key)
-        self._assumed.pop(key, None)
-        self._written.pop(key, None)
-        self._told.pop(key, None)
-        self._give_back(key, pod)
-
-    def _give_back(self, key: str, pod: manifest.Pod | None = None) -> None:
-        if self._uncharge(key, pod):
-            self._cured(Cure.POD_GONE)
-            self._cured(Cure.QUOTA_CHANGED)
-
-    def _uncharge(self, key: str, pod: manifest.Pod | None = None) -> bool:
-        booking = self.snapshot.forget(key)
-        owner = pod or self._pods.get(key)
-        if booking is not None and owner is not None:
-            self.quotas.charge(owner.namespace, booking.placement, -1)
-        return booking is not None
-
-    # Nodes
-
-    def _describe(self, name: str) -> None:
-        """A node, or the Device object that speaks of it, has changed."""
-        node = self._nodes.get(name)
-        if node is None:
-            return
-        digest, warnings = self.interpreter.node(node, self._devices.get(name))
-        known = self.snapshot.node(name)
-        if digest == known:
-            return  # most updates of a node are heartbeats
-        self._out += [Warn(text) for text in warnings]
-        self.snapshot.put([digest])
-        if known is None or [each.id for each in known.devices] != [each.id for each in digest.devices]:
-            for key in sorted(self._on_node.get(name, ())):
-                self._book(self._pods[key], digest)
-        self._cured(Cure.NODE_CHANGED)
-
-    def _cured(self, cure: Cure) -> None:
-        self._explained.clear()
-        self._line.cure(cure)
+        record = self._records.pop(key, None)
+        if record is not None:
+            self._line.remove(key)
+            self._telling.forget(key)
+            self._books.move(record, "")
 
     # Decisions
 
     def _decide(self, ticket: Ticket, now: float) -> None:
-        pod, request = self._pods[ticket.key], ticket.request
-        exceeded = self.quotas.refuse_claims(pod.namespace, request.claims)
+        record, request = self._records[ticket.key], ticket.request
+        namespace = ticket.namespace
+        exceeded = self.quotas.refuse_claims(namespace, request.claims)
         placement = None if exceeded else place(self.snapshot, request)
         if placement is not None:
-            exceeded = self.quotas.refuse(pod.namespace, placement)
-        if placement is not None and exceeded is None:
-            self._bind(pod, ticket, placement, now)
-        elif exceeded is not None:
-            self._line.refuse(ticket, Reason.RESOURCE_QUOTA_NOT_FIT.cures)
-            self._tell(pod, exceeded, {Reason.RESOURCE_QUOTA_NOT_FIT: len(self.snapshot)})
+            exceeded = self.quotas.refuse(namespace, placement)
+        if exceeded is not None:
+            self._line.over_quota(ticket)
+            self._tell(record, exceeded, {Reason.RESOURCE_QUOTA_NOT_FIT: len(self.snapshot)})
+        elif placement is not None:
+            self._bind(record, ticket, placement, now)
         else:
-            why = self._explained.get(request)
-            if why is None:
-                why = self._explained[request] = explain(self.snapshot, request)
-            cures = frozenset[Cure]().union(*(reason.cures for reason in why.reasons), {Cure.NODE_CHANGED})
-            self._line.refuse(ticket, cures)
-            self._tell(pod, str(why), why.reasons)
+            self._line.refuse(ticket)
+            self._telling.refused(ticket, now)
 
-    def _bind(self, pod: manifest.Pod, ticket: Ticket, placement: Placement, now: float) -> None:
+    def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
         node = self.snapshot.node(placement.node)
         assert node is not None, "a placement names a node of the snapshot"
-        self.snapshot.assume(pod.key, placement, ticket.request.needs.resources)
-        self.quotas.charge(pod.namespace, placement)
-        self._assumed[pod.key] = ticket
-        self._line.wake_next(ticket.group)
-        self._told.pop(pod.key, None)
-        annotations = self._written[pod.key] = self.interpreter.annotations(pod, placement, node, int(now * 10**9))
-        self._out.append(Bind(pod.key, pod.metadata.uid, placement.node, annotations))
+        self._books.assume(record, placement, ticket.request.needs.resources)
+        annotations = self.interpreter.annotations(record.pod, placement, node, int(now * 10**9))
+        record.state, record.told, record.edited = State.ASSUMED, "", None
+        record.annotations = self._recorded(record.pod, annotations)
+        self._telling.forget(record.key)
+        self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations))
 
-    def _tell(self, pod: manifest.Pod, message: str, reasons: dict[Reason, int]) -> None:
+    def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
+        """The pod's record once these annotations are written over its own."""
+        merged = {**pod.annotations, **written}
+        return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
+
+    def _tell(self, record: Record, message: str, reasons: dict[Reason, int]) -> None:
         """Report, unless the user has just been told the same."""
-        if self._told.get(pod.key) != message:
-            self._told[pod.key] = message
-            self._out.append(Report(pod.key, pod.metadata.uid, message, reasons))
+        if record.told != message:
+            record.told = message
+            self._out.append(Report(record.key, record.pod.metadata.uid, message, reasons))
+
+    def _asks_the_same(self, one: manifest.Pod, other: manifest.Pod) -> bool:
+        """Whether both versions of a pod ask for the same, wherever they are and whatever they got."""
+        if one.metadata.labels != other.metadata.labels:
+            return False
+        if one.annotations != other.annotations and self._wishes(one) != self._wishes(other):
+            return False
+        if one.spec.node_name == other.spec.node_name:
+            return one.spec == other.spec
+        return one.spec == msgspec.structs.replace(other.spec, node_name=one.spec.node_name)
+
+    def _wishes(self, pod: manifest.Pod) -> dict[str, str]:
+        owned = self.interpreter.owned
+        return {key: text for key, text in pod.annotations.items() if key not in owned}

@@ -1,0 +1,140 @@
+"""What every pod holds, kept true while pods, nodes and Device objects come, change and go in any order.
+
+What is booked for a pod follows from the pod, the annotations that record its allocation, and its node as described
+now (`policy.held`), and from nothing else.  So whenever one of them changes, the pod is booked anew; and a core that is
+told everything from the beginning comes to the same books, whatever the order.
+
+A decided pod is booked as it will be once it is bound.  Whatever is given back makes its node one of `freed`, and
+its namespace one of `relieved`: there pods that wait may fit now.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from subak.dialects.interpreter import Interpreter
+from subak.model import manifest
+from subak.model.node import Node
+from subak.model.placement import Placement
+from subak.policy.held import held
+from subak.policy.quota import Quotas
+from subak.scheduler.record import Record
+from subak.snapshot.cluster import Resources, Snapshot
+
+
+class Books:
+    """Snapshot and quotas.  `warnings` are sentences for an administrator that nobody has taken yet."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self.interpreter = interpreter
+        self.snapshot = Snapshot()
+        self.quotas = Quotas(interpreter.quota_units)
+        self.freed: dict[str, None] = {}
+        self.relieved: set[str] = set()
+        self.warnings: list[str] = []
+        self._nodes: dict[str, manifest.Node] = {}
+        self._devices: dict[str, manifest.Device] = {}
+        self._there: dict[str, dict[str, Record]] = {}
+
+    # Nodes
+
+    def see_node(self, node: manifest.Node) -> None:
+        """A node was added or has changed."""
+        self._nodes[node.name] = node
+        self._describe(node.name)
+
+    def lose_node(self, name: str) -> None:
+        """A node is gone.  Its pods stay where they are, and count again when it comes back."""
+        self._nodes.pop(name, None)
+        for record in self._there.get(name, {}).values():
+            self._unbook(record)
+        self.snapshot.remove(name)
+
+    def see_device(self, device: manifest.Device) -> None:
+        """A Device object was added or has changed."""
+        self._devices[device.name] = device
+        self._describe(device.name)
+
+    def lose_device(self, name: str) -> None:
+        """A Device object is gone."""
+        if self._devices.pop(name, None) is not None:
+            self._describe(name)
+
+    def _describe(self, name: str) -> None:
+        """A node, or the Device object that speaks of it, has changed."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        digest, warnings = self.interpreter.node(node, self._devices.get(name))
+        known = self.snapshot.node(name)
+        if digest == known:
+            return  # most updates of a node are heartbeats
+        self.warnings += warnings
+        there = self._there.get(name, {})
+        if known is None or known.devices != digest.devices:
+            for record in there.values():
+                self._unbook(record)
+            self.snapshot.put([digest])
+            for key in sorted(there):
+                self._book(there[key], digest)
+        else:
+            self.snapshot.put([digest])
+        self.freed[name] = None
+
+    # Pods
+
+    def move(self, record: Record, node: str) -> None:
+        """The pod is (or will be) on this node; on none if it is empty."""
+        if record.node != node:
+            self._unbook(record)
+            if record.node:
+                self._there[record.node].pop(record.key, None)
+            record.node, record.digest = node, None
+            if node:
+                self._there.setdefault(node, {})[record.key] = record
+
+    def book(self, record: Record) -> None:
+        """Book what the pod holds by what is known now."""
+        node = self.snapshot.node(record.node)
+        if node is not None:
+            self._book(record, node)
+
+    def assume(self, record: Record, placement: Placement, resources: Resources) -> None:
+        """Book what has just been decided.  Raises Overcommitted if it was decided wrongly."""
+        self.snapshot.assume(record.key, placement, resources)
+        self.move(record, placement.node)
+        record.digest, record.known = self.snapshot.node(placement.node), True
+        self._charge(record, placement)
+
+    def _book(self, record: Record, node: Node) -> None:
+        holding = held(self.interpreter, self._as_recorded(record), node)
+        before = self.snapshot.bookings.get(record.key)
+        same = before is not None and before.placement == holding.placement and before.resources == holding.resources
+        record.digest, record.known = node, holding.known
+        if not same:
+            self._unbook(record)
+            self.snapshot.restore(record.key, holding.placement, holding.resources)
+            self._charge(record, holding.counted)
+            self.warnings += holding.warnings
+
+    def _unbook(self, record: Record) -> None:
+        booking = self.snapshot.forget(record.key)
+        if booking is not None:
+            self.freed[booking.placement.node] = None
+        if record.counted is not None:
+            self.quotas.charge(record.pod.namespace, record.counted, -1)
+            self.relieved.add(record.pod.namespace)
+            record.counted = None
+
+    def _charge(self, record: Record, counted: Placement) -> None:
+        self.quotas.charge(record.pod.namespace, counted)
+        record.counted = counted
+
+    def _as_recorded(self, record: Record) -> manifest.Pod:
+        """The pod with the annotations that count, whatever it carries itself."""
+        pod = record.pod
+        if self.interpreter.record(pod) == record.annotations:
+            return pod
+        others = {key: text for key, text in pod.annotations.items() if key not in self.interpreter.recorded}
+        metadata = msgspec.structs.replace(pod.metadata, annotations={**others, **record.annotations})
+        return msgspec.structs.replace(pod, metadata=metadata)
