@@ -218,7 +218,7 @@ def card(
         zone=given.get("zone", 0),
         links=pairs.get(id, {}),
     )
-    tenants = {f"pod-{i}": Charge(slots=1, tag=("", each)) for i, each in enumerate(pods)}
+    tenants = {f"pod-{i}": Charge(shares=1, slots=1, tag=("", each)) for i, each in enumerate(pods)}
     return CardState.of(device, used, given.get("usedmem", 0) * MIB, given.get("usedcores", 0), tenants)
 
 
@@ -334,7 +334,7 @@ def _qos_card(id: str, reported: str, tenant: Charge | None) -> CardState:
 def sgpu_qos_expect(given: Given) -> dict[str, str]:
     """What we hold to be true of a card, where the node's annotation does not say so yet."""
     cards = [
-        _qos_card(each["uuid"], each["card"], Charge(slots=1, cores=each["cores"], tag=(given["pod"], "")))
+        _qos_card(each["uuid"], each["card"], Charge(shares=1, slots=1, cores=each["cores"], tag=(given["pod"], "")))
         for each in given["placed"]
     ]
     return {each.device.id: metax.card_qos(each) for each in cards if metax.card_qos(each) != each.device.qos}
@@ -343,7 +343,7 @@ def sgpu_qos_expect(given: Given) -> dict[str, str]:
 def sgpu_qos_sync(given: Given) -> dict[str, str]:
     """The same after the annotation has caught up with some of it."""
     cards = [
-        _qos_card(id, given["node"].get(id, ""), Charge(slots=1, tag=(policy, "")))
+        _qos_card(id, given["node"].get(id, ""), Charge(shares=1, slots=1, tag=(policy, "")))
         for id, policy in given["cache"].items()
     ]
     return {each.device.id: metax.card_qos(each) for each in cards if metax.card_qos(each) != each.device.qos}

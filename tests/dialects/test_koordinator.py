@@ -87,7 +87,7 @@ def placed(asking: manifest.Pod, node: Node, *indices: int) -> Placement:
         chosen = [each for each in cards if each.index in indices] if cards[0].kind == "gpu" else cards[: claim.count]
         assert len(chosen) == claim.count
         shares = tuple(Share(c.id, c.index, claim.memory_on(c), claim.cores, claim.extras) for c in chosen)
-        grants.append(Grant(DIALECT.name, claim.containers, claim.role, shares))
+        grants.append(Grant(DIALECT.name, claim.containers, claim.role, shares, slotted=False))
     return Placement(node.name, tuple(grants))
 
 
@@ -361,7 +361,7 @@ HALF = Share("GPU-0", 0, 8 * GI, 50)
 )
 def test_records_of_all_ages_are_read(text: str) -> None:
     node = stocked(device(gpu(0)))
-    assert grant(text, pod("", "gpu=50"), node) == Grant("koordinator", (1,), Role.APP, (HALF,))
+    assert grant(text, pod("", "gpu=50"), node) == Grant("koordinator", (1,), Role.APP, (HALF,), slotted=False)
 
 
 def test_what_a_record_says_is_charged_to_the_card() -> None:

@@ -339,7 +339,7 @@ def placed(pod: manifest.Pod, node: Node, cards: dict[int, list[int]], dialect: 
     for claim in dialect.ask(pod).claims:
         devices = [node.devices[index] for index in cards[claim.containers[0]]]
         shares = tuple(Share(each.id, each.index, claim.memory_on(each), claim.cores) for each in devices)
-        grants.append(Grant(dialect.name, claim.containers, claim.role, shares))
+        grants.append(Grant(dialect.name, claim.containers, claim.role, shares, slotted=False))
     return Placement(node.name, tuple(grants))
 
 

@@ -106,15 +106,15 @@ def test_the_tag_is_that_of_the_container_that_came_first() -> None:
 
 def test_charges_of_two_pods_do_not_share_their_extras() -> None:
     one, other = Charge(), Charge()
-    one.add(share("GPU-0", extras=(("aicpu", 1),)))
+    one.add(share("GPU-0", extras=(("aicpu", 1),)), True)
     assert other.extras == {}
 
 
 def test_adding_and_taking_away_a_share_leaves_nothing() -> None:
     charge, piece = Charge(), share("GPU-0", 100, 10, extras=(("aicpu", 2),))
-    charge.add(piece)
+    charge.add(piece, True)
     assert (charge.slots, charge.memory_bytes, charge.cores, charge.extras) == (1, 100 * MIB, 10, {"aicpu": 2})
-    charge.add(piece, -1)
+    charge.add(piece, True, -1)
     assert (charge.slots, charge.memory_bytes, charge.cores, charge.extras) == (0, 0, 0, {"aicpu": 0})
 
 

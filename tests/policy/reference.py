@@ -42,6 +42,7 @@ class Used:
     """A card and the shares that are taken of it at this moment of a trial."""
 
     device: Device
+    shares: int = 0
     slots: int = 0
     memory: int = 0
     cores: int = 0
@@ -50,7 +51,9 @@ class Used:
     instances: list[MigInstance] = field(default_factory=list)
 
     def state(self) -> CardState:
-        return CardState.of(self.device, self.slots, self.memory, self.cores, self.tenants)
+        state = CardState.of(self.device, self.shares, self.memory, self.cores, self.tenants)
+        state.slots_free = self.device.slots - self.slots
+        return state
 
 
 @dataclass
@@ -67,15 +70,16 @@ class Reference:
             if placement.node != name:
                 continue
             for card in cards:
-                slots, memory, cores, mine = peak(placement.grants, card.device.id)
-                if slots:
+                shares, slots, memory, cores, mine = peak(placement.grants, card.device.id)
+                if shares:
+                    card.shares += shares
                     card.slots += slots
                     card.memory += memory
                     card.cores += cores
                     card.neighbours.append(mine[0].tag)
                     instances = [s.mig for g in mine for s in g.shares if s.id == card.device.id and s.mig]
                     card.instances += instances
-                    card.tenants[key] = Charge(slots, memory, cores, {}, mine[0].tag)
+                    card.tenants[key] = Charge(shares, slots, memory, cores, {}, mine[0].tag)
         return cards
 
     def place(self, request: Request) -> Placement | None:
@@ -118,7 +122,7 @@ class Reference:
         points = 0
         for claim, given in zip(request.claims, grants, strict=True):
             chosen = {share.id for share in given.shares}
-            free = [card.device for card in cards if card.device.family in claim.families and not card.slots]
+            free = [card.device for card in cards if card.device.family in claim.families and not card.shares]
             if claim.policy.pick == Pick.ONLINE:
                 on = [[tag[1] for tag in card.neighbours] for card in cards if card.device.id in chosen]
                 points += metax.weighted(sum(metax.online_score(classes) for classes in on), request.node_policy)
@@ -127,13 +131,13 @@ class Reference:
                 points += metax.weighted(metax.zone_score(*zones), request.node_policy)
         linked = [claim for claim in request.claims if claim.policy.pick == Pick.METAXLINK]
         if linked:
-            free = [card.device for card in cards if card.device.family in linked[0].families and not card.slots]
+            free = [card.device for card in cards if card.device.family in linked[0].families and not card.shares]
             count = sum(claim.count for claim in linked)
             points += metax.node_points(request.node_policy, count, free, node.tables)
         return (-1 if request.node_policy == SPREAD else 1) * (use + points * MILLION // 10)
 
 
-def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, list[Grant]]:
+def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, int, list[Grant]]:
     """What a pod takes of a card at most, by going through the moments of its life."""
     mine = [grant for grant in grants if any(share.id == card for share in grant.shares)]
     order = sorted(mine, key=lambda grant: (grant.role is Role.APP, grant.containers))
@@ -144,9 +148,11 @@ def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, list[Grant]
     moments.append([grant for grant in order if not passes(grant)])
     sums = []
     for moment in moments:
-        shares = [share for grant in moment for share in grant.shares if share.id == card]
-        sums.append((len(shares), sum(s.memory_bytes for s in shares), sum(s.cores for s in shares)))
-    return max(s[0] for s in sums), max(s[1] for s in sums), max(s[2] for s in sums), mine
+        held = [(share, grant.slotted) for grant in moment for share in grant.shares if share.id == card]
+        slots = sum(slotted for _, slotted in held)
+        sums.append((len(held), slots, sum(s.memory_bytes for s, _ in held), sum(s.cores for s, _ in held)))
+    shares, slots, memory, cores = (max(each) for each in zip(*sums, strict=True))
+    return shares, slots, memory, cores, mine
 
 
 def passes(grant: Grant) -> bool:
@@ -167,15 +173,17 @@ def search(claims: Sequence[Claim], cards: list[Used], given: list[Grant], node_
     for chosen in choices(claim, ordered, node_policy):
         shares = tuple(share_of(card, claim) for card in chosen)
         tag = (claim.qos or "", claim.app_class)
-        grant = Grant(claim.dialect, claim.containers, claim.role, shares, tag)
+        grant = Grant(claim.dialect, claim.containers, claim.role, shares, tag, claim.slotted)
         before = [(card, Used(**vars(card))) for card in chosen]
         if not passes(grant):
             for card, share in zip(chosen, shares, strict=True):
-                card.slots += 1
+                card.shares += 1
+                card.slots += claim.slotted
                 card.memory += share.memory_bytes
                 card.cores += share.cores
                 card.neighbours = [*card.neighbours, tag]
-                card.tenants = {**card.tenants, "this pod": Charge(1, share.memory_bytes, share.cores, {}, tag)}
+                one = Charge(1, int(claim.slotted), share.memory_bytes, share.cores, {}, tag)
+                card.tenants = {**card.tenants, "this pod": one}
                 card.instances = [*card.instances, *([share.mig] if share.mig else [])]
         yield from search(rest, cards, [*given, grant], node_policy)
         for card, old in before:
@@ -270,15 +278,17 @@ def fits(card: Used, claim: Claim) -> bool:
         return False
     if not selection.admits_type(device.model) or not selection.admits_mode(device.mode):
         return False
-    if card.slots >= device.slots or device.memory_bytes - card.memory < wanted(device, claim):
+    if claim.slotted and card.slots >= device.slots:
         return False
-    if (claim.idle or claim.policy.mutex) and card.slots:
+    if device.memory_bytes - card.memory < wanted(device, claim):
+        return False
+    if (claim.idle or claim.policy.mutex) and card.shares:
         return False
     if claim.app_class != "online":
         free = device.cores - card.cores
         if free < claim.cores or free <= 0:
             return False
-        if device.cores == 100 and claim.cores == 100 and card.slots:
+        if device.cores == 100 and claim.cores == 100 and card.shares:
             return False
     if claim.qos is not None or claim.app_class:
         classes = {tag[1] for tag in card.neighbours}
@@ -287,7 +297,7 @@ def fits(card: Used, claim: Claim) -> bool:
         if "online" in classes and claim.app_class == "offline":
             return False
         policy = metax.card_qos(card.state())
-        if claim.app_class != "online" and card.slots and claim.cores != 100 and policy not in ("", claim.qos):
+        if claim.app_class != "online" and card.shares and claim.cores != 100 and policy not in ("", claim.qos):
             return False
     return device.mode != "mig" or mig_instance(card, claim) is not None
 
@@ -300,7 +310,7 @@ def preference(card: Used, claim: Claim) -> tuple[int, ...]:
     full = 0
     if device.slots and device.cores and device.memory_bytes:
         full = (
-            weights.slot * (1 + card.slots) * MILLION // device.slots
+            weights.slot * (claim.slotted + card.slots) * MILLION // device.slots
             + weights.core * (claim.cores + card.cores) * MILLION // device.cores
             + weights.memory * (wanted(device, claim) + card.memory) * MILLION // device.memory_bytes
         )
@@ -311,15 +321,15 @@ def preference(card: Used, claim: Claim) -> tuple[int, ...]:
         case "spread":
             return (-numa, full, index) if bind else (full, -numa, index)
         case "mutex":
-            return (-numa, card.slots, index) if bind else (card.slots, -numa, index)
+            return (-numa, card.shares, index) if bind else (card.shares, -numa, index)
         case _:
             key = {
                 NUMA: -numa,
                 LOWEST_INDEX: index,
                 HIGHEST_INDEX: -index,
                 MOST_MEMORY_USED: -card.memory,
-                FEWEST_TENANTS: card.slots,
-                MUTEX: card.slots,
+                FEWEST_TENANTS: card.shares,
+                MUTEX: card.shares,
             }
             first = key[word] if word in key else -allocated([card], claim, word)
             return first, -index if word == NUMA else index

@@ -54,7 +54,7 @@ def ledger(snapshot: Snapshot) -> dict[str, object]:
             pool.usage[at].item(),
             pool.plain[at].tolist(),
             pool.resources[at],
-            [{key: (c.slots, c.memory_bytes, c.cores, c.tag, c.mig) for key, c in held.items()} for held in tenants],
+            [{key: msgspec.structs.astuple(charge) for key, charge in held.items()} for held in tenants],
         )
         for pool in snapshot.pools
         for at, (name, tenants) in enumerate(zip(pool.names, pool.tenants, strict=True))
@@ -234,3 +234,37 @@ def admitted_pod(limits: dict[str, object]) -> tuple[manifest.Pod, Request]:
     ready = admitted(msgspec.convert(content, manifest.Pod), "pod")
     assert ready is not None
     return ready
+
+
+def taken_by(snapshot: Snapshot, key: str, limits: dict[str, object]) -> str | None:
+    """The card that a pod gets and keeps; None if it waits."""
+    _, request = admitted_pod(limits)
+    found = place(snapshot, request)
+    assert (found is None) == (not explain(snapshot, request).fitting)
+    if found is None:
+        return None
+    snapshot.assume(key, found)
+    return found.grants[0].shares[0].id
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"volcano.sh/gpu-memory": 100},
+        {"koordinator.sh/gpu-memory": "100Mi"},
+        {"koordinator.sh/gpu-memory-ratio": 1},
+    ],
+)
+def test_who_counts_no_slots_takes_none_and_needs_none(limits: dict[str, object]) -> None:
+    """Four slots a card are HAMi's: forty small pods of the others share one, and HAMi's pods still find theirs."""
+    node = make(0, "node-0")
+    snapshot = Snapshot([replace(node, devices=node.devices[:1])])
+    for number in range(20):
+        assert taken_by(snapshot, f"default/first-{number}", limits) is not None
+    for number in range(4):
+        assert taken_by(snapshot, f"default/hami-{number}", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}) is not None
+    assert taken_by(snapshot, "default/hami-4", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}) is None
+    for number in range(20):
+        assert taken_by(snapshot, f"default/second-{number}", limits) is not None
+    (card,) = snapshot.cards("node-0")
+    assert (card.used, card.slots_used) == (44, 4)

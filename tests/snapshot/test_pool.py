@@ -15,7 +15,7 @@ from subak.snapshot import pool as module
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, SCALE, SLOTS, UNLIMITED, Pool, make_of, usage
 from tests.snapshot import cards_of, device, node
 
-CHARGE = Charge(slots=2, memory_bytes=4_000 * MIB, cores=30)
+CHARGE = Charge(shares=2, slots=2, memory_bytes=4_000 * MIB, cores=30)
 
 
 def one(name: str, count: int = 2, **facts: Any) -> Node:

@@ -37,7 +37,7 @@ def pool_of(*names: str, count: int = 1) -> Pool:
 def used(pool: Pool, name: str) -> None:
     at = pool.position(name)
     assert at is not None
-    pool.charge(at, 0, f"default/p{len(pool.tenants[at][0])}", Charge(1), 1)
+    pool.charge(at, 0, f"default/p{len(pool.tenants[at][0])}", Charge(1, 1), 1)
     pool.charge_node(at, (), 1)
 
 

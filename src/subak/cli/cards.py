@@ -125,7 +125,7 @@ def card_data(card: CardState) -> dict[str, Any]:
         "cores": device.cores,
         "cores_used": card.cores_used,
         "slots": device.slots,
-        "slots_used": card.used,
+        "slots_used": card.slots_used,
         "tenants": [
             {"pod": key, "memory_mib": charge.memory_bytes // MIB, "cores": charge.cores}
             for key, charge in card.tenants.items()

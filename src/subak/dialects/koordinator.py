@@ -143,6 +143,7 @@ class Koordinator:
             cores=portion.cores,
             extras=portion.extras,
             idle=kind == GPU and portion.whole,
+            slotted=False,
             isolation=_provider(pod) if kind == GPU and portion.shared else "",
             everywhere=hints.everywhere(kind, found[kind]),
             function=hints.function(kind),
@@ -198,6 +199,7 @@ class Koordinator:
                 asking(amounts, kind),
                 Role.APP,
                 tuple(koordinator_allocation.share(each, kind, node) for each in held[kind]),
+                slotted=False,
             )
             for kind in KINDS
             if held.get(kind)

@@ -91,7 +91,14 @@ class VolcanoShare:
         if resource == MEMORY:
             memory_bytes = amount * self.factor * MIB
             return Claim(
-                self.name, self.families, (position,), role, memory_bytes=memory_bytes, together=True, policy=policy
+                self.name,
+                self.families,
+                (position,),
+                role,
+                memory_bytes=memory_bytes,
+                together=True,
+                slotted=False,
+                policy=policy,
             )
         return Claim(
             self.name,
@@ -103,6 +110,7 @@ class VolcanoShare:
             granule=1,
             cores=FULL_CORES,
             idle=True,
+            slotted=False,
             policy=policy,
         )
 
@@ -169,7 +177,7 @@ class VolcanoShare:
         held = self._dealt(pod, indices) if text is None else _by_container(text, pod)
         resource, amounts = self._amounts(pod)
         return tuple(
-            Grant(self.name, (i,), role, self._shares(resource, amounts.get(i, 0), cards, node))
+            Grant(self.name, (i,), role, self._shares(resource, amounts.get(i, 0), cards, node), slotted=False)
             for i, (role, cards) in enumerate(zip(pod.roles, held, strict=True))
             if cards
         )

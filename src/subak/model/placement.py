@@ -47,7 +47,8 @@ class Share(msgspec.Struct, frozen=True, gc=False):
 class Grant(msgspec.Struct, frozen=True, gc=False):
     """The shares that the containers at these positions got by one claim.
 
-    `tag` says to whom the shares may be neighbours (MetaX: QoS policy and application class).
+    `tag` says to whom the shares may be neighbours (MetaX: QoS policy and application class).  `slotted` is the
+    claim's: whether each share takes one of the card's slots.
     """
 
     dialect: str
@@ -55,6 +56,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     role: Role
     shares: tuple[Share, ...]
     tag: tuple[str, str] = ("", "")
+    slotted: bool = True
 
     @property
     def given_back(self) -> bool:
@@ -70,8 +72,9 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Charge(msgspec.Struct, gc=False):
-    """What one pod takes from one card."""
+    """What one pod takes from one card: `shares` of it, of which some dialects count each as one of its `slots`."""
 
+    shares: int = 0
     slots: int = 0
     memory_bytes: int = 0
     cores: int = 0
@@ -80,9 +83,10 @@ class Charge(msgspec.Struct, gc=False):
     mig: tuple[MigInstance, ...] = ()
     functions: tuple[Function, ...] = ()
 
-    def add(self, share: Share, sign: int = 1) -> None:
+    def add(self, share: Share, slotted: bool, sign: int = 1) -> None:
         """Book one more share (or one less)."""
-        self.slots += sign
+        self.shares += sign
+        self.slots += sign * slotted
         self.memory_bytes += sign * share.memory_bytes
         self.cores += sign * share.cores
         for name, amount in share.extras:
@@ -90,6 +94,7 @@ class Charge(msgspec.Struct, gc=False):
 
     def raise_to(self, other: Charge) -> None:
         """The larger of both, amount by amount."""
+        self.shares = max(self.shares, other.shares)
         self.slots = max(self.slots, other.slots)
         self.memory_bytes = max(self.memory_bytes, other.memory_bytes)
         self.cores = max(self.cores, other.cores)
@@ -113,7 +118,7 @@ def charges(grants: Iterable[Grant]) -> dict[str, Charge]:
     for grant in sorted(held, key=lambda each: (each.role is Role.APP, each.containers)):
         for share in grant.shares:
             now = running.setdefault(share.id, Charge())
-            now.add(share)
+            now.add(share, grant.slotted)
             most = peak.setdefault(share.id, Charge(tag=grant.tag))
             most.raise_to(now)
             if share.mig is not None:
@@ -122,7 +127,7 @@ def charges(grants: Iterable[Grant]) -> dict[str, Charge]:
                 most.functions += share.functions
         if grant.given_back:
             for share in grant.shares:
-                running[share.id].add(share, -1)
+                running[share.id].add(share, grant.slotted, -1)
     return peak
 
 
@@ -131,7 +136,7 @@ def _charges_of_one(grant: Grant) -> dict[str, Charge]:
     taken: dict[str, Charge] = {}
     for share in grant.shares:
         charge = taken.setdefault(share.id, Charge(tag=grant.tag))
-        charge.add(share)
+        charge.add(share, grant.slotted)
         if share.mig is not None:
             charge.mig += (share.mig,)
         if share.functions:

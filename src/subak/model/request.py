@@ -123,7 +123,8 @@ class Claim:
 
     Memory is an amount, or a percentage of each card floored to `granule`.  `idle` demands cards that nobody uses.
     `together` puts all such claims of one dialect in the pod on the same card.  `qos` and `app_class` are MetaX's: who
-    may share a card with whom.
+    may share a card with whom.  `slotted` counts as HAMi does: each share takes one of its card's slots, and all cores
+    of a card mean the card alone.  Dialects without slots are limited only by the amounts that they name.
 
     Koordinator's: `everywhere` means every card that the selection admits, however many there are.  `function` are
     lines on the labels of a virtual function that comes with each card (None: none comes).  `templates` names, by the
@@ -145,6 +146,7 @@ class Claim:
     qos: str | None = None
     app_class: str = ""
     isolation: str = ""
+    slotted: bool = True
     everywhere: bool = False
     function: tuple[Expression, ...] | None = None
     templates: tuple[tuple[str, str], ...] | None = None

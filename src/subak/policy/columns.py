@@ -79,7 +79,8 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
     if len(rows) < claim.count or not wanted.any():
         return None
     chosen = slice(None) if len(rows) == len(pool.make) else np.array(rows, np.intp)
-    least = np.array([1, 1, claim.memory_bytes, _cores(claim), -UNLIMITED], np.int64)[:, None]
+    slots = 1 if claim.slotted else -UNLIMITED
+    least = np.array([1, slots, claim.memory_bytes, _cores(claim), -UNLIMITED], np.int64)[:, None]
     # Containers that stay together may sum up to all cores without any of them asking for a card alone.
     whole = claim.cores == FULL_CORES and not claim.together
     if claim.idle or claim.policy.mutex or (whole and (pool.cores[:, chosen] == FULL_CORES).all()):

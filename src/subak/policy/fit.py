@@ -68,8 +68,8 @@ def qos_compatible(card: CardState, claim: Claim) -> Reason | None:
 
 
 def slot_left(card: CardState, claim: Claim) -> Reason | None:
-    """Another container may join."""
-    return None if card.used < card.device.slots else Reason.CARD_TIME_SLICING_EXHAUSTED
+    """Another container may join, where the dialect counts slots."""
+    return None if card.slots_free > 0 or not claim.slotted else Reason.CARD_TIME_SLICING_EXHAUSTED
 
 
 def unshared(card: CardState, claim: Claim) -> Reason | None:

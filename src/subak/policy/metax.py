@@ -74,7 +74,7 @@ def card_qos(card: CardState) -> str:
 
 def _brought(charge: Charge) -> str | None:
     """The policy that a tenant gives a card; None if it has none, as online pods and those of other dialects."""
-    if charge.slots == 1 and charge.cores == FULL_CORES:  # the whole card, not two halves of it
+    if charge.shares == 1 and charge.cores == FULL_CORES:  # the whole card, not two halves of it
         return ""
     return charge.tag[0] or None
 

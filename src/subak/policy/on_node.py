@@ -46,8 +46,9 @@ def _of(cards: Sequence[CardState], claim: Claim) -> list[CardState]:
 
 def grant(claim: Claim, cards: Iterable[CardState]) -> Grant:
     """The claim's share of each of these cards."""
+    shares = tuple(_share(claim, card) for card in cards)
     tag = (claim.qos or "", claim.app_class)
-    return Grant(claim.dialect, claim.containers, claim.role, tuple(_share(claim, card) for card in cards), tag)
+    return Grant(claim.dialect, claim.containers, claim.role, shares, tag, claim.slotted)
 
 
 def _share(claim: Claim, card: CardState) -> Share:
@@ -159,7 +160,7 @@ def _book(cards: Iterable[CardState], given: Grant, sign: int) -> None:
     owner = f"container {given.containers[0]}"
     for card, share in zip(cards, given.shares, strict=True):
         charge = Charge(tag=given.tag, mig=(share.mig,) if share.mig else (), functions=share.functions)
-        charge.add(share)
+        charge.add(share, given.slotted)
         card.take(charge, sign)
         rest = {key: held for key, held in card.tenants.items() if key != owner}
         card.tenants = {**rest, owner: charge} if sign > 0 else rest

@@ -1,7 +1,9 @@
 """Which card first: the order in which a policy looks at the cards of a node, best first.
 
-    score(card) = 10 (ws (1+used)/slots + wc (cores+cores used)/cores total + wm (memory+memory used)/memory total)
+    score(card) = 10 (ws (slot+slots used)/slots + wc (cores+cores used)/cores total
+                      + wm (memory+memory used)/memory total)
 
+`slot` is 1, or 0 for a claim that takes none.
 `binpack` takes the highest score first, `spread` the lowest; equal scores go to the higher NUMA node, then to the lower
 index, so that the same state always gives the same card.  A word that nobody knows means `spread`.
 """
@@ -32,8 +34,8 @@ from subak.snapshot.card import CardState
 from subak.snapshot.pool import SCALE
 
 
-def card_score(card: CardState, shares: int, memory_bytes: int, cores: int, weights: Weights) -> int:
-    """How full the card would be with so many more shares that take so much together, in millionths.
+def card_score(card: CardState, slots: int, memory_bytes: int, cores: int, weights: Weights) -> int:
+    """How full the card would be with so many more slots, so much memory and so many cores taken, in millionths.
 
     A card that has nothing to give scores 0.
     """
@@ -41,14 +43,14 @@ def card_score(card: CardState, shares: int, memory_bytes: int, cores: int, weig
     if device.slots <= 0 or device.cores <= 0 or device.memory_bytes <= 0:
         return 0
     return (
-        weights.slot * (shares + card.used) * SCALE // device.slots
+        weights.slot * (slots + card.slots_used) * SCALE // device.slots
         + weights.core * (cores + card.cores_used) * SCALE // device.cores
         + weights.memory * (memory_bytes + card.memory_used) * SCALE // device.memory_bytes
     )
 
 
 def _full(card: CardState, claim: Claim) -> int:
-    return card_score(card, 1, claim.memory_on(card.device), claim.cores, claim.policy.weights)
+    return card_score(card, int(claim.slotted), claim.memory_on(card.device), claim.cores, claim.policy.weights)
 
 
 Key = Callable[[CardState, Claim], int | tuple[Any, ...]]

@@ -1,6 +1,6 @@
 """Which node: the highest score wins, the first by name among equals.
 
-    use(node)     = used/slots + cores used/cores + memory used/memory, over all GPUs of the node, before the pod
+    use(node)     = slots used/slots + cores used/cores + memory used/memory, over all GPUs of the node, before the pod
     binpack       = + use,  spread = - use
     Koordinator   = its own LeastAllocated or MostAllocated (`policy.allocated`)
     MetaX         adds what the links of the chosen cards are worth, which outweighs use
@@ -31,7 +31,7 @@ def use(cards: Iterable[CardState]) -> int:
     gpus = [card for card in cards if card.device.kind == GPU]
     return usage(
         (
-            (sum(card.used for card in gpus), sum(card.device.slots for card in gpus)),
+            (sum(card.slots_used for card in gpus), sum(card.device.slots for card in gpus)),
             (sum(card.cores_used for card in gpus), sum(card.device.cores for card in gpus)),
             (sum(card.memory_used for card in gpus), sum(card.device.memory_bytes for card in gpus)),
         )

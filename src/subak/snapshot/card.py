@@ -13,11 +13,13 @@ from subak.model.placement import Charge
 class CardState(msgspec.Struct, gc=False):
     """What policies look at.  It is a copy: to change it, as a trial placement does, changes no ledger.
 
-    `used` is the number of shares given out; `tenants` holds what each pod takes, by the pod's key.
+    `used` is the number of shares given out, of which some take a slot; `tenants` holds what each pod takes, by the
+    pod's key.
     """
 
     device: Device
     used: int
+    slots_free: int
     memory_free: int
     cores_free: int
     tenants: Mapping[str, Charge]
@@ -31,8 +33,14 @@ class CardState(msgspec.Struct, gc=False):
         cores_used: int = 0,
         tenants: Mapping[str, Charge] | None = None,
     ) -> CardState:
-        """A card of which so much is taken."""
-        return cls(device, used, device.memory_bytes - memory_used, device.cores - cores_used, tenants or {})
+        """A card of which so much is taken; each share is one with a slot."""
+        memory, cores = device.memory_bytes - memory_used, device.cores - cores_used
+        return cls(device, used, device.slots - used, memory, cores, tenants or {})
+
+    @property
+    def slots_used(self) -> int:
+        """Slots taken."""
+        return self.device.slots - self.slots_free
 
     @property
     def memory_used(self) -> int:
@@ -46,6 +54,7 @@ class CardState(msgspec.Struct, gc=False):
 
     def take(self, charge: Charge, sign: int = 1) -> None:
         """Take (or give back) an amount."""
-        self.used += sign * charge.slots
+        self.used += sign * charge.shares
+        self.slots_free -= sign * charge.slots
         self.memory_free -= sign * charge.memory_bytes
         self.cores_free -= sign * charge.cores

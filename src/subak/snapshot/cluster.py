@@ -168,7 +168,8 @@ class Snapshot:
         for row, charge in rows:
             if charge.extras or charge.functions:
                 _check_named(key, charge, home.nodes[at].devices[row], home.tenants[at][row].values())
-            _, slots, memory, cores, _ = home.state[at, :, row].tolist()
+            # What a pod takes nothing of may be overcommitted by others: it is compared with 0 then.
+            _, slots, memory, cores, _ = home.state[at, :, row].clip(0).tolist()
             if charge.slots > slots or charge.memory_bytes > memory or charge.cores > cores:
                 raise Overcommitted(
                     f"card {home.nodes[at].devices[row].id} of node {name} has {slots} slots, {memory:,} bytes and "

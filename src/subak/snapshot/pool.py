@@ -148,7 +148,7 @@ class Pool:
         """Book (or give back) what a pod takes from one card."""
         slots, cores, memory = sign * charge.slots, sign * charge.cores, sign * charge.memory_bytes
         state = self.state[at]
-        state[IDLE, row] -= slots
+        state[IDLE, row] -= sign * charge.shares
         state[SLOTS, row] -= slots
         state[MEMORY, row] -= memory
         state[CORES, row] -= cores
@@ -182,9 +182,9 @@ class Pool:
 
     def cards(self, at: int) -> list[CardState]:
         """The node's cards as they are now."""
-        _, _, memory_free, cores_free, idle = self.state[at].tolist()
-        cards = zip(self.nodes[at].devices, idle, memory_free, cores_free, self.tenants[at], strict=True)
-        return [CardState(device, -idle, memory, cores, held) for device, idle, memory, cores, held in cards]
+        _, slots_free, memory_free, cores_free, idle = self.state[at].tolist()
+        cards = zip(self.nodes[at].devices, idle, slots_free, memory_free, cores_free, self.tenants[at], strict=True)
+        return [CardState(device, -idle, *room) for device, idle, *room in cards]
 
     def free(self, at: int, name: str) -> int:
         """How much of a plain resource the node still has; what a node does not mention is not limited.

@@ -239,8 +239,8 @@ async def test_a_pod_that_would_overcommit_a_card_is_refused_in_numbers(client: 
     refusal = await refused(here, pod)
     card = here.node.devices[0].id
     assert refusal.message == (
-        f"card {card} of node a10 has 11,028 MiB, 50 cores, 9 shares left (default/first hold the rest); pod "
-        "default/second takes 12,000 MiB, 50 cores, 1 share, which would overcommit the card"
+        f"card {card} of node a10 has 11,028 MiB, 50 cores, 9 slots left (default/first hold the rest); pod "
+        "default/second takes 12,000 MiB, 50 cores, 1 slot, which would overcommit the card"
     )
     assert refusal.value == card
     assert (await here.read("second")).annotations["hami.io/bind-phase"] == "failed"
@@ -265,7 +265,7 @@ async def test_pods_of_three_systems_share_one_card_until_it_is_full(client: Cli
         await here.agents.allocate(await here.bound(name, limits))
     late = await here.bind(await here.create("late", {"volcano.sh/gpu-memory": 4096}), {"volcano.sh/gpu-index": "0"})
     refusal = await refused(here, late)
-    assert "has 3,127 MiB, 45 cores, 7 shares left" in refusal.message
+    assert "has 3,127 MiB, 45 cores, 9 slots left" in refusal.message
     assert "default/hami, default/koordinator, default/volcano hold the rest" in refusal.message
     await here.agents.release(await here.read("volcano"))
     await here.agents.allocate(late)

@@ -42,8 +42,8 @@ def test_pods_share_a_card_until_it_is_full() -> None:
     with pytest.raises(Overcommitted) as error:
         book.take("u3", "default/c", placed(share(1, 0)))
     assert str(error.value) == (
-        "card GPU-0 of node n has 0 MiB, 0 cores, 2 shares left (default/a, default/b hold the rest); pod default/c "
-        "takes 1 MiB, 0 cores, 1 share, which would overcommit the card"
+        "card GPU-0 of node n has 0 MiB, 0 cores, 2 slots left (default/a, default/b hold the rest); pod default/c "
+        "takes 1 MiB, 0 cores, 1 slot, which would overcommit the card"
     )
 
 
@@ -53,11 +53,11 @@ def test_no_pod_gets_more_than_a_card(too_much: Share) -> None:
         ledger().take("u", "default/a", placed(too_much))
 
 
-def test_shares_are_counted_too() -> None:
+def test_slots_are_counted_too() -> None:
     book = ledger()
     for number in range(4):
         book.take(f"u{number}", f"default/p{number}", placed(share(1, 0)))
-    with pytest.raises(Overcommitted, match="has 996 MiB, 100 cores, 0 shares left"):
+    with pytest.raises(Overcommitted, match="has 996 MiB, 100 cores, 0 slots left"):
         book.take("u5", "default/p5", placed(share(1, 0)))
 
 

@@ -87,11 +87,11 @@ class Ledger:
 
 
 def _amounts(charge: Charge) -> dict[str, int]:
-    return {"bytes": charge.memory_bytes, "cores": charge.cores, "shares": charge.slots, **charge.extras}
+    return {"bytes": charge.memory_bytes, "cores": charge.cores, "slots": charge.slots, **charge.extras}
 
 
 def _left(device: Device, tenants: Iterable[Charge]) -> dict[str, int]:
-    left = {"bytes": device.memory_bytes, "cores": device.cores, "shares": device.slots, **dict(device.extras)}
+    left = {"bytes": device.memory_bytes, "cores": device.cores, "slots": device.slots, **dict(device.extras)}
     for tenant in tenants:
         for name, amount in _amounts(tenant).items():
             left[name] = left.get(name, 0) - amount
