@@ -41,12 +41,12 @@ from tests.snapshot import cards_of, claim, device, node, placed, share
 
 def scores(pool: Pool, request: Request) -> list[int]:
     """The scores of a pool's nodes; none at all if its make rules the request out."""
-    evaluate = prepare(pool, request)
-    if evaluate is None:
-        return [NEVER] * len(pool)
-    everywhere = np.arange(len(pool), dtype=np.intp)
-    found: list[int] = evaluate(everywhere, False).tolist()
-    assert evaluate(everywhere, True).tolist() == found, "looking at the nodes again changes nothing"
+    evaluator = prepare(pool, request)
+    if evaluator is None:
+        return [NEVER] * pool.size
+    found: list[int] = evaluator.scores(slice(0, pool.size)).tolist()
+    for at in pool:
+        assert evaluator.scores(np.array([at])).tolist() == [found[at]], "one node says the same as all"
     return found
 
 
@@ -54,8 +54,9 @@ def admits(snapshot: Snapshot, home: Node, request: Request) -> bool:
     """Whether the node takes the pod, by the rules one by one."""
     if refuse_node(home, request.needs) or any(refuse_dialect(home, each) for each in request.claims):
         return False
-    pool = next(pool for pool in snapshot.pools if home.name in pool.names)
-    at = pool.names.index(home.name)
+    found = snapshot.home(home.name)
+    assert found is not None
+    pool, at = found
     if any(pool.free(at, name) < amount for name, amount in request.needs.resources):
         return False
     return isinstance(on_node(home, snapshot.cards(home.name), request), tuple)
@@ -183,7 +184,7 @@ def named(snapshot: Snapshot, request: Request) -> list[str]:
     return sorted(
         name
         for pool in snapshot.pools
-        for name, found in zip(pool.names, scores(pool, request), strict=True)
+        for name, found in zip((each.name for each in pool.nodes), scores(pool, request), strict=True)
         if found != NEVER
     )
 

@@ -16,8 +16,9 @@ from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.reason import Reason
 from subak.model.request import CardPolicy, Claim, Needs, Partitioning, Pick, Request, Selection
-from subak.policy.explain import NO_NODES, Explanation, Group, _figures, _Verdict, explain
+from subak.policy.explain import NO_NODES, Explanation, Group, _ask, _figures, explain, explanation
 from subak.policy.place import place
+from subak.policy.tally import Heap, Key, Tally
 from subak.snapshot.cluster import Snapshot
 from tests.policy.test_place import admitted
 from tests.policy.world import KINDS, make, pods
@@ -30,6 +31,19 @@ def why(nodes: list[Node], *claims: Claim, needs: Needs | None = None, **held: A
     for name, shares in held.items():
         snapshot.restore(f"default/on-{name}", placed(name, *shares))
     return explain(snapshot, Request(claims, needs or Needs()))
+
+
+def one_by_one(snapshot: Snapshot, request: Request) -> Explanation:
+    """The same without columns: every node is asked by itself."""
+    tally = Tally(named=True)
+    for pool in snapshot.pools:
+        for at in pool:
+            verdict = _ask(pool, at, request)
+            if verdict is None:
+                tally.fit(pool, at)
+            else:
+                tally.add_one(pool, at, verdict)
+    return explanation(tally)
 
 
 def one(name: str = "a", count: int = 1, **facts: Any) -> Node:
@@ -290,7 +304,7 @@ METAX = frozenset({"metax"})
 
 @pytest.mark.parametrize("reason", [each for each in Reason if each.startswith(("Card", "Exclusive"))])
 def test_every_reason_of_a_card_has_words(reason: Reason) -> None:
-    words = _figures(reason, [_Verdict("a", reason, frozenset(), "", 1, 2)])
+    words = _figures(Heap(Key(reason, "", 2), count=1, figure=1))
     assert str(reason) not in words
     assert any(figure in words for figure in ("1 of 2 cards", "2 asked", "MiB"))
 
@@ -355,6 +369,7 @@ def test_explain_finds_a_node_if_and_only_if_place_does(
             continue
         complete, request = ready
         answer, found = explain(snapshot, request), place(snapshot, request)
+        assert answer == one_by_one(snapshot, request)
         assert len(answer.fitting) + sum(len(group.nodes) for group in answer.groups) == answer.nodes == len(nodes)
         assert bool(answer.fitting) is (found is not None)
         if found is not None:

@@ -48,16 +48,16 @@ def bound(pod: manifest.Pod, placement: Placement, node: Node) -> manifest.Pod:
 def ledger(snapshot: Snapshot) -> dict[str, object]:
     """Everything that the ledger holds, comparable."""
     return {
-        name: (
-            pool.state[at].tolist(),
-            pool.taken[at].tolist(),
+        pool.nodes[at].name: (
+            pool.state[..., at].tolist(),
+            pool.taken[:, at].tolist(),
             pool.usage[at].item(),
-            pool.plain[at].tolist(),
+            pool.plain[:, at].tolist(),
             pool.resources[at],
-            [{key: msgspec.structs.astuple(charge) for key, charge in held.items()} for held in tenants],
+            [{key: msgspec.structs.astuple(charge) for key, charge in held.items()} for held in pool.tenants[at]],
         )
         for pool in snapshot.pools
-        for at, (name, tenants) in enumerate(zip(pool.names, pool.tenants, strict=True))
+        for at in pool
     }
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from subak.model import manifest
 from subak.scheduler.core import Core
 from subak.scheduler.messages import Bind, DeviceSeen, NodeGone, NodeSeen, PodSeen, QuotasSeen, Report, Warn
+from subak.scheduler.record import State
 from subak.scheduler.waiting import FIRST_PAUSE
 from subak.snapshot.card import CardState
 from tests.scheduler.cluster import Cluster, pod, volcano_node
@@ -284,7 +285,7 @@ def test_no_card_is_overcommitted_and_no_pod_lost_or_placed_twice(steps: list[tu
             cluster.see(number)
         elif step == "repeat" and keys:  # the watch repeats what it said
             known = cluster.pods[keys[number % len(keys)]]
-            if known.spec.node_name or known.key not in cluster.core._assumed:
+            if known.spec.node_name or cluster.core.state(known.key) is not State.ASSUMED:
                 cluster.core.handle(PodSeen(known))
         elif step == "restart":
             cluster.restart()

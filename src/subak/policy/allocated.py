@@ -19,7 +19,7 @@ import numpy as np
 from subak.model.request import MOST_ALLOCATED, Claim
 from subak.snapshot.card import CardState
 from subak.snapshot.pool import ALIVE, CORES, MEMORY, Column, Pool
-from subak.snapshot.scores import Positions
+from subak.snapshot.scores import Where
 
 
 def allocated_score(
@@ -97,17 +97,17 @@ def _ask(claim: Claim) -> tuple[int, int]:
     return claim.cores, 0
 
 
-def node_scores(pool: Pool, at: Positions, claim: Claim, strategy: str) -> Column:
+def node_scores(pool: Pool, at: Where, claim: Claim, strategy: str) -> Column:
     """`node_score` for many nodes at once."""
     rows = [row for row, (family, _) in enumerate(pool.make) if family in claim.families]
-    state = pool.state.take(at, axis=0)[:, :, rows]
-    alive = state[:, ALIVE]
-    memory, cores = pool.memory.take(at, axis=0)[:, rows] * alive, pool.cores.take(at, axis=0)[:, rows] * alive
-    free, cores_free = np.maximum(state[:, MEMORY], 0) * alive, np.maximum(state[:, CORES], 0) * alive
+    works, room, cores_room = (pool.state[each][:, at][rows] for each in (ALIVE, MEMORY, CORES))
+    alive = works > 0
+    memory, cores = pool.memory[:, at][rows] * alive, pool.cores[:, at][rows] * alive
+    free, cores_free = np.maximum(room, 0) * alive, np.maximum(cores_room, 0) * alive
     used_ratio = -((free - memory) * 100 // np.maximum(memory, 1))
-    ratio = np.where(memory > 0, 100, cores).sum(axis=1)
-    free_ratio = np.where(memory > 0, 100 - used_ratio, cores_free).sum(axis=1)
-    memory, free = memory.sum(axis=1), free.sum(axis=1)
+    ratio = np.where(memory > 0, 100, cores).sum(axis=0)
+    free_ratio = np.where(memory > 0, 100 - used_ratio, cores_free).sum(axis=0)
+    memory, free = memory.sum(axis=0), free.sum(axis=0)
     ask_ratio, ask_memory = _ask(claim)
     scores = _column_score(ratio, free_ratio, ask_ratio, strategy) + _column_score(memory, free, ask_memory, strategy)
     kinds = (ratio > 0).astype(np.int64) + (memory > 0)

@@ -16,46 +16,43 @@ from subak.model.device import FULL_CORES
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Share, charges
-from subak.model.request import SPREAD, Claim, Request
+from subak.model.request import SPREAD, Claim, Needs, Request
 from subak.policy import allocated, node, score
 from subak.policy.fit import ONLINE
 from subak.policy.on_node import on_node
-from subak.snapshot.pool import IDLE, MEMORY, PLAIN, UNLIMITED, Column, Flags, Pool
-from subak.snapshot.scores import NEVER, Evaluate, Positions
+from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool, Verdicts
+from subak.snapshot.scores import NEVER, Evaluator, Where
 
-Part = Callable[[Positions], Flags]
+Part = Callable[[Where], Bools]
+
+ANYBODY = Needs()
+"""What the least demanding pod needs."""
 
 
-def prepare(pool: Pool, request: Request) -> Evaluate | None:
+def prepare(pool: Pool, request: Request) -> Evaluator | None:
     """The evaluator of a request for a pool; None if the make of its nodes rules it out."""
-    parts: list[Part] = []
-    for claim in _representative(request):
+    parts: list[Part] = [partial(_passes, verdicts) for verdicts in admission(pool, request)]
+    for claim in representative(request):
         part = _claim_part(pool, claim)
         if part is None:
             return None
         parts.append(part)
     parts += _resource_parts(pool, request)
-    admitted = _admitted(pool, request)
-    nobody = not admitted.any()  # as in a pool where no node speaks the dialect
-    scored = _exact_scores(pool, request) if score.depends_on_cards(request) else _plain_scores(pool, request)
+    exact = score.depends_on_cards(request)
+    scored = _exact_scores(pool, request) if exact else _plain_scores(pool, request)
 
-    def evaluate(at: Positions, changed: bool) -> Column:
-        nonlocal nobody
-        if changed:
-            for position in at.tolist():
-                admitted[position] = _admits(pool, position, request)
-            nobody = not admitted.any()
-        if nobody:
-            return np.full(len(at), NEVER, np.int64)
-        possible = admitted[at]
-        for part in parts:
+    def evaluate(at: Where) -> Column:
+        possible = parts[0](at).copy()
+        for part in parts[1:]:
+            if not possible.any():  # as in a pool where no node speaks the dialect
+                break
             possible &= part(at)
         return scored(at, possible)
 
-    return evaluate
+    return Evaluator(evaluate, exact)
 
 
-def _representative(request: Request) -> Sequence[Claim]:
+def representative(request: Request) -> Sequence[Claim]:
     """The claims to test: those that stay together count as one, for all that they take of their card at the peak."""
     claims = [claim for claim in request.claims if not claim.together or claim.memory_percent]
     for dialect in {claim.dialect for claim in request.claims}:
@@ -71,100 +68,118 @@ def _representative(request: Request) -> Sequence[Claim]:
 
 
 def _claim_part(pool: Pool, claim: Claim) -> Part | None:
-    """Whether enough cards of a node pass the rules that columns can tell: of each row of the state, so much."""
+    """Whether enough cards of a node pass the rules that columns can tell."""
     rows = [row for row, (family, _) in enumerate(pool.make) if family in claim.families]
-    wanted = np.array(
-        [claim.selection.admits_type(model) and claim.selection.admits_mode(mode) for model, mode in pool.kinds]
-    )
-    if len(rows) < claim.count or not wanted.any():
+    if len(rows) < claim.count:
         return None
     chosen = slice(None) if len(rows) == len(pool.make) else np.array(rows, np.intp)
-    slots = 1 if claim.slotted else -UNLIMITED
-    least = np.array([1, slots, claim.memory_bytes, _cores(claim), -UNLIMITED], np.int64)[:, None]
+    minimum = list(least(claim))
     # Containers that stay together may sum up to all cores without any of them asking for a card alone.
-    whole = claim.cores == FULL_CORES and not claim.together
-    if claim.idle or claim.policy.mutex or (whole and (pool.cores[:, chosen] == FULL_CORES).all()):
-        least[IDLE] = 0
+    whole = claim.cores == FULL_CORES and claim.slotted and not claim.together
     percent = bool(claim.memory_percent and not claim.memory_bytes)
-    named = claim.selection.use_ids or claim.selection.nouse_ids
+    ids = id_verdicts(pool, claim)
+    wanted: list[bool] = []
 
-    def part(at: Positions) -> Flags:
-        state = pool.state.take(at, axis=0)[:, :, chosen]
-        fits: Flags = np.logical_and.reduce(state >= least, axis=1)
+    def part(at: Where) -> Bools:
+        for model, mode in pool.kinds[len(wanted) :]:
+            wanted.append(claim.selection.admits_type(model) and claim.selection.admits_mode(mode))
+        fits: Bools = pool.state[ALIVE][:, at][chosen] > 0
+        for row, amount in minimum:
+            fits &= pool.state[row][:, at][chosen] >= amount
+        if whole:
+            fits &= (pool.state[IDLE][:, at][chosen] == 0) | (pool.cores[:, at][chosen] != FULL_CORES)
         if percent:
-            fits &= state[:, MEMORY] >= _percentage(claim, pool.memory.take(at, axis=0)[:, chosen])
-        if not wanted.all():
-            fits &= wanted[pool.types.take(at, axis=0)[:, chosen]]
-        if named:
-            fits &= _ids_admitted(pool, claim, rows, at)
+            asked = memory_asked(claim, pool.memory[:, at][chosen])
+            fits &= np.maximum(pool.state[MEMORY][:, at][chosen], 0) >= asked
+        if not all(wanted):
+            fits &= np.array(wanted)[pool.types[:, at][chosen]]
+        if ids is not None:
+            fits &= ids_admitted(ids, at, len(pool.make))[chosen]
         if claim.count == 1:
-            any_card: Flags = np.logical_or.reduce(fits, axis=1)
+            any_card: Bools = np.logical_or.reduce(fits, axis=0)
             return any_card
-        enough: Flags = np.add.reduce(fits, axis=1, dtype=np.intp) >= claim.count
+        enough: Bools = np.add.reduce(fits, axis=0, dtype=np.intp) >= claim.count
         return enough
 
     return part
 
 
-def _cores(claim: Claim) -> int:
-    """The least free cores: one even for who asks for none, unless cores do not count."""
-    return -UNLIMITED if claim.app_class == ONLINE else max(claim.cores, 1)
+def least(claim: Claim) -> Iterator[tuple[int, int]]:
+    """How much a card must have left, by row of the state.  What is not asked for may be overcommitted by others."""
+    if claim.slotted:
+        yield SLOTS, 1
+    if claim.memory_bytes:
+        yield MEMORY, claim.memory_bytes
+    # In HAMi's way a card whose cores are all taken takes nobody else, unless this class of tenant ignores cores.
+    cores = 0 if claim.app_class == ONLINE else max(claim.cores, int(claim.slotted))
+    if cores:
+        yield CORES, cores
+    if claim.idle or claim.policy.mutex:
+        yield IDLE, 0
 
 
-def _percentage(claim: Claim, memory: Column) -> Column:
+def memory_asked(claim: Claim, memory: Column) -> Column:
+    """`Claim.memory_on` for cards of these sizes."""
+    if claim.memory_bytes or not claim.memory_percent:
+        return np.full_like(memory, claim.memory_bytes)
     return memory // claim.granule * claim.memory_percent // 100 * claim.granule
 
 
-def _ids_admitted(pool: Pool, claim: Claim, rows: Sequence[int], at: Positions) -> Flags:
-    admitted = [[claim.selection.admits_id(pool.nodes[each].devices[row].id) for row in rows] for each in at.tolist()]
-    return np.array(admitted, np.bool_).reshape(len(at), len(rows))
+def id_verdicts(pool: Pool, claim: Claim) -> Verdicts | None:
+    """Which cards of each node the user does not admit by their ids; None if any id will do."""
+    selection = claim.selection
+    if not selection.use_ids and not selection.nouse_ids:
+        return None
+
+    def judge(each: Node) -> frozenset[int] | None:
+        rows = (row for row, device in enumerate(each.devices) if not selection.admits_id(device.id))
+        return frozenset(rows) or None
+
+    return pool.verdicts((selection.use_ids, selection.nouse_ids), judge)
+
+
+def ids_admitted(ids: Verdicts, at: Where, cards: int) -> Bools:
+    """For each card of these nodes whether its id is admitted."""
+    table = np.array([[row not in (text or ()) for row in range(cards)] for text in ids.texts], np.bool_)
+    return table[ids.codes[at]].T
 
 
 def _resource_parts(pool: Pool, request: Request) -> Iterator[Part]:
     """Whether a node has the plain resources: those with a column all at once, others one by one."""
     needs = dict(request.needs.resources)
-    # Who asks for none of a resource does not mind that others took more of it than there is.
-    least = np.array([needs.get(name, -UNLIMITED) for name in PLAIN], np.int64)
-
-    def plain(at: Positions) -> Flags:
-        enough: Flags = np.logical_and.reduce(pool.plain.take(at, axis=0) >= least, axis=1)
-        return enough
-
-    yield plain
+    for column, name in enumerate(PLAIN):
+        # Who asks for none of a resource does not mind that others took more of it than there is.
+        if name in needs:
+            yield partial(_has_plain, pool, column, needs[name])
     for name in needs.keys() - set(PLAIN):
         yield partial(_has, pool, name, needs[name])
 
 
-def _has(pool: Pool, name: str, amount: int, at: Positions) -> Flags:
-    return np.fromiter((pool.free(each, name) >= amount for each in at.tolist()), np.bool_, len(at))
+def _has_plain(pool: Pool, column: int, amount: int, at: Where) -> Bools:
+    enough: Bools = pool.plain[column][at] >= amount
+    return enough
 
 
-def _admitted(pool: Pool, request: Request) -> Flags:
-    """For each node whether its own terms let the pod in."""
-    if not node.unrestricted(request.needs):
-        return np.fromiter((_admits(pool, each, request) for each in range(len(pool))), np.bool_, len(pool))
-    admitted = pool.flags("ordinary", node.ordinary).copy()
-    if request.needs.tolerations:
-        for each in np.flatnonzero(~admitted).tolist():
-            admitted[each] = node.refuse_node(pool.nodes[each], request.needs) is None
+def _has(pool: Pool, name: str, amount: int, at: Where) -> Bools:
+    positions = range(pool.size)[at] if isinstance(at, slice) else at.tolist()
+    return np.fromiter((pool.free(each, name) >= amount for each in positions), np.bool_, len(positions))
+
+
+def admission(pool: Pool, request: Request) -> list[Verdicts]:
+    """What nodes say by their own terms.  The keys name all that a rule reads, so that shapes share the answers."""
+    needs = replace(request.needs, resources=())
+    fine = pool.verdicts(ANYBODY, partial(node.refuse_node, needs=ANYBODY)) if node.unrestricted(needs) else None
+    found = [fine if needs == ANYBODY and fine else pool.verdicts(needs, partial(node.refuse_node, needs=needs), fine)]
     for claim in request.claims:
-        # The key names all that the rule reads of the claim, so that claims of one dialect share the answer.
-        admitted &= pool.flags((claim.dialect, claim.isolation), partial(_speaks, claim))
-    return admitted
+        found.append(pool.verdicts((claim.dialect, claim.isolation), partial(node.refuse_dialect, claim=claim)))
+    return found
 
 
-def _speaks(claim: Claim, each: Node) -> bool:
-    return node.refuse_dialect(each, claim) is None
+def _passes(verdicts: Verdicts, at: Where) -> Bools:
+    return verdicts.passes[at]
 
 
-def _admits(pool: Pool, position: int, request: Request) -> bool:
-    each = pool.nodes[position]
-    return node.refuse_node(each, request.needs) is None and all(
-        node.refuse_dialect(each, claim) is None for claim in request.claims
-    )
-
-
-Scored = Callable[[Positions, Flags], Column]
+Scored = Callable[[Where, Bools], Column]
 
 
 def _plain_scores(pool: Pool, request: Request) -> Scored:
@@ -182,10 +197,11 @@ def _plain_scores(pool: Pool, request: Request) -> Scored:
 def _exact_scores(pool: Pool, request: Request) -> Scored:
     """Scores that need the very cards: each node that may take the pod is tried."""
 
-    def scored(at: Positions, possible: Flags) -> Column:
-        scores = np.full(len(at), NEVER, np.int64)
+    def scored(at: Where, possible: Bools) -> Column:
+        scores = np.full(len(possible), NEVER, np.int64)
+        positions = range(pool.size)[at] if isinstance(at, slice) else at.tolist()
         for i in np.flatnonzero(possible).tolist():
-            where = int(at[i])
+            where = positions[i]
             grants = on_node(pool.nodes[where], pool.cards(where), request)
             if isinstance(grants, tuple):
                 scores[i] = score.node_score(pool.nodes[where], pool.cards(where), request, grants)

@@ -8,7 +8,7 @@ A node has one group, by the rule that it came furthest with; its other reasons 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from subak.model.device import MIB
@@ -19,26 +19,29 @@ from subak.policy.fit import Refused, everywhere, fit, refuse, rules_for
 from subak.policy.node import refuse_dialect, refuse_node
 from subak.policy.on_node import on_node
 from subak.policy.order import in_order
+from subak.policy.tally import CARD_REASONS, Heap, Tally, Verdict, columns
 from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Pool
 
 NO_NODES = "there are no nodes"
 
-_CARD_REASONS = list(Reason)[: list(Reason).index(Reason.NODE_INSUFFICIENT_DEVICE)]
+AT_ONCE = 16
+"""Nodes that are asked one by one in one step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that refuse for the same reason."""
+    """Nodes that refuse for the same reason; `count` of them where they are not named."""
 
     reason: Reason
     nodes: tuple[str, ...]
     detail: str
+    count: int = 0
 
     def __str__(self) -> str:
-        plural = "node" if len(self.nodes) == 1 else "nodes"
-        return f"{len(self.nodes):,} {plural}: {self.detail} ({self.reason})"
+        count = self.count or len(self.nodes)
+        return f"{count:,} {'node' if count == 1 else 'nodes'}: {self.detail} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,48 +60,61 @@ class Explanation:
         return "; ".join([head, *(str(group) for group in self.groups)]).replace("fit; ", "fit: ", 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """What one node says.  `figure` is the number that a group shows the best of."""
-
-    name: str
-    reason: Reason
-    others: frozenset[Reason]
-    detail: str = ""
-    figure: int = 0
-    asked: int = 0
-    resource: str = ""
-
-
 def explain(snapshot: Snapshot, request: Request) -> Explanation:
     """What every node says to the request."""
-    verdicts: list[_Verdict] = []
-    fitting: list[str] = []
-    for pool in snapshot.pools:
-        for at, name in enumerate(pool.names):
-            verdict = _ask(pool, at, request)
-            if verdict is None:
-                fitting.append(name)
-            else:
-                verdicts.append(verdict)
-    reasons = Counter(reason for verdict in verdicts for reason in verdict.others | {verdict.reason})
-    return Explanation(len(snapshot), tuple(sorted(fitting)), _grouped(verdicts), dict(sorted(reasons.items())))
+    tally = Tally(named=True)
+    for _ in explaining(snapshot, request, tally):
+        pass
+    return explanation(tally)
 
 
-def _ask(pool: Pool, at: int, request: Request) -> _Verdict | None:
+def explaining(snapshot: Snapshot, request: Request, tally: Tally) -> Iterator[int]:
+    """Fill the tally step by step; each step yields about how many nodes it had to ask one by one.
+
+    What columns can tell costs next to nothing.  Where neighbours, wiring or instances decide, nodes are asked in turn.
+    """
+    for pool in list(snapshot.pools):
+        left = columns(pool, request, tally)
+        yield 1 + pool.size // 200
+        for start in range(0, len(left), AT_ONCE):
+            part = [at for at in left[start : start + AT_ONCE] if at < pool.size and pool.nodes[at].name]
+            for at in part:
+                verdict = _ask(pool, at, request)
+                if verdict is None:
+                    tally.fit(pool, at)
+                else:
+                    tally.add_one(pool, at, verdict)
+            yield len(part)
+
+
+def explanation(tally: Tally) -> Explanation:
+    """What the tally says, the largest group first."""
+    groups = sorted(tally.heaps.values(), key=lambda heap: (-heap.count, heap.key.reason, heap.first))
+    return Explanation(
+        tally.nodes,
+        tuple(sorted(tally.fitting)),
+        tuple(
+            Group(heap.key.reason, tuple(sorted(heap.names)), heap.key.detail or _figures(heap), 0 if tally.named else heap.count)
+            for heap in groups
+        ),
+        dict(sorted(tally.reasons.items())),
+    )
+
+
+def _ask(pool: Pool, at: int, request: Request) -> Verdict | None:
     node = pool.nodes[at]
     refusal = refuse_node(node, request.needs)
     for claim in request.claims:
         refusal = refusal or refuse_dialect(node, claim)
     if refusal is not None:
-        return _Verdict(node.name, refusal.reason, frozenset(), refusal.detail)
+        return Verdict(refusal.reason, frozenset(), refusal.detail)
     for name, amount in request.needs.resources:
         free = pool.free(at, name)
         if free < amount:
-            return _Verdict(node.name, Reason.NODE_INSUFFICIENT_RESOURCE, frozenset(), "", free, amount, name)
+            return Verdict(Reason.NODE_INSUFFICIENT_RESOURCE, frozenset(), "", free, amount, name)
     cards = pool.cards(at)
     refused = on_node(node, cards, request)
-    return None if isinstance(refused, tuple) else _card_verdict(node.name, cards, request, refused)
+    return None if isinstance(refused, tuple) else _card_verdict(cards, request, refused)
 
 
 def _plain(name: str, amount: int) -> str:
@@ -109,38 +125,38 @@ def _plain(name: str, amount: int) -> str:
     return f"{amount:,}"
 
 
-def _card_verdict(name: str, cards: Sequence[CardState], request: Request, refused: Refused) -> _Verdict:
+def _card_verdict(cards: Sequence[CardState], request: Request, refused: Refused) -> Verdict:
     """What keeps off the first claim that does not fit even alone; else, that all of them together do not fit."""
     mine = [[card for card in cards if card.device.family in claim.families] for claim in request.claims]
     for claim, kin in zip(request.claims, mine, strict=True):
         if len(kin) < claim.count:
-            return _Verdict(name, Reason.NODE_INSUFFICIENT_DEVICE, frozenset(), "", len(kin), claim.count)
+            return Verdict(Reason.NODE_INSUFFICIENT_DEVICE, frozenset(), "", len(kin), claim.count)
     for claim, kin in zip(request.claims, mine, strict=True):
         alone = fit(in_order(kin, claim), claim, request.node_policy)
         if isinstance(alone, Counter):
-            return _claim_verdict(name, kin, everywhere(claim, kin) if claim.everywhere else claim, alone)
+            return _claim_verdict(kin, everywhere(claim, kin) if claim.everywhere else claim, alone)
     detail = f"each of {len(request.claims)} requests fits alone, all together do not"
-    return _Verdict(name, _furthest(refused), frozenset(refused), detail)
+    return Verdict(_furthest(refused), frozenset(refused), detail)
 
 
-def _claim_verdict(name: str, cards: Sequence[CardState], claim: Claim, refused: Refused) -> _Verdict:
+def _claim_verdict(cards: Sequence[CardState], claim: Claim, refused: Refused) -> Verdict:
     """The reason that came furthest in the order of the rules, and its figure."""
     others = frozenset(refused)
     if Reason.NUMA_NOT_FIT in refused:  # before the number of cards that fit: that one speaks of a single NUMA node
-        return _Verdict(name, Reason.NUMA_NOT_FIT, others, _scattered(cards, claim))
+        return Verdict(Reason.NUMA_NOT_FIT, others, _scattered(cards, claim))
     reason = _furthest(refused)
     if reason is Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST:
-        return _Verdict(name, reason, others, "", refused[reason], claim.count)
+        return Verdict(reason, others, "", refused[reason], claim.count)
     if reason in (Reason.CARD_PARTITION_MISSING, Reason.CARD_PARTITION_NOT_FREE):
         plural = "card" if claim.count == 1 else "cards"
-        return _Verdict(name, reason, others, f"{_WORDS[reason]}, {claim.count:,} {plural} asked")
+        return Verdict(reason, others, f"{_WORDS[reason]}, {claim.count:,} {plural} asked")
     short = [card for card in cards if refuse(card, claim, rules_for(claim)) is reason]
     if reason is Reason.CARD_INSUFFICIENT_MEMORY:
         best = max(short, key=lambda card: card.memory_free)
-        return _Verdict(name, reason, others, "", best.memory_free, claim.memory_on(best.device))
+        return Verdict(reason, others, "", best.memory_free, claim.memory_on(best.device))
     if reason is Reason.CARD_INSUFFICIENT_CORE:
-        return _Verdict(name, reason, others, "", max(card.cores_free for card in short), claim.cores)
-    return _Verdict(name, reason, others, "", refused[reason], len(cards))
+        return Verdict(reason, others, "", max(card.cores_free for card in short), claim.cores)
+    return Verdict(reason, others, "", refused[reason], len(cards))
 
 
 def _scattered(cards: Sequence[CardState], claim: Claim) -> str:
@@ -151,35 +167,24 @@ def _scattered(cards: Sequence[CardState], claim: Claim) -> str:
 
 
 def _furthest(refused: Refused) -> Reason:
-    return max(refused, key=_CARD_REASONS.index)
+    return max(refused, key=CARD_REASONS.index)
 
 
-def _grouped(verdicts: Iterable[_Verdict]) -> tuple[Group, ...]:
-    alike: dict[tuple[Reason, str, int, str], list[_Verdict]] = {}
-    for verdict in verdicts:
-        alike.setdefault((verdict.reason, verdict.detail, verdict.asked, verdict.resource), []).append(verdict)
-    groups = [
-        Group(reason, tuple(sorted(each.name for each in members)), detail or _figures(reason, members))
-        for (reason, detail, *_), members in alike.items()
-    ]
-    return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.reason, group.nodes)))
-
-
-def _figures(reason: Reason, members: Sequence[_Verdict]) -> str:
-    best, asked = max(each.figure for each in members), members[0].asked
-    match reason:
+def _figures(heap: Heap) -> str:
+    best, asked = heap.figure, heap.key.asked
+    match heap.key.reason:
         case Reason.CARD_INSUFFICIENT_MEMORY:
             return f"largest free slice {max(best, 0) // MIB:,} MiB, {-(-asked // MIB):,} MiB asked"
         case Reason.CARD_INSUFFICIENT_CORE:
             return f"most free cores {max(best, 0)}, {asked} asked"
         case Reason.NODE_INSUFFICIENT_RESOURCE:
-            name = members[0].resource
+            name = heap.key.resource
             return f"at most {_plain(name, best)} {name} free, {_plain(name, asked)} asked"
         case Reason.NODE_INSUFFICIENT_DEVICE:
             return f"at most {best} {'card' if best == 1 else 'cards'}, {asked} asked"
         case Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST:
             return f"at most {best} {'card fits' if best == 1 else 'cards fit'}, {asked} asked"
-        case _:
+        case reason:
             return f"{_WORDS.get(reason, str(reason))} on {best} of {asked} cards"
 
 

@@ -108,7 +108,7 @@ def _completed(claim: Claim, given: Grant | None, node: Node) -> Grant:
         seen = {share.id for share in shares}
         shares += [_whole(claim, lost, device) for device in _possible(claim, node) if device.id not in seen]
     if given is None:
-        return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), (claim.qos or "", claim.app_class))
+        return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), (claim.qos or "", claim.app_class), claim.slotted)
     return given if tuple(shares) == told else msgspec.structs.replace(given, shares=tuple(shares))
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 from subak.model.placement import Placement
 from subak.model.request import Request
 from subak.policy.columns import prepare
@@ -23,21 +25,24 @@ def place(snapshot: Snapshot, request: Request) -> Placement | None:
         row.refresh()
     while (best := _best(rows)) is not None:
         row, at = best
-        pool = row.pool
-        grants = on_node(pool.nodes[at], pool.cards(at), request)
+        node = row.pool.nodes[at]
+        grants = on_node(node, row.pool.cards(at), request)
         if not isinstance(grants, Counter):
-            return Placement(pool.names[at], grants)
+            return Placement(node.name, grants)
         row.scores[at] = NEVER  # until something changes there
     return None
 
 
 def _best(rows: Sequence[Row]) -> tuple[Row, int] | None:
-    """The row and position of the best node; of equal ones in several pools the first by name, as within a pool."""
+    """The row and position of the best node; of equal ones the first by name."""
     best: tuple[Row, int] | None = None
     highest, name = NEVER, ""
     for row in rows:
-        at = int(row.scores.argmax())
-        score = row.scores.item(at)
-        if score > highest or (score == highest != NEVER and row.pool.names[at] < name):
-            best, highest, name = (row, at), score, row.pool.names[at]
+        score = row.scores.max().item()
+        if score == NEVER or score < highest:
+            continue
+        ties = np.flatnonzero(row.scores == score)
+        at = int(ties[row.pool.order[ties].argmin()]) if len(ties) > 1 else int(ties[0])
+        if score > highest or row.pool.nodes[at].name < name:
+            best, highest, name = (row, at), score, row.pool.nodes[at].name
     return best

@@ -101,8 +101,8 @@ class Books:
 
     def assume(self, record: Record, placement: Placement, resources: Resources) -> None:
         """Book what has just been decided.  Raises Overcommitted if it was decided wrongly."""
-        self.snapshot.assume(record.key, placement, resources)
         self.move(record, placement.node)
+        self.snapshot.assume(record.key, placement, resources)
         record.digest, record.known = self.snapshot.node(placement.node), True
         self._charge(record, placement)
 

@@ -112,17 +112,14 @@ class Core:
             if ticket is None:
                 break
             self._decide(ticket, now)
-        for key, message, reasons in self._telling.explain(now):
+        for key, message, reasons in self._telling.answers(now):
             self._tell(self._records[key], message, reasons)
         out, self._out = self._out, []
         return out
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due though nothing happens: 0 for at once, None if only an event can bring work."""
-        if self._line.ready:
-            return 0.0
-        due = [each for each in (self._line.next_pause_ends(), self._telling.due()) if each is not None]
-        return min(due, default=None)
+        return 0.0 if self._line.ready or self._telling.pending else self._line.next_pause_ends()
 
     def _pass_on(self) -> None:
         """Tell the line what was given back, and an administrator what was found."""
@@ -181,7 +178,7 @@ class Core:
             and carried == record.annotations
             and self._asks_the_same(before, pod)
         )
-        self._line.remove(pod.key)
+        self._leave_line(pod.key)
         record.state, record.ticket, record.annotations, record.told = State.HELD, None, carried, ""
         if not as_decided:  # else it carries the very record that we wrote when we booked it
             self._books.move(record, pod.spec.node_name)
@@ -224,6 +221,7 @@ class Core:
         if standing is not None and standing.request == request and standing.priority == priority:
             return  # nothing that matters has changed: it stays where it stands
         self._arrivals += 1
+        self._telling.forget(pod.key)
         ticket = Ticket(pod.key, pod.namespace, request, priority, self._arrivals, failures)
         record.state, record.ticket = State.WAITING, ticket
         if failures:
@@ -232,8 +230,12 @@ class Core:
             self._line.add(ticket)
 
     def _set_aside(self, record: Record) -> None:
-        self._line.remove(record.key)
+        self._leave_line(record.key)
         record.state, record.ticket = State.ASIDE, None
+
+    def _leave_line(self, key: str) -> None:
+        self._line.remove(key)
+        self._telling.forget(key)
 
     def _bind_failed(self, key: str, uid: str) -> None:
         record = self._records.get(key)
@@ -248,8 +250,7 @@ class Core:
         """A pod is gone or has finished."""
         record = self._records.pop(key, None)
         if record is not None:
-            self._line.remove(key)
-            self._telling.forget(key)
+            self._leave_line(key)
             self._books.move(record, "")
 
     # Decisions
@@ -275,9 +276,10 @@ class Core:
         assert node is not None, "a placement names a node of the snapshot"
         self._books.assume(record, placement, ticket.request.needs.resources)
         annotations = self.interpreter.annotations(record.pod, placement, node, int(now * 10**9))
+        self._telling.forget(record.key)
         record.state, record.told, record.edited = State.ASSUMED, "", None
         record.annotations = self._recorded(record.pod, annotations)
-        self._telling.forget(record.key)
+        self._line.placed(ticket, placement.node)
         self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations))
 
     def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:

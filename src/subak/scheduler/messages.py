@@ -84,10 +84,18 @@ class Report(Message, frozen=True, gc=False):
     reasons: dict[Reason, int]
 
 
+class Restore(Message, frozen=True, gc=False):
+    """Put the record of a bound pod back as it was: these annotations, without those that are None."""
+
+    key: str
+    uid: str
+    annotations: dict[str, str | None]
+
+
 class Warn(Message, frozen=True, gc=False):
     """Something about the cluster that an administrator should know."""
 
     text: str
 
 
-Instruction = Bind | Report | Warn
+Instruction = Bind | Report | Restore | Warn

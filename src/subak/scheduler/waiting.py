@@ -1,25 +1,36 @@
-"""Pods that have no place yet: those to try now, those to try later, and those that wait for a cure.
+"""Pods that have no place yet: those to try now, those to try later, and those that wait until something changes.
 
-Ready pods come by priority, then by arrival.  A pod that was refused waits under its shape and the cures of its
-reasons: what frees memory wakes who lacks memory, at once, and nobody else.  Of pods of one shape only the first is
-tried; if it is refused again, the others would be too.  A pod whose binding failed comes back after a pause that
-doubles with every failure.
+Ready pods come by priority, then by arrival.  Pods that found no place wait in groups of those that ask for the same.
+A group that was refused fits on no node, and goes on so until something is freed or changes on a node: then only groups
+that may fit there (`policy.demand`) are tried again, the most important first, and of each the first pod; as soon as
+one takes the place, the others are measured by what is left.  Whoever exceeds a quota waits for the namespace instead.
+A pod whose binding failed comes back after a pause that doubles with every failure.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from subak.model.reason import Cure
+import numpy as np
+
 from subak.model.request import Request
+from subak.policy.demand import Demand
+from subak.snapshot.cluster import Snapshot
+from subak.snapshot.pool import Bools, Column, Positions
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 10.0
 
+NODES_AT_ONCE = 16
+"""Freed nodes that are looked at together."""
 
-Group = tuple[Request, str]
-"""Pods that ask for the same under the same quota: request and namespace."""
+MOST_LOOKS = 64
+"""Freed nodes that one `pop` looks at; the next goes on with the others."""
+
+Name = tuple[Request, str]
+"""What a group has in common: the request, and the namespace, whose quota counts."""
 
 
 @dataclass(slots=True)
@@ -34,7 +45,7 @@ class Ticket:
     failures: int = 0
 
     @property
-    def group(self) -> Group:
+    def group(self) -> Name:
         """With whom the pod shares its fate."""
         return self.request, self.namespace
 
@@ -45,10 +56,13 @@ class Ticket:
 
 
 @dataclass(slots=True)
-class Shape:
-    """Refused pods that ask for the same; `order` may still name some that have left."""
+class Group:
+    """Refused pods that ask for the same; `order` may still name some that have left.
 
-    cures: frozenset[Cure]
+    `at` is the number of its request in the demand; None while it waits for its quota.
+    """
+
+    at: int | None = None
     members: dict[str, Ticket] = field(default_factory=dict)
     order: list[tuple[tuple[int, int], str]] = field(default_factory=list)
 
@@ -65,14 +79,22 @@ class Shape:
 class Line:
     """All tickets.  A ticket is in one place at a time; it leaves at once, what heaps still say of it is skipped."""
 
-    def __init__(self) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._tickets: dict[str, Ticket] = {}
         self._ready: list[tuple[tuple[int, int], str, int]] = []
         self._paused: list[tuple[float, str, int]] = []
         self._failed: list[tuple[str, int]] = []
-        self._shapes: dict[Group, Shape] = {}
         self._stamp: dict[str, int] = {}
         self._stamps = 0
+        self._groups: dict[Name, Group] = {}
+        self._demand = Demand()
+        self._names: dict[int, Name] = {}
+        self._priorities: Column = np.zeros(self._demand.room, np.int64)
+        self._numbers: Column = np.zeros(self._demand.room, np.int64)
+        self._over_quota: dict[str, dict[Name, None]] = {}
+        self._freed: dict[str, None] = {}
+        self._looked: dict[str, Bools] = {}
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -82,7 +104,7 @@ class Line:
         return self._tickets.get(key)
 
     def add(self, ticket: Ticket) -> None:
-        """A pod that is to be tried now."""
+        """A pod that is to be tried now; at once beside those that ask for the same, if they have just been refused."""
         self.remove(ticket.key)
         self._tickets[ticket.key] = ticket
         self._make_ready(ticket)
@@ -92,38 +114,84 @@ class Line:
         ticket = self._tickets.pop(key, None)
         if ticket is not None:
             self._stamp.pop(key, None)
-            self._leave_shape(ticket)
+            self._leave_group(ticket)
         return ticket
 
-    def refuse(self, ticket: Ticket, cures: frozenset[Cure]) -> None:
-        """A pod that found no place: it waits for one of the cures."""
-        self._tickets[ticket.key] = ticket
-        self._stamp.pop(ticket.key, None)
-        shape = self._shapes.setdefault(ticket.group, Shape(cures))
-        shape.cures = cures
-        shape.members[ticket.key] = ticket
-        heapq.heappush(shape.order, (ticket.rank, ticket.key))
+    def refuse(self, ticket: Ticket) -> None:
+        """A pod that fits on no node: it waits until something is freed or changes."""
+        group = self._join(ticket)
+        if group.at is None:
+            group.at = self._demand.add(ticket.request)
+            self._names[group.at] = ticket.group
+            if len(self._priorities) < self._demand.room:
+                self._grow()
+        self._rank(group)
+        for mask in self._looked.values():
+            mask[group.at] = False
+
+    def _grow(self) -> None:
+        more = self._demand.room - len(self._priorities)
+        self._priorities = np.append(self._priorities, np.zeros(more, np.int64))
+        self._numbers = np.append(self._numbers, np.zeros(more, np.int64))
+        for node, mask in self._looked.items():
+            self._looked[node] = np.append(mask, np.zeros(more, np.bool_))
+
+    def over_quota(self, ticket: Ticket) -> None:
+        """A pod that would exceed its namespace's quota: it waits until that has changed."""
+        self._leave_demand(self._join(ticket))
+        self._over_quota.setdefault(ticket.namespace, {})[ticket.group] = None
 
     def fail(self, ticket: Ticket) -> None:
         """A pod whose binding failed: it comes back after a pause, which begins with the next `pop`."""
+        self.remove(ticket.key)
         self._tickets[ticket.key] = ticket
-        ticket.failures += 1
         self._failed.append((ticket.key, self._mark(ticket.key)))
 
-    def cure(self, cure: Cure) -> None:
-        """Something happened: the first of each shape that it may help is tried again."""
-        for shape in list(self._shapes.values()):
-            if cure in shape.cures:
-                self._wake_first(shape)
+    def freed(self, nodes: Iterable[str]) -> None:
+        """Something was given back or has changed on these nodes."""
+        if self._names:
+            for node in nodes:
+                self._looked.pop(node, None)
+                self._freed[node] = None
 
-    def wake_next(self, group: Group) -> None:
-        """A pod of this group found a place: so may the next."""
-        shape = self._shapes.get(group)
-        if shape is not None:
-            self._wake_first(shape)
+    def relieved(self, namespaces: Iterable[str]) -> None:
+        """The quotas of these namespaces, or what is used of them, have changed."""
+        for namespace in namespaces:
+            for name in self._over_quota.pop(namespace, ()):
+                group = self._groups.get(name)
+                if group is not None and group.at is None:
+                    self._over_quota.setdefault(namespace, {})[name] = None
+                    self._try_next(group)
 
     def pop(self, now: float) -> Ticket | None:
         """The next pod to try, None if there is none now."""
+        self._end_pauses(now)
+        while True:
+            ready, freed = self._first_ready(), self._first_that_may_fit()
+            if freed is not None and (ready is None or freed.rank < ready.rank):
+                self._leave_group(freed)
+                return self._tickets.pop(freed.key)
+            if ready is None:
+                return None
+            heapq.heappop(self._ready)
+            del self._stamp[ready.key]
+            group = self._groups.get(ready.group)
+            if group is None or group.at is None:
+                return self._tickets.pop(ready.key)
+            self._rank(self._join(ready))  # those that ask for the same fit nowhere, or are measured already
+
+    @property
+    def ready(self) -> bool:
+        """Whether somebody may be tried now; the next `pop` knows for sure."""
+        return bool(self._ready or self._failed or ((self._freed or self._looked) and self._names))
+
+    def next_pause_ends(self) -> float | None:
+        """When a paused pod comes back."""
+        while self._paused and self._stamp.get(self._paused[0][1]) != self._paused[0][2]:
+            heapq.heappop(self._paused)
+        return self._paused[0][0] if self._paused else None
+
+    def _end_pauses(self, now: float) -> None:
         for key, stamp in self._failed:
             if self._stamp.get(key) == stamp:
                 until = now + min(FIRST_PAUSE * 2 ** (self._tickets[key].failures - 1), LONGEST_PAUSE)
@@ -133,33 +201,84 @@ class Line:
             _, key, stamp = heapq.heappop(self._paused)
             if self._stamp.get(key) == stamp:
                 self._make_ready(self._tickets[key])
+
+    def _first_ready(self) -> Ticket | None:
         while self._ready:
-            _, key, stamp = heapq.heappop(self._ready)
+            _, key, stamp = self._ready[0]
             if self._stamp.get(key) == stamp:
-                del self._stamp[key]
-                return self._tickets.pop(key)
+                return self._tickets[key]
+            heapq.heappop(self._ready)
         return None
 
-    @property
-    def ready(self) -> bool:
-        """Whether somebody may be tried now; the next `pop` knows for sure."""
-        return bool(self._ready or self._failed)
+    def _first_that_may_fit(self) -> Ticket | None:
+        """The first pod of the most important group that may fit where something was freed."""
+        looks = 0
+        while self._names and (self._freed or self._looked):
+            while self._freed and len(self._looked) < NODES_AT_ONCE and looks < MOST_LOOKS:
+                node = next(iter(self._freed))
+                del self._freed[node]
+                mask = self._demand.may_fit(self._snapshot, node)
+                looks += 1
+                if mask.any():
+                    self._looked[node] = mask
+            if self._looked:
+                hopeful = np.flatnonzero(np.logical_or.reduce(list(self._looked.values())))
+                if len(hopeful):
+                    return self._groups[self._names[self._most_important(hopeful)]].first()
+                self._looked.clear()
+            if looks >= MOST_LOOKS:
+                return None
+        return None
 
-    def next_pause_ends(self) -> float | None:
-        """When a paused pod comes back."""
-        while self._paused and self._stamp.get(self._paused[0][1]) != self._paused[0][2]:
-            heapq.heappop(self._paused)
-        return self._paused[0][0] if self._paused else None
+    def _most_important(self, hopeful: Positions) -> int:
+        priorities = self._priorities[hopeful]
+        first = hopeful[priorities == priorities.max()]
+        return int(first[self._numbers[first].argmin()])
 
-    def _wake_first(self, shape: Shape) -> None:
-        first = shape.first()
-        self._leave_shape(first)
+    def placed(self, ticket: Ticket, node: str) -> None:
+        """The pod got a place on this node: others measure again what is left there, and the quota may let in more."""
+        if self._looked.pop(node, None) is not None:
+            self._freed[node] = None
+        group = self._groups.get(ticket.group)
+        if group is not None and group.at is None:
+            self._try_next(group)
+
+    def _try_next(self, group: Group) -> None:
+        first = group.first()
+        self._leave_group(first)
         self._make_ready(first)
 
-    def _leave_shape(self, ticket: Ticket) -> None:
-        shape = self._shapes.get(ticket.group)
-        if shape is not None and shape.members.pop(ticket.key, None) is not None and not shape.members:
-            del self._shapes[ticket.group]
+    def _join(self, ticket: Ticket) -> Group:
+        self._tickets[ticket.key] = ticket
+        self._stamp.pop(ticket.key, None)
+        group = self._groups.setdefault(ticket.group, Group())
+        group.members[ticket.key] = ticket
+        heapq.heappush(group.order, (ticket.rank, ticket.key))
+        return group
+
+    def _leave_group(self, ticket: Ticket) -> None:
+        group = self._groups.get(ticket.group)
+        if group is None or group.members.pop(ticket.key, None) is None:
+            return
+        if group.members:
+            self._rank(group)
+        else:
+            self._leave_demand(group)
+            del self._groups[ticket.group]
+
+    def _leave_demand(self, group: Group) -> None:
+        if group.at is not None:
+            self._demand.remove(group.at)
+            del self._names[group.at]
+            for mask in self._looked.values():
+                mask[group.at] = False
+            group.at = None
+
+    def _rank(self, group: Group) -> None:
+        """Note by which of its members a group is compared with others."""
+        if group.at is not None:
+            first = group.first()
+            self._priorities[group.at], self._numbers[group.at] = first.priority, first.number
 
     def _make_ready(self, ticket: Ticket) -> None:
         heapq.heappush(self._ready, (ticket.rank, ticket.key, self._mark(ticket.key)))

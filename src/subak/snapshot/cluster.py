@@ -33,16 +33,22 @@ class Booking(msgspec.Struct, frozen=True, gc=False):
 
 
 class Snapshot:
-    """All nodes, in `pools`, and all bookings."""
+    """All nodes, in `pools`, and all bookings.  `version` grows with every change."""
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self.scores = Scores()
+        self.version = 0
         self._pools: dict[Make, Pool] = {}
         self.pools: list[Pool] = []
         self._homes: dict[str, Pool] = {}
         self._bookings: dict[str, Booking] = {}
         self._on_node: dict[str, set[str]] = {}
         self.put(nodes)
+
+    def home(self, name: str) -> tuple[Pool, int] | None:
+        """The pool and position of a node."""
+        pool = self._homes.get(name)
+        return None if pool is None else (pool, self._at(pool, name))
 
     @property
     def bookings(self) -> dict[str, Booking]:
@@ -54,7 +60,7 @@ class Snapshot:
 
     def __iter__(self) -> Iterator[Node]:
         """All nodes by name."""
-        return iter(sorted((node for pool in self.pools for node in pool.nodes), key=lambda node: node.name))
+        return iter(sorted((pool.nodes[at] for pool in self.pools for at in pool), key=lambda node: node.name))
 
     def node(self, name: str) -> Node | None:
         """The node with this name."""
@@ -68,6 +74,7 @@ class Snapshot:
 
     def put(self, nodes: Iterable[Node]) -> None:
         """Add nodes, or replace them by what they are now; bookings stay."""
+        self.version += 1
         fresh: dict[Make, list[Node]] = {}
         for node in {node.name: node for node in nodes}.values():
             home, make = self._homes.get(node.name), make_of(node)
@@ -80,7 +87,7 @@ class Snapshot:
         for make, members in fresh.items():
             if make not in self._pools:
                 self._pools[make] = Pool(make)
-                self._pools_changed()
+                self.pools.append(self._pools[make])
             pool = self._pools[make]
             pool.insert(members)
             for node in members:
@@ -95,14 +102,12 @@ class Snapshot:
             self._take_out(home, name)
 
     def _take_out(self, home: Pool, name: str) -> None:
+        self.version += 1
         home.remove(self._at(home, name))
         if not len(home):
             del self._pools[home.make]
-            self._pools_changed()
-
-    def _pools_changed(self) -> None:
-        self.pools = list(self._pools.values())
-        self.scores.forget()
+            self.pools.remove(home)
+            self.scores.forget(home)
 
     def _same_cards(self, home: Pool, node: Node) -> bool:
         known = home.nodes[self._at(home, node.name)]
@@ -124,7 +129,7 @@ class Snapshot:
         self._enter(key, booking)
 
     def restore(self, key: str, placement: Placement, resources: Resources = ()) -> None:
-        """Book what a pod already holds; truth needs no room."""
+        """Book what a running pod holds, even if a card is then overcommitted."""
         self._enter(key, Booking(placement, resources, charges(placement.grants)))
 
     def forget(self, key: str) -> Booking | None:
@@ -149,6 +154,7 @@ class Snapshot:
         return [(row, taken[each.id]) for row, each in enumerate(home.nodes[at].devices) if each.id in taken]
 
     def _book(self, key: str, booking: Booking, sign: int) -> None:
+        self.version += 1
         home = self._homes[booking.placement.node]
         at = self._at(home, booking.placement.node)
         for row, charge in self._rows(home, at, booking):
@@ -169,7 +175,7 @@ class Snapshot:
             if charge.extras or charge.functions:
                 _check_named(key, charge, home.nodes[at].devices[row], home.tenants[at][row].values())
             # What a pod takes nothing of may be overcommitted by others: it is compared with 0 then.
-            _, slots, memory, cores, _ = home.state[at, :, row].clip(0).tolist()
+            _, slots, memory, cores, _ = home.state[:, row, at].clip(0).tolist()
             if charge.slots > slots or charge.memory_bytes > memory or charge.cores > cores:
                 raise Overcommitted(
                     f"card {home.nodes[at].devices[row].id} of node {name} has {slots} slots, {memory:,} bytes and "

@@ -1,17 +1,20 @@
 """Nodes of one make, their cards in columns.
 
 A pool holds nodes with equally many cards of the same vendor, row by row.  What differs between nodes (sizes, models,
-health, use) stands in arrays whose first axis is the node, in the order of names: so one node's cards lie together in
-memory, many nodes are tested at once, and the first of several equal scores is the first by name.
+health, use) stands in arrays whose last axis is the node, so that one card of all nodes lies together in memory and
+thousands of nodes are tested at once.  A node keeps its position while it is here.  A position that becomes vacant is
+given to the next node, and the arrays grow by doubling: a node comes and goes at a cost that does not depend on how
+many there are.  `order` ranks positions by the names of their nodes, for ties.
 
-The arrays are the ledger; a `CardState` is a copy of one entry.  Two logs tell readers what changed since they last
-looked: `log` names nodes whose use changed, `changes` nodes whose own description did.
+The arrays are the ledger; a `CardState` is a copy of one entry.  The log tells readers which nodes changed since they
+last looked, be it by use or by description.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +25,11 @@ from subak.model.placement import Charge
 from subak.snapshot.card import CardState
 
 Column = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+Bools = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.intp]
 Make = tuple[tuple[str, str], ...]
+Judge = Callable[[Node], Hashable | None]
+"""A rule about descriptions of nodes: None, or what is against the node."""
 
 PLAIN = ("cpu", "memory", "pods")
 """Node resources that have a column; others are looked up per node."""
@@ -31,14 +37,21 @@ PLAIN = ("cpu", "memory", "pods")
 _PLAIN_COLUMN = {name: column for column, name in enumerate(PLAIN)}
 
 UNLIMITED = 1 << 62
+NOTHING = np.iinfo(np.int64).min
+"""Less than anything that can be asked for: what a vacant position has."""
+
 LONGEST_LOG = 1 << 20
-"""Then the logs start anew and readers score everything once more."""
+"""Then the log starts anew and readers score everything once more."""
 
 ALIVE, SLOTS, MEMORY, CORES, IDLE = range(5)
 """Rows of `Pool.state`.  All are of the kind "the more the better": a claim fits where each is at least so much."""
 
 SCALE = 10**6
 """Use of a node is the sum of three fractions, each in millionths."""
+
+VACANT = Node("")
+_FIRST_ROOM = 8
+_GAP = 1 << 32
 
 
 def make_of(node: Node) -> Make:
@@ -56,13 +69,59 @@ def usage(parts: Iterable[tuple[int, int]]) -> int:
     return total
 
 
+def _between(below: int | None, above: int | None) -> int | None:
+    """A number between two others, of which either may be missing; None if there is none."""
+    if below is None:
+        return 0 if above is None else above - _GAP
+    if above is None:
+        return below + _GAP
+    return (below + above) // 2 if above - below > 1 else None
+
+
+def _alive(device: Device) -> int:
+    return int(not device.cordoned) if device.healthy else -1
+
+
+class Verdicts:
+    """What a rule says to each node by its description alone; kept up to date while somebody keeps the object.
+
+    `codes` are positions in `texts`, of which the first is None: nothing against the node.
+    """
+
+    def __init__(self, judge: Judge, room: int) -> None:
+        self.judge = judge
+        self.codes: npt.NDArray[np.int32] = np.zeros(room, np.int32)
+        self.passes: Bools = np.zeros(room, np.bool_)
+        self.texts: list[Hashable | None] = [None]
+        self._code_of: dict[Hashable | None, int] = {None: 0}
+
+    def look(self, at: int, node: Node) -> None:
+        """Judge the node at this position."""
+        verdict = self.judge(node)
+        code = self._code_of.get(verdict)
+        if code is None:
+            code = self._code_of[verdict] = len(self.texts)
+            self.texts.append(verdict)
+        self.codes[at], self.passes[at] = code, code == 0
+
+    def leave(self, at: int) -> None:
+        """The position is vacant now."""
+        self.passes[at] = False
+
+    def grow(self) -> None:
+        """Twice as many positions."""
+        self.codes = np.append(self.codes, np.zeros_like(self.codes))
+        self.passes = np.append(self.passes, np.zeros_like(self.passes))
+
+
 class Pool:
     """The nodes of one make.
 
-    `state[node]` is what a claim looks at, for each card: ALIVE (0 if it takes nobody new), free SLOTS, MEMORY, CORES,
-    and IDLE (minus the number of shares, so that 0 is idle).  `memory` and `cores` are the sizes of the cards, `types`
-    numbers their model and mode by `kinds`.  `totals` and `taken` are sums over a node's GPUs of slots, cores and
-    memory; `usage` follows from them.  `plain` is what is free of `PLAIN`.
+    `state[:, :, node]` is what a claim looks at, for each card: ALIVE (1; 0 if the card is cordoned, -1 if it is not
+    healthy), free SLOTS, MEMORY, CORES, and IDLE (minus the number of shares, so that 0 is idle).  `memory` and `cores` are the sizes of the cards,
+    `types` numbers their model and mode by `kinds`.  `totals` and `taken` are sums over a node's GPUs of slots, cores
+    and memory; `usage` follows from them.  `plain` is what is free of `PLAIN`.  Only the first `size` positions of an
+    array mean anything, and of these some are VACANT.
     """
 
     def __init__(self, make: Make) -> None:
@@ -70,26 +129,42 @@ class Pool:
         self.is_gpu = [kind == GPU for _, kind in make]
         self.kinds: list[tuple[str, str]] = []
         self.nodes: list[Node] = []
-        self.names: list[str] = []
         self.tenants: list[list[dict[str, Charge]]] = []
         self.resources: list[dict[str, int]] = []
         cards = len(make)
-        self.state: Column = np.zeros((0, 5, cards), np.int64)
-        self.memory: Column = np.zeros((0, cards), np.int64)
-        self.cores: Column = np.zeros((0, cards), np.int64)
-        self.types: Column = np.zeros((0, cards), np.int64)
-        self.totals: Column = np.zeros((0, 3), np.int64)
-        self.taken: Column = np.zeros((0, 3), np.int64)
-        self.usage: Column = np.zeros(0, np.int64)
-        self.plain: Column = np.zeros((0, len(PLAIN)), np.int64)
+        self.state: Column = np.zeros((5, cards, _FIRST_ROOM), np.int64)
+        self.memory: Column = np.zeros((cards, _FIRST_ROOM), np.int64)
+        self.cores: Column = np.zeros((cards, _FIRST_ROOM), np.int64)
+        self.types: Column = np.zeros((cards, _FIRST_ROOM), np.int64)
+        self.totals: Column = np.zeros((3, _FIRST_ROOM), np.int64)
+        self.taken: Column = np.zeros((3, _FIRST_ROOM), np.int64)
+        self.usage: Column = np.zeros(_FIRST_ROOM, np.int64)
+        self.plain: Column = np.zeros((len(PLAIN), _FIRST_ROOM), np.int64)
+        self.order: Column = np.zeros(_FIRST_ROOM, np.int64)
         self.log: list[int] = []
-        self.changes: list[int] = []
         self.generation = 0
         self._positions: dict[str, int] = {}
-        self._flags: dict[object, tuple[Callable[[Node], bool], Flags]] = {}
+        self._vacant: list[int] = []
+        self._names: list[str] = []
+        self._verdicts: WeakValueDictionary[Hashable, Verdicts] = WeakValueDictionary()
 
     def __len__(self) -> int:
+        """How many nodes are here."""
+        return len(self._positions)
+
+    @property
+    def size(self) -> int:
+        """How many positions are in use, vacant ones among them."""
         return len(self.nodes)
+
+    @property
+    def room(self) -> int:
+        """How many positions the arrays have."""
+        return len(self.usage)
+
+    def __iter__(self) -> Iterator[int]:
+        """The positions of all nodes."""
+        return iter(self._positions.values())
 
     def position(self, name: str) -> int | None:
         """Where the node stands, None if it is not here."""
@@ -97,66 +172,92 @@ class Pool:
 
     def insert(self, nodes: Sequence[Node]) -> None:
         """Add nodes that are not here yet, unused."""
-        fresh = sorted(nodes, key=lambda node: node.name)
-        at = [bisect_left(self.names, node.name) for node in fresh]
-        for name, values in self._columns_of(fresh).items():
-            setattr(self, name, np.insert(getattr(self, name), at, values, axis=0))
-        entries = [
-            *zip(self.names, self.nodes, self.tenants, self.resources, strict=True),
-            *((node.name, node, [dict[str, Charge]() for _ in self.make], dict[str, int]()) for node in fresh),
-        ]
-        self._restart(sorted(entries, key=lambda entry: entry[0]))
+        at = [self._place_for(node) for node in nodes]
+        for name, values in self._columns_of(nodes).items():
+            getattr(self, name)[..., at] = values
+        self._rank([node.name for node in nodes])
+        for position, node in zip(at, nodes, strict=True):
+            self._describe(position, node)
+
+    def _place_for(self, node: Node) -> int:
+        tenants: list[dict[str, Charge]] = [{} for _ in self.make]
+        if self._vacant:
+            at = self._vacant.pop()
+            self.nodes[at], self.tenants[at], self.resources[at] = node, tenants, {}
+        else:
+            at = self.size
+            self.nodes.append(node)
+            self.tenants.append(tenants)
+            self.resources.append({})
+            if at == self.room:
+                self._grow()
+        self._positions[node.name] = at
+        return at
+
+    def _grow(self) -> None:
+        for name in (*self._columns_of(()), "order"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=-1))
+        for verdicts in self._verdicts.values():
+            verdicts.grow()
+
+    def _rank(self, names: Sequence[str]) -> None:
+        """Give nodes that have just come a number in `order`, between those of their neighbours by name."""
+        if len(names) > 1:
+            self._names = sorted(self._positions)
+            self._rank_anew()
+            return
+        for name in names:
+            i = bisect_left(self._names, name)
+            below = self._order_at(i - 1) if i else None
+            above = self._order_at(i) if i < len(self._names) else None
+            self._names.insert(i, name)
+            number = _between(below, above)
+            if number is None:
+                self._rank_anew()
+            else:
+                self.order[self._positions[name]] = number
+
+    def _order_at(self, i: int) -> int:
+        return int(self.order[self._positions[self._names[i]]])
+
+    def _rank_anew(self) -> None:
+        at = [self._positions[name] for name in self._names]
+        self.order[at] = np.arange(len(at), dtype=np.int64) * _GAP
 
     def remove(self, at: int) -> None:
         """Take a node out."""
-        for name in self._columns_of(()):
-            setattr(self, name, np.delete(getattr(self, name), at, axis=0))
-        kept = list(zip(self.names, self.nodes, self.tenants, self.resources, strict=True))
-        del kept[at]
-        self._restart(kept)
-
-    def _restart(self, entries: Sequence[tuple[str, Node, list[dict[str, Charge]], dict[str, int]]]) -> None:
-        """Positions have shifted: what readers remember about this pool is void."""
-        self.names = [entry[0] for entry in entries]
-        self.nodes = [entry[1] for entry in entries]
-        self.tenants = [entry[2] for entry in entries]
-        self.resources = [entry[3] for entry in entries]
-        self._positions = {name: at for at, name in enumerate(self.names)}
-        self._flags = {}
-        self._void()
-
-    def _void(self) -> None:
-        self.log, self.changes = [], []
-        self.generation += 1
+        name = self.nodes[at].name
+        del self._positions[name]
+        del self._names[bisect_left(self._names, name)]
+        self.nodes[at], self.tenants[at], self.resources[at] = VACANT, [], {}
+        self.state[..., at] = 0
+        self.plain[:, at] = NOTHING
+        self._vacant.append(at)
+        for verdicts in self._verdicts.values():
+            verdicts.leave(at)
+        self._note(at)
 
     def replace(self, at: int, node: Node) -> None:
         """A node with the same cards whose description changed; what is held there stays held."""
         new, old = self._columns_of((node,)), self._columns_of((self.nodes[at],))
-        reshaped = any((new[name] != old[name]).any() for name in ("memory", "cores", "types"))
         for name, values in new.items():
-            getattr(self, name)[at] += values[0] - old[name][0]
+            getattr(self, name)[..., at] += values[..., 0] - old[name][..., 0]
         self.nodes[at] = node
-        self.plain[at] = [self.free(at, name) for name in PLAIN]
-        for holds, flags in self._flags.values():
-            flags[at] = holds(node)
+        self._describe(at, node)
+
+    def _describe(self, at: int, node: Node) -> None:
+        self.plain[:, at] = [self.free(at, name) for name in PLAIN]
+        for verdicts in self._verdicts.values():
+            verdicts.look(at, node)
         self._touch(at)
-        self.changes.append(at)
-        if reshaped:
-            self._void()  # readers may rely on sizes and types
 
     def charge(self, at: int, row: int, key: str, charge: Charge, sign: int) -> None:
         """Book (or give back) what a pod takes from one card."""
         slots, cores, memory = sign * charge.slots, sign * charge.cores, sign * charge.memory_bytes
-        state = self.state[at]
-        state[IDLE, row] -= sign * charge.shares
-        state[SLOTS, row] -= slots
-        state[MEMORY, row] -= memory
-        state[CORES, row] -= cores
+        self.state[:, row, at] -= (0, slots, memory, cores, sign * charge.shares)
         if self.is_gpu[row]:
-            taken = self.taken[at]
-            taken[0] += slots
-            taken[1] += cores
-            taken[2] += memory
+            self.taken[:, at] += (slots, cores, memory)
         if sign > 0:
             self.tenants[at][row][key] = charge
         else:
@@ -171,18 +272,22 @@ class Pool:
                 del held[name]
             column = _PLAIN_COLUMN.get(name)
             if column is not None:
-                self.plain[at, column] -= sign * amount
+                self.plain[column, at] -= sign * amount
         self._touch(at)
 
     def _touch(self, at: int) -> None:
-        self.usage[at] = usage(zip(self.taken[at].tolist(), self.totals[at].tolist(), strict=True))
+        self.usage[at] = usage(zip(self.taken[:, at].tolist(), self.totals[:, at].tolist(), strict=True))
+        self._note(at)
+
+    def _note(self, at: int) -> None:
         self.log.append(at)
         if len(self.log) > LONGEST_LOG:
-            self._void()
+            self.log = []
+            self.generation += 1
 
     def cards(self, at: int) -> list[CardState]:
         """The node's cards as they are now."""
-        _, slots_free, memory_free, cores_free, idle = self.state[at].tolist()
+        _, slots_free, memory_free, cores_free, idle = self.state[..., at].tolist()
         cards = zip(self.nodes[at].devices, idle, slots_free, memory_free, cores_free, self.tenants[at], strict=True)
         return [CardState(device, -idle, *room) for device, idle, *room in cards]
 
@@ -196,34 +301,48 @@ class Pool:
             return 0 if "/" in name else UNLIMITED
         return allocatable[name] - self.resources[at].get(name, 0)
 
-    def flags(self, key: object, holds: Callable[[Node], bool]) -> Flags:
-        """For each node whether `holds`; remembered under `key` and kept up to date."""
-        known = self._flags.get(key)
+    def verdicts(self, key: Hashable, judge: Judge, fine: Verdicts | None = None) -> Verdicts:
+        """What `judge` says to each node; remembered under `key` while somebody keeps it.
+
+        `fine` has passed nodes to which `judge` has nothing to say either.
+        """
+        known = self._verdicts.get(key)
         if known is None:
-            known = (holds, np.fromiter((holds(node) for node in self.nodes), np.bool_, len(self.nodes)))
-            self._flags[key] = known
-        return known[1]
+            known = self._verdicts[key] = Verdicts(judge, self.room)
+            for at in self:
+                if fine is not None and fine.passes[at]:
+                    known.passes[at] = True
+                else:
+                    known.look(at, self.nodes[at])
+        return known
+
+    @property
+    def present(self) -> Bools:
+        """For each of the first `size` positions whether there is a node."""
+        there: Bools = self.plain[0, : self.size] != NOTHING
+        return there
 
     def _columns_of(self, nodes: Sequence[Node]) -> dict[str, Column]:
         """The arrays of nodes that nobody uses, by name."""
-        shape = (len(nodes), len(self.make))
+        shape = (len(self.make), len(nodes))
 
         def grid(value: Callable[[Device], int]) -> Column:
-            return np.array([[value(each) for each in node.devices] for node in nodes], np.int64).reshape(shape)
+            rows = [[value(each) for each in node.devices] for node in nodes]
+            return np.array(rows, np.int64).reshape(len(nodes), len(self.make)).T
 
         memory, cores = grid(lambda each: each.memory_bytes), grid(lambda each: each.cores)
-        slots, alive = grid(lambda each: each.slots), grid(lambda each: each.healthy and not each.cordoned)
+        slots, alive = grid(lambda each: each.slots), grid(_alive)
         gpus = np.array(self.is_gpu, np.bool_)
-        room = [[node.allocatable.get(name, UNLIMITED) for name in PLAIN] for node in nodes]
+        room = [[node.allocatable.get(name, UNLIMITED) for node in nodes] for name in PLAIN]
         return {
-            "state": np.stack([alive, slots, memory, cores, np.zeros(shape, np.int64)], axis=1),
+            "state": np.stack([alive, slots, memory, cores, np.zeros(shape, np.int64)]),
             "memory": memory,
             "cores": cores,
             "types": grid(self._type),
-            "totals": np.stack([each[:, gpus].sum(axis=1) for each in (slots, cores, memory)], axis=1),
-            "taken": np.zeros((len(nodes), 3), np.int64),
+            "totals": np.stack([each[gpus].sum(axis=0) for each in (slots, cores, memory)]),
+            "taken": np.zeros((3, len(nodes)), np.int64),
             "usage": np.zeros(len(nodes), np.int64),
-            "plain": np.array(room, np.int64).reshape(len(nodes), len(PLAIN)),
+            "plain": np.array(room, np.int64).reshape(len(PLAIN), len(nodes)),
         }
 
     def _type(self, device: Device) -> int:

@@ -1,8 +1,9 @@
 """Scores remembered per shape of request.
 
 Pods come in few shapes.  For each shape and pool one row holds the score of every node, as it was when the row was last
-read; the pool's logs say which nodes changed since, and only those are scored again.  So the cost of a decision does
-not grow with the cluster, apart from one pass for the maximum.
+read; the pool's log says which nodes changed since, and only those are scored again.  So the cost of a decision does
+not grow with the cluster, apart from one pass for the maximum.  A shape that comes rarely finds that most nodes have
+changed: then all are scored at once, which in columns costs little more.
 """
 
 from __future__ import annotations
@@ -12,17 +13,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from subak.model.request import Request
-from subak.snapshot.pool import Column, Pool
+from subak.snapshot.pool import NOTHING, Column, Pool, Positions
 
-NEVER = np.iinfo(np.int64).min
+NEVER = NOTHING
 """The score of a node that cannot take the shape."""
 
-Positions = npt.NDArray[np.intp]
-Evaluate = Callable[[Positions, bool], Column]
-"""Scores of the nodes at these positions; the flag says that their description changed, not only their use."""
+Where = Positions | slice
+"""Some nodes, or with a slice all of them."""
+
+MANY = 8
+"""All nodes are scored at once if more than one in so many may have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """Scores the nodes at some positions.  With `one_by_one` each costs so much that only those that changed are."""
+
+    scores: Callable[[Where], Column]
+    one_by_one: bool = False
 
 
 @dataclass(slots=True)
@@ -30,32 +40,31 @@ class Row:
     """The scores of one shape in one pool."""
 
     pool: Pool
-    evaluate: Evaluate
+    evaluator: Evaluator
     scores: Column
-    seen: int
-    seen_changes: int
+    seen: int = 0
+    generation: int = -1
 
     def refresh(self) -> Column:
         """The scores as of now."""
         pool = self.pool
-        if len(pool.changes) > self.seen_changes:
-            self._score(pool.changes[self.seen_changes :], True)
-            self.seen_changes = len(pool.changes)
-        if len(pool.log) > self.seen:
-            self._score(pool.log[self.seen :], False)
-            self.seen = len(pool.log)
+        if len(self.scores) < pool.room:
+            self.scores = np.append(self.scores, np.full(pool.room - len(self.scores), NEVER, np.int64))
+        behind = len(pool.log) - self.seen
+        if self.generation != pool.generation or (behind * MANY > pool.size and not self.evaluator.one_by_one):
+            self.scores[: pool.size] = self.evaluator.scores(slice(0, pool.size))
+        elif behind:
+            at = np.array(list(dict.fromkeys(pool.log[self.seen :])), np.intp)
+            self.scores[at] = self.evaluator.scores(at)
+        self.seen, self.generation = len(pool.log), pool.generation
         return self.scores
 
-    def _score(self, touched: list[int], changed: bool) -> None:
-        at = np.array(list(dict.fromkeys(touched)), np.intp)
-        self.scores[at] = self.evaluate(at, changed)
 
-
-Prepare = Callable[[Pool, Request], Evaluate | None]
+Prepare = Callable[[Pool, Request], Evaluator | None]
 """Makes the evaluator of a shape for a pool, None if no node of the pool's make can ever take it."""
 
 
-MOST_SHAPES = 512
+MOST_SHAPES = 4_096
 MOST_CELLS = 1 << 24
 """Rows are kept for so many shapes, or as many as these cells (128 MiB) hold."""
 
@@ -64,39 +73,25 @@ class Scores:
     """The rows of the shapes that were asked for last."""
 
     def __init__(self) -> None:
-        self._rows: OrderedDict[Request, tuple[list[int], list[Row]]] = OrderedDict()
-        self._cells = 0
+        self._rows: OrderedDict[Request, dict[Pool, Row | None]] = OrderedDict()
 
     def rows(self, request: Request, pools: list[Pool], prepare: Prepare) -> list[Row]:
         """One row for every pool that may take the request, not yet refreshed."""
-        generations = [pool.generation for pool in pools]
         known = self._rows.get(request)
-        if known is not None:
-            if known[0] == generations:
-                self._rows.move_to_end(request)
-                return known[1]
-            self._drop(request)
-        made = []
+        if known is None:
+            known = self._rows[request] = {}
+        else:
+            self._rows.move_to_end(request)
         for pool in pools:
-            evaluate = prepare(pool, request)
-            if evaluate is not None:
-                scores = evaluate(np.arange(len(pool), dtype=np.intp), False)
-                made.append(Row(pool, evaluate, scores, len(pool.log), len(pool.changes)))
-        self._rows[request] = (generations, made)
-        self._cells += _cells(made)
-        while len(self._rows) > 1 and (len(self._rows) > MOST_SHAPES or self._cells > MOST_CELLS):
-            self._drop(next(iter(self._rows)))
-        return made
+            if pool not in known:
+                evaluator = prepare(pool, request)
+                known[pool] = None if evaluator is None else Row(pool, evaluator, np.full(pool.room, NEVER, np.int64))
+        most = min(MOST_SHAPES, MOST_CELLS // max(sum(pool.room for pool in pools), 1))
+        while len(self._rows) > max(most, 1):
+            self._rows.popitem(last=False)
+        return [row for pool in pools if (row := known[pool]) is not None]
 
-    def _drop(self, request: Request) -> None:
-        _, rows = self._rows.pop(request)
-        self._cells -= _cells(rows)
-
-    def forget(self) -> None:
-        """Drop everything: the set of pools has changed."""
-        self._rows.clear()
-        self._cells = 0
-
-
-def _cells(rows: list[Row]) -> int:
-    return sum(len(row.scores) for row in rows)
+    def forget(self, pool: Pool) -> None:
+        """Drop the rows of a pool that is no more."""
+        for rows in self._rows.values():
+            rows.pop(pool, None)

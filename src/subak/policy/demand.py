@@ -1,0 +1,179 @@
+"""Requests that wait, in columns: which of thousands may fit on a node where something was freed.
+
+This is `columns` turned around: one node, many requests.  Like there, a request that passes may still be refused by the
+full rules, never the other way round; so whoever does not pass need not be tried.  Of a pod's claims the first counts.
+What a node says by its description alone is remembered until that changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from subak.model.device import FULL_CORES
+from subak.model.node import Node
+from subak.model.request import Claim, Needs, Request, Selection
+from subak.policy.columns import least, representative
+from subak.policy.node import refuse_dialect, refuse_node
+from subak.snapshot.cluster import Snapshot
+from subak.snapshot.pool import ALIVE, IDLE, MEMORY, PLAIN, UNLIMITED, Bools, Column, Pool
+
+_FIRST_ROOM = 64
+_SPARE_TERMS = 256
+_UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What of a request only the description of a node decides; requests with the same terms share the answer."""
+
+    needs: Needs
+    speaking: tuple[tuple[str, str], ...] = ()
+    families: frozenset[str] = frozenset()
+    selection: Selection = Selection()
+    count: int = 0
+    claims: tuple[Claim, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, request: Request, first: Claim | None) -> _Terms:
+        needs = replace(request.needs, resources=())
+        if first is None:
+            return cls(needs)
+        speaking = tuple((each.dialect, each.isolation) for each in request.claims)
+        return cls(needs, speaking, first.families, first.selection, first.count, request.claims)
+
+    def met_by(self, node: Node) -> bool:
+        if refuse_node(node, self.needs) is not None:
+            return False
+        if any(refuse_dialect(node, claim) is not None for claim in self.claims):
+            return False
+        return sum(self._admits(node)) >= self.count
+
+    def _admits(self, node: Node) -> list[bool]:
+        """For each card whether the first claim could mean it."""
+        wanted = self.selection
+        return [
+            each.family in self.families
+            and wanted.admits_type(each.model)
+            and wanted.admits_mode(each.mode)
+            and wanted.admits_id(each.id)
+            for each in node.devices
+        ]
+
+
+class Demand:
+    """Waiting requests by number.  A number is given again after its request has left."""
+
+    def __init__(self) -> None:
+        self._room = _FIRST_ROOM
+        self._need: Column = np.zeros((5, _FIRST_ROOM), np.int64)
+        self._plain: Column = np.zeros((len(PLAIN), _FIRST_ROOM), np.int64)
+        self._percent: Column = np.ones((2, _FIRST_ROOM), np.int64) * [[0], [1]]
+        self._count: Column = np.zeros(_FIRST_ROOM, np.int64)
+        self._alone: Bools = np.zeros(_FIRST_ROOM, np.bool_)
+        self._there: Bools = np.zeros(_FIRST_ROOM, np.bool_)
+        self._of_terms: npt.NDArray[np.intp] = np.zeros(_FIRST_ROOM, np.intp)
+        self._of_families: npt.NDArray[np.intp] = np.zeros(_FIRST_ROOM, np.intp)
+        self._requests: dict[int, Request] = {}
+        self._free: list[int] = []
+        self._terms: dict[_Terms, int] = {}
+        self._families: dict[frozenset[str], int] = {}
+        self._known: dict[str, tuple[Node, npt.NDArray[np.int8]]] = {}
+
+    @property
+    def room(self) -> int:
+        """How long the answers of `may_fit` are."""
+        return self._room
+
+    def add(self, request: Request) -> int:
+        """Take in a request that waits; its number."""
+        at = self._free.pop() if self._free else len(self._requests)
+        if at == self._room:
+            self._grow()
+        self._requests[at] = request
+        self._there[at] = True
+        self._describe(at, request)
+        return at
+
+    def remove(self, at: int) -> None:
+        """The request waits no more."""
+        del self._requests[at]
+        self._there[at] = False
+        self._free.append(at)
+
+    def may_fit(self, snapshot: Snapshot, name: str) -> Bools:
+        """For each number whether its request may fit on this node as it is now."""
+        home = snapshot.home(name)
+        if home is None:
+            return np.zeros(self._room, np.bool_)
+        pool, at = home
+        fits = self._there & self._met(pool.nodes[at])[self._of_terms]
+        for column in range(len(PLAIN)):
+            fits &= pool.plain[column, at] >= self._plain[column]
+        if pool.make and fits.any():
+            fits &= self._enough_cards(pool, at)
+        return fits
+
+    def _enough_cards(self, pool: Pool, at: int) -> Bools:
+        """Whether as many cards as the first claim wants have what it asks for."""
+        state, sizes = pool.state[:, :, at, None], pool.memory[:, at, None]
+        of_family = np.array([[family in each for each in self._families] for family, _ in pool.make], np.bool_)
+        cards = of_family[:, self._of_families] & (state[ALIVE] > 0)
+        for row in range(1, 5):
+            cards &= state[row] >= self._need[row]
+        cards &= ~(self._alone & (state[IDLE] < 0) & (pool.cores[:, at, None] == FULL_CORES))
+        percent, granule = self._percent
+        if percent.any():
+            asked = sizes // granule * percent // 100 * granule
+            cards &= (percent == 0) | (np.maximum(state[MEMORY], 0) >= asked)
+        enough: Bools = np.add.reduce(cards, axis=0, dtype=np.int64) >= self._count
+        return enough
+
+    def _met(self, node: Node) -> Bools:
+        """For each of the terms whether the node meets them."""
+        known = self._known.get(node.name)
+        answers = np.full(len(self._terms), _UNKNOWN, np.int8)
+        if known is not None and known[0] is node:
+            answers[: len(known[1])] = known[1]
+        missing = np.flatnonzero(answers == _UNKNOWN)
+        if len(missing):
+            terms = list(self._terms)
+            for each in missing.tolist():
+                answers[each] = terms[each].met_by(node)
+            self._known[node.name] = (node, answers)
+        return answers.astype(np.bool_)
+
+    def _describe(self, at: int, request: Request) -> None:
+        first = next(iter(representative(request)), None)
+        self._need[:, at] = -UNLIMITED
+        needs = dict(request.needs.resources)
+        self._plain[:, at] = [needs.get(name, -UNLIMITED) for name in PLAIN]
+        self._count[at], self._alone[at], self._percent[:, at] = 0, False, (0, 1)
+        if first is not None:
+            for row, amount in least(first):
+                self._need[row, at] = amount
+            self._count[at] = first.count
+            self._alone[at] = first.slotted and first.cores == FULL_CORES and not first.together
+            if first.memory_percent and not first.memory_bytes:
+                self._percent[:, at] = (first.memory_percent, first.granule)
+        families = frozenset[str]() if first is None else first.families
+        self._of_families[at] = self._families.setdefault(families, len(self._families))
+        if len(self._terms) > 2 * len(self._requests) + _SPARE_TERMS:
+            self._number_terms_anew()
+        self._of_terms[at] = self._terms.setdefault(_Terms.of(request, first), len(self._terms))
+
+    def _number_terms_anew(self) -> None:
+        """Most terms are those of requests that have left."""
+        self._terms, self._known = {}, {}
+        for at, request in self._requests.items():
+            terms = _Terms.of(request, next(iter(representative(request)), None))
+            self._of_terms[at] = self._terms.setdefault(terms, len(self._terms))
+
+    def _grow(self) -> None:
+        for name in ("need", "plain", "percent", "count", "alone", "there", "of_terms", "of_families"):
+            old = getattr(self, f"_{name}")
+            setattr(self, f"_{name}", np.concatenate((old, np.zeros_like(old)), axis=-1))
+        self._room *= 2
+        self._percent[1, self._room // 2 :] = 1
