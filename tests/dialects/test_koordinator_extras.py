@@ -508,9 +508,9 @@ def matches(lines: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> bo
 
 def ledger(snapshot: Snapshot) -> dict[str, object]:
     return {
-        name: (pool.state[at].tolist(), pool.taken[at].tolist(), pool.usage[at].item(), tenants)
+        pool.nodes[at].name: (pool.state[..., at].tolist(), pool.taken[:, at].tolist(), pool.tenants[at])
         for pool in snapshot.pools
-        for at, (name, tenants) in enumerate(zip(pool.names, pool.tenants, strict=True))
+        for at in pool
     }
 
 

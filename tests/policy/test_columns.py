@@ -293,10 +293,13 @@ def test_a_pool_with_too_few_cards_is_not_looked_at() -> None:
     assert prepare(pool, Request((claim(), claim(container=1, count=3)))) is None
 
 
-def test_a_pool_without_a_model_that_the_user_admits_is_not_looked_at() -> None:
+def test_a_model_that_comes_later_is_seen() -> None:
     (pool,) = cluster(one("a")).pools
-    assert prepare(pool, Request((claim(selection=Selection(use_types=("h100",))),))) is None
-    assert prepare(pool, Request((claim(selection=Selection(modes="mig")),))) is not None, "a card without a mode"
+    wanted = prepare(pool, Request((claim(selection=Selection(use_types=("h100",))),)))
+    assert wanted is not None
+    assert wanted.scores(slice(0, 1)).tolist() == [NEVER]
+    pool.insert([one("b", model="NVIDIA-H100")])
+    assert wanted.scores(slice(0, 2)).tolist() == [NEVER, 0]
 
 
 def test_cards_of_other_vendors_on_the_node_do_not_count() -> None:
@@ -373,23 +376,23 @@ def test_claims_of_one_dialect_with_other_isolation_are_told_apart() -> None:
 
 def test_a_pool_where_nobody_speaks_the_dialect_learns_it() -> None:
     (pool,) = cluster(replace(one("a"), offers=frozenset())).pools
-    evaluate = prepare(pool, Request((claim(),)))
-    assert evaluate is not None
+    evaluator = prepare(pool, Request((claim(),)))
+    assert evaluator is not None
     at = np.zeros(1, np.intp)
-    assert evaluate(at, False).tolist() == [NEVER]
+    assert evaluator.scores(at).tolist() == [NEVER]
     pool.replace(0, one("a"))
-    assert evaluate(at, True).tolist() == [0]
+    assert evaluator.scores(at).tolist() == [0]
     pool.replace(0, replace(one("a"), offers=frozenset()))
-    assert evaluate(at, True).tolist() == [NEVER]
+    assert evaluator.scores(at).tolist() == [NEVER]
 
 
 def test_only_the_nodes_asked_about_are_scored() -> None:
     snapshot = cluster(one("a"), one("b"), one("c"))
     snapshot.restore("default/p", placed("c", share("c-0", 16_000)))
     snapshot.restore("default/q", placed("b", share("b-0", 8_000)))
-    evaluate = prepare(snapshot.pools[0], Request((claim(8_000),)))
-    assert evaluate is not None
-    found = evaluate(np.array([2, 1], np.intp), False).tolist()
+    evaluator = prepare(snapshot.pools[0], Request((claim(8_000),)))
+    assert evaluator is not None
+    found = evaluator.scores(np.array([2, 1], np.intp)).tolist()
     assert found == [NEVER, score.use(snapshot.cards("b"))]
 
 

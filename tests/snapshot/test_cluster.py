@@ -314,18 +314,19 @@ def assert_adds_up(snapshot: Snapshot, model: Model) -> None:
     assert set(snapshot.bookings) == set(model.pods)
     assert sum(len(pool) for pool in snapshot.pools) == len(model.nodes)
     for pool in snapshot.pools:
-        for at, name in enumerate(pool.names):
+        for at in pool:
             home = pool.nodes[at]
+            name = home.name
             assert home == model.nodes[name]
             taken = [model.held(name, each.id) for each in home.devices]
-            assert pool.taken[at].tolist() == [
+            assert pool.taken[:, at].tolist() == [
                 sum(row[0] for row in taken),
                 sum(r[2] for r in taken),
                 sum(r[1] for r in taken),
             ]
             for row, (each, (slots, memory, cores)) in enumerate(zip(home.devices, taken, strict=True)):
-                left = [int(each.healthy), each.slots - slots, each.memory_bytes - memory, each.cores - cores, -slots]
-                assert pool.state[at, :, row].tolist() == left
+                left = [1 if each.healthy else -1, each.slots - slots, each.memory_bytes - memory, each.cores - cores, -slots]
+                assert pool.state[:, row, at].tolist() == left
                 holders = {key for key, (placement, _) in model.pods.items() if holds(placement, name, each.id)}
                 assert set(pool.tenants[at][row]) == holders
             spent = Counter[str]()
@@ -333,7 +334,7 @@ def assert_adds_up(snapshot: Snapshot, model: Model) -> None:
                 if placement.node == name:
                     spent.update(dict(amounts))
             assert pool.resources[at] == dict(spent)
-            assert pool.free(at, "cpu") == pool.plain[at, 0] == home.allocatable["cpu"] - spent["cpu"]
+            assert pool.free(at, "cpu") == pool.plain[0, at] == home.allocatable["cpu"] - spent["cpu"]
 
 
 def holds(placement: Placement, name: str, id: str) -> bool:

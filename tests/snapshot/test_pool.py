@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from subak.model.device import GPU, MIB, RDMA
 from subak.model.node import Node
 from subak.model.placement import Charge
 from subak.snapshot import pool as module
-from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, SCALE, SLOTS, UNLIMITED, Pool, make_of, usage
+from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, SCALE, SLOTS, UNLIMITED, VACANT, Pool, make_of, usage
 from tests.snapshot import cards_of, device, node
 
 CHARGE = Charge(shares=2, slots=2, memory_bytes=4_000 * MIB, cores=30)
@@ -43,50 +45,84 @@ def test_nodes_of_a_pool_have_as_many_cards_of_the_same_vendors_in_the_same_rows
 
 def test_a_fresh_node_has_everything_to_give() -> None:
     pool = pool_of(replace(one("a"), allocatable={"cpu": 8_000, "pods": 110}))
-    assert pool.state[0, :, 1].tolist() == [1, 4, 16_000 * MIB, 100, 0]
-    assert pool.memory.tolist() == [[16_000 * MIB] * 2]
-    assert pool.cores.tolist() == [[100, 100]]
-    assert pool.totals.tolist() == [[8, 200, 32_000 * MIB]]
-    assert pool.taken.tolist() == [[0, 0, 0]]
-    assert pool.usage.tolist() == [0]
-    assert pool.plain.tolist() == [[8_000, UNLIMITED, 110]]
+    assert pool.state[:, 1, 0].tolist() == [1, 4, 16_000 * MIB, 100, 0]
+    assert pool.memory[:, 0].tolist() == [16_000 * MIB] * 2
+    assert pool.cores[:, 0].tolist() == [100, 100]
+    assert pool.totals[:, 0].tolist() == [8, 200, 32_000 * MIB]
+    assert pool.taken[:, 0].tolist() == [0, 0, 0]
+    assert pool.usage[0] == 0
+    assert pool.plain[:, 0].tolist() == [8_000, UNLIMITED, 110]
 
 
-@pytest.mark.parametrize("fault", [{"healthy": False}, {"cordoned": True}])
-def test_a_card_that_takes_nobody_is_not_alive(fault: dict[str, Any]) -> None:
-    assert pool_of(one("a", **fault)).state[0, ALIVE].tolist() == [0, 0]
+@pytest.mark.parametrize(("fault", "state"), [({"healthy": False}, -1), ({"cordoned": True}, 0)])
+def test_a_card_that_takes_nobody_is_not_alive(fault: dict[str, Any], state: int) -> None:
+    assert pool_of(one("a", **fault)).state[ALIVE, :, 0].tolist() == [state, state]
 
 
-def test_nodes_stand_in_the_order_of_their_names_whenever_they_came() -> None:
+def by_name(pool: Pool) -> list[str]:
+    """The nodes as ties between them are decided."""
+    return [pool.nodes[at].name for at in sorted(pool, key=lambda at: pool.order[at])]
+
+
+def test_nodes_keep_their_places_and_are_ranked_by_name_whenever_they_came() -> None:
     pool = pool_of(one("d"), one("b"))
-    booked(pool, 1)
+    booked(pool, 0)
     pool.insert([one("e", mib=3_000), one("c", mib=2_000), one("a", mib=1_000)])
-    assert pool.names == [each.name for each in pool.nodes] == ["a", "b", "c", "d", "e"]
-    assert (pool.memory[:, 0] // MIB).tolist() == [1_000, 16_000, 2_000, 16_000, 3_000]
-    assert pool.state[:, IDLE, 0].tolist() == [0, 0, 0, -2, 0]
-    assert [len(each[0]) for each in pool.tenants] == [0, 0, 0, 1, 0]
-    assert [pool.position(name) for name in ("a", "c", "e", "x")] == [0, 2, 4, None]
-    assert len(pool) == 5
+    assert [each.name for each in pool.nodes] == ["d", "b", "e", "c", "a"]
+    assert by_name(pool) == ["a", "b", "c", "d", "e"]
+    assert (pool.memory[0, :5] // MIB).tolist() == [16_000, 16_000, 3_000, 2_000, 1_000]
+    assert pool.state[IDLE, 0, :5].tolist() == [-2, 0, 0, 0, 0]
+    assert [len(each[0]) for each in pool.tenants] == [1, 0, 0, 0, 0]
+    assert [pool.position(name) for name in ("a", "c", "e", "x")] == [4, 3, 2, None]
+    assert len(pool) == pool.size == 5
 
 
-def test_a_node_that_goes_leaves_the_others_as_they_were() -> None:
+@given(st.lists(st.integers(0, 60), max_size=80))
+def test_names_are_ranked_however_nodes_come_and_go_one_by_one(numbers: list[int]) -> None:
+    pool = Pool(make_of(one("x", 1)))
+    for number in numbers:
+        name = f"n{number:02d}"
+        at = pool.position(name)
+        if at is None:
+            pool.insert([one(name, 1)])
+        else:
+            pool.remove(at)
+        assert by_name(pool) == sorted(pool.nodes[at].name for at in pool)
+
+
+def test_there_is_always_a_number_between_two_neighbours() -> None:
+    pool = pool_of(one("a", 1), one("c", 1))
+    for number in range(100):  # each right behind "a", where numbers get scarce
+        pool.insert([one(f"b{999 - number}", 1)])
+    assert by_name(pool) == sorted(each.name for each in pool.nodes)
+
+
+def test_a_node_that_goes_leaves_the_others_as_they_were_and_its_place_to_the_next() -> None:
     pool = pool_of(one("a", mib=1_000), one("b", mib=2_000), one("c", mib=3_000))
     booked(pool, 2, key="default/c")
+    booked(pool, 1, key="default/b")
     pool.remove(1)
-    assert pool.names == ["a", "c"]
-    assert (pool.memory[:, 0] // MIB).tolist() == [1_000, 3_000]
-    assert [list(each[0]) for each in pool.tenants] == [[], ["default/c"]]
+    assert len(pool) == 2
+    assert list(pool) == [0, 2]
+    assert pool.present.tolist() == [True, False, True]
+    assert pool.nodes[1] == VACANT
+    assert pool.state[:, :, 1].tolist() == [[0, 0]] * 5
+    assert [list(held) for each in (0, 2) for held in pool.tenants[each]] == [[], [], ["default/c"], []]
     assert pool.position("b") is None
-    assert pool.position("c") == 1
+    assert pool.position("c") == 2
+    pool.insert([one("d", mib=4_000)])
+    assert pool.position("d") == 1
+    assert pool.state[:, 0, 1].tolist() == [1, 4, 4_000 * MIB, 100, 0]
+    assert (pool.taken[:, 1].tolist(), pool.usage[1]) == ([0, 0, 0], 0)
 
 
 def test_what_is_booked_is_missing_from_the_card_and_comes_back() -> None:
     pool = pool_of(one("a"), one("b"))
     before = (pool.state.copy(), pool.taken.copy(), pool.usage.copy())
     booked(pool, 1, 1)
-    assert pool.state[1, :, 1].tolist() == [1, 2, 12_000 * MIB, 70, -2]
-    assert pool.taken.tolist() == [[0, 0, 0], [2, 30, 4_000 * MIB]]
-    assert pool.usage.tolist() == [0, SCALE * 2 // 8 + SCALE * 30 // 200 + SCALE // 8]
+    assert pool.state[:, 1, 1].tolist() == [1, 2, 12_000 * MIB, 70, -2]
+    assert pool.taken[:, :2].T.tolist() == [[0, 0, 0], [2, 30, 4_000 * MIB]]
+    assert pool.usage[:2].tolist() == [0, SCALE * 2 // 8 + SCALE * 30 // 200 + SCALE // 8]
     (_, card) = pool.cards(1)
     assert (card.used, card.memory_used, card.cores_used) == (2, 4_000 * MIB, 30)
     assert card.tenants == {"default/p": CHARGE}
@@ -100,9 +136,9 @@ def test_what_is_booked_is_missing_from_the_card_and_comes_back() -> None:
 def test_cards_that_are_no_gpus_have_no_part_in_use() -> None:
     pool = pool_of(node("a", device(0), device(1, kind=RDMA, family="rdma")))
     booked(pool, 0, 1)
-    assert pool.totals.tolist() == [[4, 100, 16_000 * MIB]]
-    assert (pool.taken.tolist(), pool.usage.tolist()) == ([[0, 0, 0]], [0])
-    assert pool.state[0, SLOTS].tolist() == [4, 2]
+    assert pool.totals[:, 0].tolist() == [4, 100, 16_000 * MIB]
+    assert (pool.taken[:, 0].tolist(), pool.usage[0]) == ([0, 0, 0], 0)
+    assert pool.state[SLOTS, :, 0].tolist() == [4, 2]
 
 
 def test_a_copy_of_a_card_changes_no_ledger() -> None:
@@ -111,7 +147,7 @@ def test_a_copy_of_a_card_changes_no_ledger() -> None:
     copy.take(CHARGE)
     assert (copy.used, copy.memory_used, copy.cores_used) == (2, 4_000 * MIB, 30)
     assert pool.cards(0)[0].used == 0
-    assert pool.state[0, MEMORY, 0] == 16_000 * MIB
+    assert pool.state[MEMORY, 0, 0] == 16_000 * MIB
     copy.take(CHARGE, -1)
     assert (copy.used, copy.memory_used, copy.cores_used) == (0, 0, 0)
 
@@ -134,7 +170,7 @@ def test_plain_resources_of_a_node_are_booked_by_name() -> None:
     pool = pool_of(replace(one("a"), allocatable={"cpu": 8_000, "pods": 2, "example.com/fpga": 1}))
     pool.charge_node(0, (("cpu", 3_000), ("memory", 5), ("pods", 1), ("example.com/fpga", 1)), 1)
     assert [pool.free(0, name) for name in ("cpu", "memory", "pods", "example.com/fpga")] == [5_000, UNLIMITED, 1, 0]
-    assert pool.plain[0].tolist() == [5_000, UNLIMITED - 5, 1]
+    assert pool.plain[:, 0].tolist() == [5_000, UNLIMITED - 5, 1]
     pool.charge_node(0, (("cpu", 3_000), ("pods", 1)), -1)
     assert pool.resources[0] == {"memory": 5, "example.com/fpga": 1}
     assert [pool.free(0, name) for name in ("cpu", "pods")] == [8_000, 2]
@@ -146,56 +182,25 @@ def test_what_a_node_does_not_mention_is_unlimited_unless_it_is_an_extended_reso
     assert pool.free(0, "example.com/fpga") == 0
 
 
-def test_readers_are_told_which_node_was_used_and_which_changed() -> None:
+def test_readers_are_told_which_nodes_were_used_came_changed_or_went() -> None:
     pool = pool_of(one("a"), one("b"))
-    assert (pool.log, pool.changes) == ([], [])
+    assert pool.log == [0, 1]
     booked(pool, 1)
-    booked(pool, 0)
-    assert (pool.log, pool.changes) == ([1, 0], [])
-    pool.replace(1, replace(one("b"), unschedulable=True))
-    assert (pool.log, pool.changes) == ([1, 0, 1], [1])
-
-
-@pytest.mark.parametrize(
-    ("change", "void"),
-    [
-        ({"healthy": False}, False),
-        ({"slots": 8}, False),
-        ({"numa": 1}, False),
-        ({"mib": 8_000}, True),
-        ({"cores": 200}, True),
-        ({"model": "NVIDIA-H100"}, True),
-        ({"mode": "mig"}, True),
-    ],
-)
-def test_what_readers_remember_is_void_when_sizes_or_types_change(change: dict[str, Any], void: bool) -> None:
-    pool = pool_of(one("a"), one("b"))
-    before = pool.generation
-    pool.replace(0, one("a", **change))
-    assert (pool.generation > before) is void
-    assert pool.log == ([] if void else [0])
-
-
-@pytest.mark.parametrize("event", ["insert", "remove"])
-def test_what_readers_remember_is_void_when_positions_shift(event: str) -> None:
-    pool = pool_of(one("a"), one("b"))
-    booked(pool, 0)
-    before = pool.generation
-    if event == "insert":
-        pool.insert([one("c")])
-    else:
-        pool.remove(0)
-    assert pool.generation > before
-    assert (pool.log, pool.changes) == ([], [])
+    assert pool.log[2:] == [1]
+    pool.replace(0, one("a", mib=8_000, model="NVIDIA-H100"))
+    pool.insert([one("c")])
+    pool.remove(1)
+    assert pool.log[3:] == [0, 2, 1]
+    assert pool.generation == 0
 
 
 def test_a_log_that_grows_too_long_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_LOG", 3)
+    monkeypatch.setattr(module, "LONGEST_LOG", 4)
     pool = pool_of(one("a"))
     before = pool.generation
     for number in range(3):
         booked(pool, 0, key=f"default/{number}")
-    assert (pool.log, pool.generation) == ([0, 0, 0], before)
+    assert (pool.log, pool.generation) == ([0, 0, 0, 0], before)
     booked(pool, 0, key="default/4")
     assert (pool.log, pool.generation) == ([], before + 1)
 
@@ -207,57 +212,80 @@ def test_a_changed_node_keeps_what_is_held_there() -> None:
     changed = replace(one("a", mib=20_000, slots=2, cores=200), allocatable={"cpu": 2_000, "memory": 7})
     pool.replace(0, changed)
     assert pool.nodes == [changed]
-    assert pool.state[0, :, 0].tolist() == [1, 0, 16_000 * MIB, 170, -2]
-    assert pool.state[0, :, 1].tolist() == [1, 2, 20_000 * MIB, 200, 0]
-    assert pool.totals.tolist() == [[4, 400, 40_000 * MIB]]
-    assert pool.taken.tolist() == [[2, 30, 4_000 * MIB]]
-    assert pool.usage.tolist() == [SCALE // 2 + SCALE * 30 // 400 + SCALE // 10]
-    assert pool.plain.tolist() == [[1_000, 7, UNLIMITED]]
+    assert pool.state[:, 0, 0].tolist() == [1, 0, 16_000 * MIB, 170, -2]
+    assert pool.state[:, 1, 0].tolist() == [1, 2, 20_000 * MIB, 200, 0]
+    assert pool.totals[:, 0].tolist() == [4, 400, 40_000 * MIB]
+    assert pool.taken[:, 0].tolist() == [2, 30, 4_000 * MIB]
+    assert pool.usage[0] == SCALE // 2 + SCALE * 30 // 400 + SCALE // 10
+    assert pool.plain[:, 0].tolist() == [1_000, 7, UNLIMITED]
     assert pool.tenants == [[{"default/p": CHARGE}, {}]]
 
 
 def test_a_card_that_breaks_and_heals_is_told() -> None:
     pool = pool_of(one("a"))
     pool.replace(0, one("a", healthy=False))
-    assert pool.state[0, ALIVE].tolist() == [0, 0]
+    assert pool.state[ALIVE, :, 0].tolist() == [-1, -1]
     pool.replace(0, one("a"))
-    assert pool.state[0, ALIVE].tolist() == [1, 1]
-    assert pool.state[0, CORES].tolist() == [100, 100]
+    assert pool.state[ALIVE, :, 0].tolist() == [1, 1]
+    assert pool.state[CORES, :, 0].tolist() == [100, 100]
 
 
 def test_kinds_of_cards_are_numbered_as_they_come() -> None:
     pool = pool_of(node("a", device(0), device(1, model="NVIDIA-T4")), one("b", mode="mig"))
-    assert pool.types.tolist() == [[0, 1], [2, 2]]
+    assert pool.types[:, :2].T.tolist() == [[0, 1], [2, 2]]
     assert pool.kinds == [("NVIDIA-A100", ""), ("NVIDIA-T4", ""), ("NVIDIA-A100", "mig")]
     pool.insert([one("c", model="NVIDIA-T4")])
-    assert pool.types[2].tolist() == [1, 1]
+    assert pool.types[:, 2].tolist() == [1, 1]
 
 
-def test_flags_are_remembered_and_kept_up_to_date() -> None:
+def test_verdicts_are_remembered_and_kept_up_to_date() -> None:
     pool = pool_of(one("a"), one("b"))
     asked: list[str] = []
 
-    def ready(home: Node) -> bool:
+    def judge(home: Node) -> str | None:
         asked.append(home.name)
-        return home.ready
+        return None if home.ready else "not ready"
 
-    assert pool.flags("ready", ready).tolist() == [True, True]
-    assert pool.flags("ready", ready).tolist() == [True, True]
+    def says() -> list[str | None]:
+        verdicts = pool.verdicts("ready", judge)
+        assert verdicts.passes[list(pool)].tolist() == [verdicts.codes[at] == 0 for at in pool]
+        return [str(verdicts.texts[verdicts.codes[at]]) for at in pool]
+
+    assert says() == says() == ["None", "None"]
     assert asked == ["a", "b"]
     pool.replace(1, replace(one("b"), ready=False))
-    assert pool.flags("ready", ready).tolist() == [True, False]
+    assert says() == ["None", "not ready"]
     assert asked == ["a", "b", "b"]
-    assert pool.flags("all", lambda home: True).tolist() == [True, True]
-    pool.insert([replace(one("aa"), ready=False)])
-    assert pool.flags("ready", ready).tolist() == [True, False, False]
+    for number in range(20):  # more than there was room for
+        pool.insert([replace(one(f"n{number}"), ready=False)])
+    assert says() == ["None", *["not ready"] * 21]
     pool.remove(0)
-    assert pool.flags("ready", ready).tolist() == [False, False]
+    assert says() == ["not ready"] * 21
+    assert not pool.verdicts("ready", judge).passes[0]
+
+
+def test_who_passed_a_stricter_rule_is_not_asked_again() -> None:
+    pool = pool_of(one("a"), replace(one("b"), ready=False))
+    strict = pool.verdicts("strict", lambda home: None if home.ready else "not ready")
+    asked: list[str] = []
+    lenient = pool.verdicts("lenient", lambda home: asked.append(home.name), strict)
+    assert lenient.passes[:2].tolist() == [True, True]
+    assert asked == ["b"]
+
+
+def test_verdicts_that_somebody_keeps_stay_true_however_many_others_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECENT_VERDICTS", 1)
+    pool = pool_of(one("a"))
+    kept = pool.verdicts("kept", lambda home: None if home.ready else "not ready")
+    pool.verdicts("another", lambda home: None)
+    pool.replace(0, replace(one("a"), ready=False))
+    assert not kept.passes[0]
 
 
 def test_a_pool_of_nodes_without_cards_holds_plain_resources() -> None:
     pool = pool_of(node("a", allocatable={"cpu": 1_000}), node("b"))
     pool.charge_node(0, (("cpu", 400),), 1)
-    assert pool.plain[:, 0].tolist() == [600, UNLIMITED]
+    assert pool.plain[0, :2].tolist() == [600, UNLIMITED]
     assert pool.cards(0) == []
     assert pool.usage.dtype == np.int64
-    assert pool.usage.tolist() == [0, 0]
+    assert pool.usage[:2].tolist() == [0, 0]

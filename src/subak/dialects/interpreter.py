@@ -57,9 +57,12 @@ class Interpreter:
         self.resources = frozenset().union(*(dialect.resources for dialect in self.dialects))
         self.quota_units = {name: unit for dialect in self.dialects for name, unit in dialect.quota_units.items()}
         self._shapes: dict[Request, Request] = {}
+        self._understood: dict[bytes, Request] = {}
+        self._encoder = msgspec.msgpack.Encoder()
         self._domains = {each.name: {_domain(name) for name in each.resources} for each in self.dialects}
         self.owned = frozenset().union(*(dialect.owned for dialect in self.dialects))
-        self.recorded = frozenset().union(*(dialect.recorded for dialect in self.dialects))
+        self._recorder = {key: number for number, each in enumerate(self.dialects) for key in each.recorded}
+        self.recorded = frozenset(self._recorder)
 
     def speaking(self, pod: manifest.Pod) -> list[Dialect]:
         """The dialects in which the pod asks."""
@@ -125,23 +128,39 @@ class Interpreter:
 
     def request(self, pod: manifest.Pod) -> Request:
         """What an admitted pod asks for; a pod without cards asks for a node only."""
+        # Pods come in few shapes.  What a pod says is looked up whole, since to understand it takes ten times as long;
+        # and equal requests become one object, so that later look-ups by shape are by identity.
+        said = self._said(pod)
+        known = self._understood.get(said)
+        if known is None:
+            request = self._understand(pod)
+            if len(self._understood) >= MOST_SHAPES:
+                self._understood.clear()
+                self._shapes.clear()
+            known = self._understood[said] = self._shapes.setdefault(request, request)
+        return known
+
+    def _said(self, pod: manifest.Pod) -> bytes:
+        """All that dialects and Kubernetes' own rules read of a pod; names of volumes are none of it."""
+        spec = pod.spec
+        if spec.node_name or spec.volumes:
+            tied = [each for each in spec.volumes or () if each.persistent_volume_claim or each.ephemeral] or None
+            spec = msgspec.structs.replace(spec, node_name="", volumes=tied)
+        annotations = {
+            key: "" if key in self.owned else text for key, text in pod.annotations.items()
+        }
+        return self._encoder.encode((spec, annotations, pod.labels))
+
+    def _understand(self, pod: manifest.Pod) -> Request:
         asks = [dialect.ask(pod) for dialect in self.speaking(pod)]
         for ask in asks:
             _check_amounts(pod, ask)
-        request = Request(
+        return Request(
             claims=tuple(claim for ask in asks for claim in ask.claims),
             needs=kubernetes.needs(pod, self.resources),
             node_policy=asks[0].node_policy if asks else BINPACK,
             topology_aware=any(ask.topology_aware for ask in asks),
         )
-        # Pods come in few shapes: equal requests become one object, so that later look-ups by shape are by identity.
-        known = self._shapes.get(request)
-        if known is not None:
-            return known
-        if len(self._shapes) >= MOST_SHAPES:
-            self._shapes.clear()
-        self._shapes[request] = request
-        return request
 
     def node(self, node: manifest.Node, device: manifest.Device | None = None) -> tuple[Node, list[str]]:
         """The node with its one stock of cards, and what could not be read or is contradictory.  Never raises."""
@@ -180,14 +199,11 @@ class Interpreter:
         """What the annotations of a bound pod record, and why some of them cannot be read."""
         grants: list[Grant] = []
         problems: list[str] = []
-        if pod.annotations.keys().isdisjoint(self.recorded):
-            return (), problems
-        for dialect in self.dialects:
-            if not pod.annotations.keys().isdisjoint(dialect.recorded):
-                try:
-                    grants += _plausible(dialect.read(pod, node))
-                except ValueError as error:
-                    problems.append(str(error))
+        for dialect in sorted({self._recorder[key] for key in self.recorded & pod.annotations.keys()}):
+            try:
+                grants += _plausible(self.dialects[dialect].read(pod, node))
+            except ValueError as error:
+                problems.append(str(error))
         return tuple(grants), problems
 
     def record(self, pod: manifest.Pod) -> dict[str, str]:

@@ -22,6 +22,7 @@ from subak.snapshot.pool import ALIVE, IDLE, MEMORY, PLAIN, UNLIMITED, Bools, Co
 
 _FIRST_ROOM = 64
 _SPARE_TERMS = 256
+_MOST_SIZES = 64
 _UNKNOWN = -1
 
 
@@ -81,6 +82,7 @@ class Demand:
         self._terms: dict[_Terms, int] = {}
         self._families: dict[frozenset[str], int] = {}
         self._known: dict[str, tuple[Node, npt.NDArray[np.int8]]] = {}
+        self._of_size: dict[int, Column] = {}
 
     @property
     def room(self) -> int:
@@ -118,18 +120,29 @@ class Demand:
 
     def _enough_cards(self, pool: Pool, at: int) -> Bools:
         """Whether as many cards as the first claim wants have what it asks for."""
-        state, sizes = pool.state[:, :, at, None], pool.memory[:, at, None]
+        state = pool.state[:, :, at, None]
         of_family = np.array([[family in each for each in self._families] for family, _ in pool.make], np.bool_)
         cards = of_family[:, self._of_families] & (state[ALIVE] > 0)
         for row in range(1, 5):
             cards &= state[row] >= self._need[row]
         cards &= ~(self._alone & (state[IDLE] < 0) & (pool.cores[:, at, None] == FULL_CORES))
-        percent, granule = self._percent
-        if percent.any():
-            asked = sizes // granule * percent // 100 * granule
-            cards &= (percent == 0) | (np.maximum(state[MEMORY], 0) >= asked)
+        if self._percent[0].any():
+            for size in set(pool.memory[:, at].tolist()):
+                alike = np.flatnonzero(pool.memory[:, at] == size)
+                cards[alike] &= np.maximum(state[MEMORY][alike], 0) >= self._percentage_of(size)
         enough: Bools = np.add.reduce(cards, axis=0, dtype=np.int64) >= self._count
         return enough
+
+    def _percentage_of(self, size: int) -> Column:
+        """What each request asks of a card of this size, if it asks for a percentage; less than nothing if not."""
+        asked = self._of_size.get(size)
+        if asked is None:
+            if len(self._of_size) >= _MOST_SIZES:
+                self._of_size.clear()
+            percent, granule = self._percent
+            asked = np.where(percent > 0, size // granule * percent // 100 * granule, -UNLIMITED)
+            self._of_size[size] = asked
+        return asked
 
     def _met(self, node: Node) -> Bools:
         """For each of the terms whether the node meets them."""
@@ -158,6 +171,9 @@ class Demand:
             self._alone[at] = first.slotted and first.cores == FULL_CORES and not first.together
             if first.memory_percent and not first.memory_bytes:
                 self._percent[:, at] = (first.memory_percent, first.granule)
+        percent, granule = self._percent[:, at].tolist()
+        for size, asked in self._of_size.items():
+            asked[at] = size // granule * percent // 100 * granule if percent else -UNLIMITED
         families = frozenset[str]() if first is None else first.families
         self._of_families[at] = self._families.setdefault(families, len(self._families))
         if len(self._terms) > 2 * len(self._requests) + _SPARE_TERMS:
@@ -175,5 +191,6 @@ class Demand:
         for name in ("need", "plain", "percent", "count", "alone", "there", "of_terms", "of_families"):
             old = getattr(self, f"_{name}")
             setattr(self, f"_{name}", np.concatenate((old, np.zeros_like(old)), axis=-1))
+        self._percent[1, self._room :] = 1
         self._room *= 2
-        self._percent[1, self._room // 2 :] = 1
+        self._of_size.clear()

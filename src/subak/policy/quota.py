@@ -46,6 +46,7 @@ class Quotas:
     units: Mapping[str, QuotaUnit] = field(default_factory=dict)
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
     used: dict[tuple[str, str], int] = field(default_factory=dict)
+    _by_dialect: dict[str, list[tuple[str, QuotaUnit]]] = field(default_factory=dict, repr=False, compare=False)
 
     def put(self, quota: manifest.ResourceQuota) -> list[str]:
         """Take in a quota; of several in a namespace the tightest counts.  Returns what could not be read."""
@@ -76,17 +77,20 @@ class Quotas:
 
     def refuse_claims(self, namespace: str, claims: Sequence[Claim]) -> str | None:
         """What the namespace's quota says before a node is sought: percentages have no amount yet."""
-        dialects = {claim.dialect for claim in claims}
-        for name, unit in self.units.items():
-            if not unit.memory or unit.dialect not in dialects:
-                continue
-            asked = peak_memory_mib(claim for claim in claims if claim.dialect == unit.dialect)
-            if (refusal := self._refuse(namespace, name, asked)) is not None:
-                return refusal
+        if not self.limits:
+            return None
+        for dialect in dict.fromkeys(claim.dialect for claim in claims):
+            for name, unit in self._units_of(dialect):
+                if unit.memory:
+                    asked = peak_memory_mib(claim for claim in claims if claim.dialect == dialect)
+                    if (refusal := self._refuse(namespace, name, asked)) is not None:
+                        return refusal
         return None
 
     def refuse(self, namespace: str, placement: Placement) -> str | None:
         """What the namespace's quota says to a placement, None if there is room."""
+        if not self.limits:
+            return None
         for name, amount in self._amounts(placement):
             if (refusal := self._refuse(namespace, name, amount)) is not None:
                 return refusal
@@ -103,9 +107,17 @@ class Quotas:
 
     def _amounts(self, placement: Placement) -> Iterator[tuple[str, int]]:
         """What a placement takes, by the names of its dialects' resources."""
-        dialects = {grant.dialect for grant in placement.grants}
-        for name, unit in self.units.items():
-            if unit.dialect in dialects:
-                held = charges(grant for grant in placement.grants if grant.dialect == unit.dialect).values()
-                amounts = (charge.memory_bytes if unit.memory else charge.cores for charge in held)
-                yield name, sum(amounts) // (MIB if unit.memory else 1)
+        for dialect in dict.fromkeys(grant.dialect for grant in placement.grants):
+            units = self._units_of(dialect)
+            if units:
+                held = charges(grant for grant in placement.grants if grant.dialect == dialect).values()
+                for name, unit in units:
+                    amounts = (charge.memory_bytes if unit.memory else charge.cores for charge in held)
+                    yield name, sum(amounts) // (MIB if unit.memory else 1)
+
+    def _units_of(self, dialect: str) -> Sequence[tuple[str, QuotaUnit]]:
+        known = self._by_dialect.get(dialect)
+        if known is None:
+            known = [(name, unit) for name, unit in self.units.items() if unit.dialect == dialect]
+            self._by_dialect[dialect] = known
+        return known

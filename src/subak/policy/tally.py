@@ -21,7 +21,7 @@ from subak.model.request import Claim, Request
 from subak.policy import mig
 from subak.policy.columns import admission, id_verdicts, ids_admitted, memory_asked
 from subak.policy.node import NodeRefusal
-from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool
+from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool, Verdicts
 
 CARD_REASONS = list(Reason)[: list(Reason).index(Reason.NODE_INSUFFICIENT_DEVICE)]
 """In the order in which a card comes further."""
@@ -107,19 +107,30 @@ def columns(pool: Pool, request: Request, tally: Tally) -> list[int]:
     """Count the nodes of a pool as far as columns can tell; the positions of those that must be asked."""
     left = pool.present
     for verdicts in admission(pool, request):
-        refused = left & (verdicts.codes[: pool.size] > 0)
-        for code in np.unique(verdicts.codes[: pool.size][refused]).tolist():
-            refusal = verdicts.texts[code]
-            assert isinstance(refusal, NodeRefusal), "only refusals of nodes are among the terms of admission"
-            alike = refused & (verdicts.codes[: pool.size] == code)
-            tally.add(pool, Key(refusal.reason, refusal.detail), alike)
-            tally.reasons[refusal.reason] += int(alike.sum())
-        left &= ~refused
+        codes = verdicts.codes[: pool.size]
+        refused = left & (codes > 0)
+        if refused.any():
+            _add_refusals(pool, verdicts, codes, refused, tally)
+            left &= ~refused
     for name, amount in request.needs.resources:
-        left &= ~_short_of(pool, name, amount, left, tally)
+        if left.any():
+            left &= ~_short_of(pool, name, amount, left, tally)
     if left.any():
         left = _cards(pool, request, left, tally)
-    return [int(at) for at in np.flatnonzero(left)]
+    positions: list[int] = np.flatnonzero(left).tolist()
+    return positions
+
+
+def _add_refusals(
+    pool: Pool, verdicts: Verdicts, codes: npt.NDArray[np.int32], refused: Bools, tally: Tally
+) -> None:
+    """Count nodes that refuse by their own terms."""
+    for code, count in enumerate(np.bincount(codes[refused]).tolist()):
+        if count:
+            refusal = verdicts.texts[code]
+            assert isinstance(refusal, NodeRefusal), "only refusals of nodes are among the terms of admission"
+            tally.add(pool, Key(refusal.reason, refusal.detail), refused & (codes == code))
+            tally.reasons[refusal.reason] += count
 
 
 def _short_of(pool: Pool, name: str, amount: int, left: Bools, tally: Tally) -> Bools:
@@ -130,8 +141,8 @@ def _short_of(pool: Pool, name: str, amount: int, left: Bools, tally: Tally) -> 
         each = ((pool.free(at, name) if there else 0) for at, there in enumerate(left.tolist()))
         free = np.fromiter(each, np.int64, pool.size)
     short: Bools = left & (free < amount)
-    tally.add(pool, Key(Reason.NODE_INSUFFICIENT_RESOURCE, "", amount, name), short, free)
     if short.any():
+        tally.add(pool, Key(Reason.NODE_INSUFFICIENT_RESOURCE, "", amount, name), short, free)
         tally.reasons[Reason.NODE_INSUFFICIENT_RESOURCE] += int(short.sum())
     return short
 
@@ -175,11 +186,10 @@ def _too_few(pool: Pool, claim: Claim, rows: list[int], left: Bools, tally: Tall
     short: Bools = left & (passing < claim.count)
     if not short.any():
         return short
-    seen = codes[:, short]
+    present = np.bincount(codes[:, short].ravel(), minlength=len(CARD_REASONS) + 1)
     for reason, code in _CODE.items():
-        count = int((seen == code).any(axis=0).sum())
-        if count:
-            tally.reasons[reason] += count
+        if present[code]:
+            tally.reasons[reason] += int(((codes == code).any(axis=0) & short).sum())
     some = short & (passing > 0)
     if some.any():
         tally.reasons[Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST] += int(some.sum())

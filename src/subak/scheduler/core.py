@@ -109,6 +109,9 @@ class Core:
         """Decide what can be decided now: at most so many pods."""
         for _ in range(most):
             ticket = self._line.pop(now)
+            for joined in self._line.joined:
+                self._telling.refused(joined, now)
+            self._line.joined.clear()
             if ticket is None:
                 break
             self._decide(ticket, now)

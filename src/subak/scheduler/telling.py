@@ -20,7 +20,7 @@ from subak.snapshot.cluster import Snapshot
 PER_CYCLE = 32
 """About so many nodes are asked in one cycle (see `policy.explain.explaining`)."""
 
-LARGE = 64
+LARGE = 16
 GOOD_FOR = 10.0
 """An explanation for which more than LARGE nodes had to be asked is told to others for so many seconds."""
 

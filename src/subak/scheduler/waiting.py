@@ -77,10 +77,14 @@ class Group:
 
 
 class Line:
-    """All tickets.  A ticket is in one place at a time; it leaves at once, what heaps still say of it is skipped."""
+    """All tickets.  A ticket is in one place at a time; it leaves at once, what heaps still say of it is skipped.
+
+    `joined` are pods that were not tried, because others that ask for the same have just been refused.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.joined: list[Ticket] = []
         self._tickets: dict[str, Ticket] = {}
         self._ready: list[tuple[tuple[int, int], str, int]] = []
         self._paused: list[tuple[float, str, int]] = []
@@ -179,6 +183,7 @@ class Line:
             if group is None or group.at is None:
                 return self._tickets.pop(ready.key)
             self._rank(self._join(ready))  # those that ask for the same fit nowhere, or are measured already
+            self.joined.append(ready)
 
     @property
     def ready(self) -> bool:

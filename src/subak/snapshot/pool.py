@@ -13,6 +13,7 @@ last looked, be it by use or by description.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
@@ -48,6 +49,9 @@ ALIVE, SLOTS, MEMORY, CORES, IDLE = range(5)
 
 SCALE = 10**6
 """Use of a node is the sum of three fractions, each in millionths."""
+
+RECENT_VERDICTS = 64
+"""Verdicts that are kept although nobody uses them at the moment."""
 
 VACANT = Node("")
 _FIRST_ROOM = 8
@@ -147,6 +151,7 @@ class Pool:
         self._vacant: list[int] = []
         self._names: list[str] = []
         self._verdicts: WeakValueDictionary[Hashable, Verdicts] = WeakValueDictionary()
+        self._recent: OrderedDict[Hashable, Verdicts] = OrderedDict()
 
     def __len__(self) -> int:
         """How many nodes are here."""
@@ -255,9 +260,15 @@ class Pool:
     def charge(self, at: int, row: int, key: str, charge: Charge, sign: int) -> None:
         """Book (or give back) what a pod takes from one card."""
         slots, cores, memory = sign * charge.slots, sign * charge.cores, sign * charge.memory_bytes
-        self.state[:, row, at] -= (0, slots, memory, cores, sign * charge.shares)
+        state, taken = self.state, self.taken
+        state[SLOTS, row, at] -= slots
+        state[MEMORY, row, at] -= memory
+        state[CORES, row, at] -= cores
+        state[IDLE, row, at] -= sign * charge.shares
         if self.is_gpu[row]:
-            self.taken[:, at] += (slots, cores, memory)
+            taken[0, at] += slots
+            taken[1, at] += cores
+            taken[2, at] += memory
         if sign > 0:
             self.tenants[at][row][key] = charge
         else:
@@ -302,7 +313,7 @@ class Pool:
         return allocatable[name] - self.resources[at].get(name, 0)
 
     def verdicts(self, key: Hashable, judge: Judge, fine: Verdicts | None = None) -> Verdicts:
-        """What `judge` says to each node; remembered under `key` while somebody keeps it.
+        """What `judge` says to each node; remembered under `key` while somebody keeps it, and for some time after.
 
         `fine` has passed nodes to which `judge` has nothing to say either.
         """
@@ -314,6 +325,10 @@ class Pool:
                     known.passes[at] = True
                 else:
                     known.look(at, self.nodes[at])
+        self._recent[key] = known
+        self._recent.move_to_end(key)
+        if len(self._recent) > RECENT_VERDICTS:
+            self._recent.popitem(last=False)
         return known
 
     @property
