@@ -53,6 +53,7 @@ from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
+from subak.model.reason import Refusal
 from subak.model.request import (
     LEAST_ALLOCATED,
     MOST_ALLOCATED,
@@ -146,6 +147,7 @@ class Koordinator:
             isolation=_provider(pod) if kind == GPU and portion.shared else "",
             everywhere=hints.everywhere(kind, found[kind]),
             function=hints.function(kind),
+            templated=koordinator_template.templated(portion),
             templates=koordinator_template.matching(self.templates, portion),
             selection=replace(PLAIN_CARDS, labels=hints.labels(kind)),
             policy=policy,
@@ -192,12 +194,13 @@ class Koordinator:
         if not text:
             return ()
         held, amounts = koordinator_allocation.decode(text), parts(pod)
+        asked = _asked(pod, amounts)
         return tuple(
             Grant(
                 self.name,
                 asking(amounts, kind),
                 Role.APP,
-                tuple(koordinator_allocation.share(each, kind, node) for each in held[kind]),
+                tuple(koordinator_allocation.share(each, kind, node, asked.get(kind)) for each in held[kind]),
                 slotted=False,
             )
             for kind in KINDS
@@ -237,6 +240,14 @@ def owns_whole_cards(pod: manifest.Pod) -> bool:
 
 def _names_ours(pod: manifest.Pod) -> bool:
     return any(name != NVIDIA_GPU and canonical(name) is not None for name in pod.resource_names())
+
+
+def _asked(pod: manifest.Pod, amounts: Sequence[Counter[str]]) -> Mapping[str, Portion]:
+    """What the pod asks for; nothing where that means nothing, as a pod that others have admitted may."""
+    try:
+        return portions(pod, amounts)
+    except Refusal:
+        return {}
 
 
 def _families(portion: Portion) -> frozenset[str]:

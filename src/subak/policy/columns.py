@@ -80,9 +80,9 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
         return None
     chosen = slice(None) if len(rows) == len(pool.make) else np.array(rows, np.intp)
     slots = 1 if claim.slotted else -UNLIMITED
-    least = np.array([1, slots, claim.memory_bytes, _cores(claim), -UNLIMITED], np.int64)[:, None]
+    least = np.array([1, slots, claim.memory_bytes or -UNLIMITED, _cores(claim), -UNLIMITED], np.int64)[:, None]
     # Containers that stay together may sum up to all cores without any of them asking for a card alone.
-    whole = claim.cores == FULL_CORES and not claim.together
+    whole = claim.slotted and claim.cores == FULL_CORES and not claim.together
     if claim.idle or claim.policy.mutex or (whole and (pool.cores[:, chosen] == FULL_CORES).all()):
         least[IDLE] = 0
     percent = bool(claim.memory_percent and not claim.memory_bytes)
@@ -92,7 +92,7 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
         state = pool.state.take(at, axis=0)[:, :, chosen]
         fits: Flags = np.logical_and.reduce(state >= least, axis=1)
         if percent:
-            fits &= state[:, MEMORY] >= _percentage(claim, pool.memory.take(at, axis=0)[:, chosen])
+            fits &= np.maximum(state[:, MEMORY], 0) >= _percentage(claim, pool.memory.take(at, axis=0)[:, chosen])
         if not wanted.all():
             fits &= wanted[pool.types.take(at, axis=0)[:, chosen]]
         if named:
@@ -107,8 +107,9 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
 
 
 def _cores(claim: Claim) -> int:
-    """The least free cores: one even for who asks for none, unless cores do not count."""
-    return -UNLIMITED if claim.app_class == ONLINE else max(claim.cores, 1)
+    """Free cores that a card must have: in HAMi's way at least one, unless this class of tenant ignores cores."""
+    least = 0 if claim.app_class == ONLINE else max(claim.cores, int(claim.slotted))
+    return least or -UNLIMITED
 
 
 def _percentage(claim: Claim, memory: Column) -> Column:
