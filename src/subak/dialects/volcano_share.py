@@ -151,8 +151,8 @@ class VolcanoShare:
         return Sight(offered, Source.CAPACITY, tuple(sightings), warnings)
 
     def capacity(self, node: Node) -> dict[str, str]:
-        """Units and cards.  A broken card counts on, as Volcano's does: the equal parts would be wrong without it."""
-        cards = [each for each in node.devices if each.family == FAMILY]
+        """Units and cards, as far as they are healthy."""
+        cards = [each for each in node.devices if each.family == FAMILY and each.healthy]
         units = sum(each.memory_bytes // MIB // self.factor for each in cards)
         return {MEMORY: str(units), NUMBER: str(len(cards))} if cards else {}
 
