@@ -190,13 +190,11 @@ def _limits(draw: st.DrawFn, dialect: str) -> dict[str, Any]:
             whole = {"huawei.com/npu-core": 8, "koordinator.sh/gpu-memory-ratio": 100}
             return draw(st.sampled_from([part, whole]))
         case "iluvatar":
-            return {
-                "iluvatar.ai/vgpu": count,
-                "iluvatar.ai/vcuda-core": percent,
-                "iluvatar.ai/vcuda-memory": max(memory // 256, 1),
-            }
+            asked = {"iluvatar.ai/vcuda-core": percent, "iluvatar.ai/vcuda-memory": max(memory // 256, 1)}
+            return {"iluvatar.ai/vgpu": count, **(asked if count == 1 else {})}
         case "iluvatar-chip":
-            return {"iluvatar.ai/MR-V100-vgpu": count, "iluvatar.ai/MR-V100.vMem": max(memory // 256, 1)}
+            size = {"iluvatar.ai/MR-V100.vMem": max(memory // 256, 1)}
+            return {"iluvatar.ai/MR-V100-vgpu": count, **(size if count == 1 else {})}
         case "mthreads":
             parts = [
                 {},

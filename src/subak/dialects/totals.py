@@ -61,10 +61,11 @@ class Totals:
                     f"add {self.count_name}: 1",
                 )
 
-    def memory_bytes(self, ask: Asked) -> int:
-        """Bytes of the memory asked for, 0 when absent."""
+    def memory_bytes(self, ask: Asked, cards: int = 1) -> int:
+        """Bytes of each card where memory is asked for of so many together; 0 when it is not."""
         blocks = ask(self.memory_name, self.unit) or 0
-        return hami.check_mib(blocks, self.block_mib, ask, self.memory_name, self.unit)
+        hami.check_mib(blocks // cards, self.block_mib, ask, self.memory_name, self.unit)
+        return blocks * self.block_mib * MIB // cards
 
     def cards(self, cores: int, blocks: int, model: str = "", broken: int = 0) -> tuple[Sighting, ...]:
         """The cards behind a node's sums; a rest of cores is one more card.

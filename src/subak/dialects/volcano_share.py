@@ -36,6 +36,7 @@ from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.quantity import QuantityError
+from subak.model.reason import Refusal
 from subak.model.request import LOWEST_INDEX, CardPolicy, Claim
 
 FAMILY = "nvidia"
@@ -70,9 +71,16 @@ class VolcanoShare:
     def admit(self, pod: manifest.Pod) -> Patch:
         """Nothing to fill in, only to check."""
         hami.check_policies(pod.annotations)
-        for ask in asked(pod):
-            self._memory(ask)
-            ask(NUMBER, "cards")
+        readers = asked(pod)
+        shared = [ask for ask in readers if self._memory(ask)]
+        whole = [ask for ask in readers if ask(NUMBER, "cards")]
+        if shared and whole:
+            raise Refusal(
+                whole[0].path(NUMBER),
+                whole[0].text(NUMBER),
+                f"the pod asks for {MEMORY} and for {NUMBER}, of which Volcano serves the first only: "
+                "keep to one of them in all containers",
+            )
         return Patch()
 
     def ask(self, pod: manifest.Pod) -> Ask:
