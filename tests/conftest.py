@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
+from tests import fuzz
 from tests.card import Card, driver
 from tests.native.runs import ABLE, Runs
 
-# A busy machine is no reason to fail.
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
+fuzz.register()
 
 NATIVE = Path(__file__).parents[1] / "native"
 
