@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from tests.live import PATIENCE, Live, live
 HARDWARE = """
 nodes:
 - {profile: shared, name: here, taints: []}
-- {profile: moore-threads, name: other, cards: {count: 1}}
+- {profile: moore-threads, name: other, cards: {count: 2, unhealthy: [1]}}
 """
 
 
@@ -151,6 +152,33 @@ def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> Non
     assert re.search(r"here +Ready +1 x NVIDIA-A10 .* 10,000/23,028 MiB", subak("nodes").out)
     answer = subak("top", "nowhere")
     assert (answer.code, answer.err) == (2, "error: node nowhere is not there; there are: here, other\n")
+
+
+def test_a_broken_card_is_told_and_only_what_can_be_given_is_counted() -> None:
+    other = node_row("other")
+    assert other["cards"].endswith(", 1 unhealthy")
+    assert (other["memory_mib"], other["cores"]) == (49_152, 16)
+    (node,) = subak("top", "other", "-o", "json").data["nodes"]
+    assert [each["healthy"] for each in node["cards"]] == [True, False]
+
+
+def test_what_is_held_of_a_broken_card_stays_shown(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("a", 4_000))
+    wait(cluster, "a")
+    cluster.run("kubectl", "annotate", "node", "here", "volcano.sh/gpu-unhealthy-ids=0")
+    try:
+        row = node_row("here")
+    finally:
+        cluster.run("kubectl", "annotate", "node", "here", "volcano.sh/gpu-unhealthy-ids-")
+    assert row["cards"].endswith("1 x NVIDIA-A10, 1 unhealthy")
+    assert (row["memory_used_mib"], row["memory_mib"]) == (4_000, 4_000)
+
+
+def node_row(name: str) -> dict[str, Any]:
+    """What `subak nodes` says of a node."""
+    (row,) = (each for each in subak("nodes", "-o", "json").data["nodes"] if each["name"] == name)
+    assert isinstance(row, dict)
+    return row
 
 
 def test_it_is_a_plugin_of_kubectl(cluster: Live) -> None:

@@ -407,6 +407,14 @@ def test_a_bad_device_config_is_an_error(tmp_path: Path, content: Content, messa
     assert message in answer.err
 
 
+def test_a_misspelt_key_of_the_device_config_is_warned_about(tmp_path: Path) -> None:
+    config = write(tmp_path / "config.yaml", "nvidia: {resourceCountname: example.com/gpu}\n")
+    answer = place(tmp_path, asking(1), GOOD, "--device-config", str(config))
+    assert answer.code == 0
+    assert "warning: device-config: key nvidia.resourceCountname is unknown" in answer.err
+    assert "did you mean resourceCountName?" in answer.err
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["place", "--help"], ["explain", "-h"], ["--version"]], ids=lambda each: " ".join(each)
 )

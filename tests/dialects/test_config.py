@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from subak.dialects.config import Config
+from subak.dialects.config import Config, unknown
 from subak.dialects.interpreter import Interpreter
 from subak.model.device import MIB
 from subak.model.request import Claim
@@ -223,3 +223,33 @@ class TestMistakes:
             ValueError, match="koordinator.scoringStrategy is 'Best': use LeastAllocated or MostAllocated"
         ):
             Interpreter(config("koordinator: {scoringStrategy: Best}"))
+
+
+class TestTypingErrors:
+    @pytest.mark.parametrize("text", [CHART, DEFAULTS, "", "nvidia:", "- a list"])
+    def test_a_file_without_any_is_not_complained_about(self, text: str) -> None:
+        assert unknown(yaml.safe_load(text)) == []
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("nvida: {}", "section nvida is unknown and has no effect; did you mean nvidia?"),
+            ("NVIDIA: {}", "section NVIDIA is unknown and has no effect; did you mean nvidia?"),
+            ("cambricom: {}", "section cambricom is unknown and has no effect; did you mean cambricon?"),
+            (
+                "nvidia: {resourceCountNam: x}",
+                "key nvidia.resourceCountNam is unknown and has no effect; did you mean resourceCountName?",
+            ),
+            (
+                "iluvatars: [{commonword: x}]",
+                "key iluvatars.commonword is unknown and has no effect; did you mean commonWord?",
+            ),
+            ("volcano: {zzz: 1}", "key volcano.zzz is unknown and has no effect; known are gpuMemoryFactor"),
+        ],
+    )
+    def test_each_is_told_with_the_nearest_name(self, text: str, sentence: str) -> None:
+        assert unknown(yaml.safe_load(text)) == [f"device-config: {sentence}"]
+
+    def test_more_cores_by_default_than_a_card_has_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="defaultCores"):
+            config("nvidia: {defaultCores: 130}")

@@ -306,15 +306,21 @@ class TestClaims:
             hami.check_mib(16 << 30, 1, ask, "x/mem", "MiB")
         assert caught.value.field == "spec.containers[0].resources.limits[x/mem]"
         assert caught.value.value == "16Gi"
-        assert caught.value.message == (
-            "x/mem counts MiB, so 16Gi means 17,179,869,184 MiB; give the plain number of units"
-        )
+        assert caught.value.message == ("x/mem counts MiB, so 16Gi means 17,179,869,184 MiB; for 16Gi give 16384")
 
-    def test_the_largest_amount_that_hami_counts_is_taken(self) -> None:
+    @pytest.mark.parametrize(("text", "factor", "remedy"), [("1Mi", 1, "give 1"), ("512Mi", 256, "give 2")])
+    def test_a_byte_suffix_is_a_mistake_even_where_a_card_could_be_so_large(
+        self, text: str, factor: int, remedy: str
+    ) -> None:
+        (ask,) = asked(pod({"x/mem": text}))
+        with pytest.raises(Refusal, match=f"for {text} {remedy}$"):
+            hami.check_mib(ask("x/mem") or 0, factor, ask, "x/mem", "units")
+
+    def test_the_largest_amount_that_a_card_may_have_is_taken(self) -> None:
         (ask,) = asked(pod({"x/mem": 1}))
-        assert hami.check_mib(2**31 - 1, 1, ask, "x/mem", "MiB") == (2**31 - 1) * MIB
-        with pytest.raises(Refusal):
-            hami.check_mib(2**23, 256, ask, "x/mem", "units")
+        assert hami.check_mib(1 << 24, 1, ask, "x/mem", "MiB") == 1 << 44
+        with pytest.raises(Refusal, match="give the plain number of units"):
+            hami.check_mib((1 << 16) + 1, 256, ask, "x/mem", "units")
 
 
 class TestWriting:

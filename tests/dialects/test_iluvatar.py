@@ -142,9 +142,27 @@ class TestAsking:
 
 class TestAdmission:
     def test_more_than_one_card_means_all_cores_of_each(self) -> None:
-        asking = pod({VGPU: 2, CORE: 30, MEMORY: 64})
+        asking = pod({VGPU: 2})
         assert LEGACY.admit(asking).limits == {0: {CORE: "200"}}
         (claim,) = LEGACY.ask(admitted(LEGACY, asking)).claims
+        assert (claim.count, claim.cores, claim.memory_percent) == (2, 100, 100)
+
+    @pytest.mark.parametrize(
+        ("limits", "field", "message"),
+        [
+            ({VGPU: 1, CORE: 101}, CORE, "iluvatar.ai/vcuda-core is 101, but a card has 100: give at most 100"),
+            ({VGPU: 2, MEMORY: 64}, MEMORY, "iluvatar.ai/vcuda-memory is 64, but 2 cards are given whole: leave"),
+            ({VGPU: 2, CORE: 30}, CORE, "iluvatar.ai/vcuda-core is 30, but 2 cards are given whole: leave"),
+        ],
+    )
+    def test_a_part_that_no_card_gives_is_refused(self, limits: Limits, field: str, message: str) -> None:
+        with pytest.raises(Refusal, match=message) as caught:
+            LEGACY.admit(pod(limits))
+        assert caught.value.field == f"spec.containers[0].resources.limits[{field}]"
+
+    def test_what_hami_admitted_is_still_read(self) -> None:
+        """A running pod counts, whatever its amounts."""
+        (claim,) = LEGACY.ask(pod({VGPU: 2, CORE: 200, MEMORY: 64})).claims
         assert (claim.count, claim.cores, claim.memory_bytes) == (2, 100, 16384 * MIB)
 
     def test_two_whole_cards_of_the_newer_generation(self) -> None:
@@ -181,7 +199,7 @@ class TestAdmission:
         ("limits", "field", "message"),
         [
             ({VGPU: 1, MEMORY: "16Gi"}, MEMORY, "counts units of 256 MiB, so 16Gi means"),
-            ({VGPU: 1, MEMORY: "8388608"}, MEMORY, "units of 256 MiB"),
+            ({VGPU: 1, MEMORY: "65537"}, MEMORY, "units of 256 MiB"),
             ({VGPU: 1, MEMORY: "0.5"}, MEMORY, "takes a whole number of units of 256 MiB"),
             ({VGPU: "500m"}, VGPU, "takes a whole number of cards"),
             ({VGPU: -1}, VGPU, "must not be negative"),
@@ -197,9 +215,9 @@ class TestAdmission:
                 attempt(pod({}, limits))
             assert caught.value.field == f"spec.containers[1].resources.limits[{field}]"
 
-    def test_the_largest_amount_of_memory_that_hami_counts_is_taken(self) -> None:
-        (claim,) = LEGACY.ask(pod({VGPU: 1, MEMORY: 8388607})).claims
-        assert claim.memory_bytes == 8388607 * 256 * MIB
+    def test_the_largest_amount_of_memory_that_a_card_may_have_is_taken(self) -> None:
+        (claim,) = LEGACY.ask(pod({VGPU: 1, MEMORY: 65536})).claims
+        assert claim.memory_bytes == 65536 * 256 * MIB
 
     def test_the_missing_count_of_the_newer_generation_is_named(self) -> None:
         with pytest.raises(Refusal, match="add iluvatar.ai/MR-V100-vgpu: 1"):
@@ -303,7 +321,7 @@ class TestNodes:
 
     def test_broken_devices_leave_allocatable_but_do_not_renumber_cards(self) -> None:
         seen = node_of("n1", {CORE: 800, MEMORY: 1024}, allocatable={CORE: 700, MEMORY: 896})
-        assert len(LEGACY.sight(seen, None).sightings) == 8
+        assert [each.supposed["healthy"] for each in LEGACY.sight(seen, None).sightings] == [True] * 7 + [False]
 
     def test_capacity_is_the_sum_over_healthy_cards_of_the_model(self) -> None:
         node = stocked(node_of("n1", {CORE: "400", MEMORY: "512"}), LEGACY)

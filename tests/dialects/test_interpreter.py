@@ -253,9 +253,14 @@ class TestAdmission:
         )
 
     def test_an_amount_that_no_card_has_is_refused(self) -> None:
-        refusal = refusal_of(asking({"nvidia.com/gpu": "1e30"}))
+        refusal = refusal_of(asking({"koordinator.sh/gpu-memory": "17Ti"}))
         assert refusal.field == "spec.containers[0].resources"
-        assert "more than any card can have" in refusal.message
+        assert "asks for 17,825,792 MiB of a card; none has more than 16,777,216" in refusal.message
+
+    @pytest.mark.parametrize("name", ["nvidia.com/gpu", "volcano.sh/gpu-number", "metax-tech.com/gpu", "amd.com/gpu"])
+    def test_more_cards_than_any_node_has_are_refused(self, name: str) -> None:
+        refusal = refusal_of(asking({name: 1025}))
+        assert refusal.message == "container c asks for 1,025 cards; no node has more than 1,024: give their number"
 
 
 class TestRequestsAndLimits:

@@ -364,6 +364,29 @@ def test_records_of_all_ages_are_read(text: str) -> None:
     assert grant(text, pod("", "gpu=50"), node) == Grant("koordinator", (1,), Role.APP, (HALF,), slotted=False)
 
 
+CORES_ONLY = '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"50"}}]}'
+
+
+@pytest.mark.parametrize(
+    ("asked", "memory"),
+    [("core=50 ratio=50", 8 * GI), ("core=50 mem=3Gi", 3 * GI), ("", 16 * GI), ("core=50", 16 * GI)],
+)
+@pytest.mark.parametrize("told", ["", ',"koordinator.sh/gpu-memory":"0"'])
+def test_memory_that_a_record_does_not_tell_is_what_the_pod_asks_for_or_the_whole_card(
+    asked: str, memory: int, told: str
+) -> None:
+    text = CORES_ONLY.replace('"50"', f'"50"{told}')
+    assert grant(text, pod(asked), stocked(device(gpu(0)))).shares == (Share("GPU-0", 0, memory, 50),)
+
+
+def test_a_record_of_cores_only_limits_memory_to_what_was_asked_for() -> None:
+    """A limit of 0 would be none at all."""
+    node = stocked(device(gpu(0)))
+    asked = annotated(pod("core=50 ratio=50", labels=HAMI_CORE), {ALLOCATED: CORES_ONLY})
+    (given,) = DIALECT.read(asked, node)
+    assert DIALECT.inject(asked, given, 0, node).env["CUDA_DEVICE_MEMORY_LIMIT"] == str(8 * GI)
+
+
 def test_what_a_record_says_is_charged_to_the_card() -> None:
     text = (
         '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"60","koordinator.sh/gpu-memory":"8Gi",'

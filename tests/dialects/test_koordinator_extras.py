@@ -320,6 +320,23 @@ def test_a_part_of_an_ascend_card_names_its_template() -> None:
     assert written["huawei.com/npu-core"] == "0-vir02_1c"
 
 
+@pytest.mark.parametrize("model", ["Ascend-310P", "Ascend-310P3-300I-DUO"])
+@pytest.mark.parametrize("part", ["ratio=50", "mem=6Gi", "shared=1 ratio=50"])
+def test_a_part_of_an_ascend_card_that_is_no_template_is_not_given(model: str, part: str) -> None:
+    """Its agent would be told the whole card, for one pod after the other."""
+    home = node(ascend(0), labels={VENDOR_LABEL: "huawei", MODEL: model})
+    assert "no matched GPU shared resource template on 1 of 1 cards" in why(Snapshot([home]), asking(part))
+    assert minors(put(Snapshot([home]), asking("ratio=100"), "a")) == [0]
+
+
+def test_the_model_whose_agent_gives_whole_cards_has_no_templates() -> None:
+    model = "Ascend-310P3-300I-DUO"
+    cuts = {f"huawei-{model}": {"half": {"koordinator.sh/gpu-memory": "12Gi", "huawei.com/npu-core": 4}}}
+    config = Config.of({"koordinator": {"gpuSharedResourceTemplates": cuts}})
+    (claim,) = Interpreter(config).request(pod("shared=1 ncore=4 ncpu=4 mem=12Gi")).claims
+    assert claim.templates == ()
+
+
 def test_templates_come_from_the_configuration() -> None:
     cut = {"koordinator.sh/gpu-memory": "8Gi", "huawei.com/npu-core": 5, "huawei.com/npu-cpu": "2"}
     config = Config.of({"koordinator": {"gpuSharedResourceTemplates": {"huawei-Ascend-910B": {"vir05": cut}}}})

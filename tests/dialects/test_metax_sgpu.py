@@ -154,8 +154,19 @@ def test_amounts_may_stand_in_requests_alone() -> None:
     assert only_claim(asking).memory_bytes == 2 * GIB
 
 
-def test_more_than_100_percent_of_the_cores_is_not_cut_so_that_it_fits_nowhere() -> None:
-    assert only_claim(pod({"sgpu": "1", "vcore": "120"})).cores == 120
+def test_more_than_100_percent_of_the_cores_is_refused() -> None:
+    with pytest.raises(Refusal, match="metax-tech.com/vcore is 160, but a card has 100: give at most 100"):
+        SGPU.admit(pod({"sgpu": "1", "vcore": "160"}))
+    # Admitted by others it fits nowhere, as in HAMi.
+    assert SGPU.ask(pod({"sgpu": "1", "vcore": "160"})).claims[0].cores == 160
+
+
+@pytest.mark.parametrize("part", [{"vcore": "60"}, {"vmemory": "2048Mi"}])
+def test_a_part_of_no_card_is_refused(part: dict[str, str]) -> None:
+    with pytest.raises(
+        Refusal, match="metax-tech.com/sgpu is 0 although a part of a card is asked for: give 1 or more"
+    ):
+        SGPU.admit(pod({"sgpu": "0", **part}))
 
 
 @pytest.mark.parametrize("part", ["vcore", "vmemory"])
@@ -165,7 +176,7 @@ def test_a_part_without_a_number_of_cards_is_refused_with_the_remedy(part: str) 
 
 
 def test_no_cards_at_all_are_no_claim() -> None:
-    asking = pod({"sgpu": "0", "vcore": "60"}, annotations={QOS: "whatever"})
+    asking = pod({"sgpu": "0"}, annotations={QOS: "whatever"})
     assert SGPU.speaks(asking)
     assert SGPU.admit(asking).annotations == {}
     assert SGPU.ask(asking).claims == ()

@@ -64,7 +64,7 @@ class TestAdmission:
         [
             ({VGPU: "2", MEMORY: "2", CORE: "1"}, "192", "32"),
             ({VGPU: "1"}, "96", "16"),
-            ({VGPU: "1", CORE: "1"}, "96", "16"),
+            ({VGPU: "1", CORE: "16"}, "96", "16"),
             ({VGPU: "1", MEMORY: "2", CORE: "1"}, "2", "1"),
             ({VGPU: "3"}, "288", "48"),
         ],
@@ -113,7 +113,8 @@ class TestAdmission:
             ({VGPU: 1, MEMORY: "2.5"}, MEMORY, "units of 512 MiB"),
             ({VGPU: 1, MEMORY: -2}, MEMORY, "must not be negative"),
             ({VGPU: 1, MEMORY: "lots"}, MEMORY, "not a quantity"),
-            ({VGPU: 1, MEMORY: 2, CORE: 17}, CORE, "a card has 16: give 1 to 16"),
+            ({VGPU: 1, MEMORY: 2, CORE: 17}, CORE, "a card has 16: give at most 16"),
+            ({VGPU: 1, CORE: 4}, CORE, "without mthreads.com/sgpu-memory the whole card is meant: add"),
             ({MEMORY: 32}, VGPU, "add mthreads.com/vgpu: 1"),
             ({CORE: 8}, VGPU, "add mthreads.com/vgpu: 1"),
             ({VGPU: 1, "mthreads.com/gpu": 1}, "mthreads.com/gpu", "cannot be mixed"),

@@ -74,7 +74,6 @@ class TestAsking:
             ({GPU: 1, MEMORY: 3000, PERCENT: 0}, (1, 3000, 0, 0)),
             ({GPU: 1, PERCENT: 0}, (1, 0, 100, 0)),
             ({GPU: 1, MEMORY: 0}, (1, 0, 100, 0)),
-            ({GPU: 1, MEMORY: 100, CORES: 250}, (1, 100, 0, 100)),
             ({MEMORY: 3000}, (1, 3000, 0, 0)),
             ({PERCENT: 20}, (1, 0, 20, 0)),
             ({CORES: 20}, (1, 0, 100, 20)),
@@ -209,7 +208,7 @@ class TestRefusals:
                 {GPU: 1, MEMORY: "16Gi"},
                 MEMORY,
                 "16Gi",
-                "nvidia.com/gpumem counts MiB, so 16Gi means 17,179,869,184 MiB; give the plain number of units",
+                "nvidia.com/gpumem counts MiB, so 16Gi means 17,179,869,184 MiB; for 16Gi give 16384",
             ),
             (
                 {GPU: 1, CORES: -5},
@@ -247,6 +246,7 @@ class TestRefusals:
                 "0",
                 "nvidia.com/gpu is 0 although a part of a card is asked for: give 1 or more",
             ),
+            ({GPU: 1, CORES: 130}, CORES, "130", "nvidia.com/gpucores is 130, but a card has 100: give at most 100"),
             ({GPU: 1, PRIORITY: 2}, PRIORITY, "2", "nvidia.com/priority is 2: 0 is high, 1 is low"),
             (
                 {GPU: 1, PRIORITY: "0.5"},

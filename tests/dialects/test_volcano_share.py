@@ -315,14 +315,15 @@ def test_no_node_makes_the_reading_fail(memory: Any, number: Any, unhealthy: str
     one_stock("n", [sight])
 
 
-def test_a_node_publishes_units_and_cards_and_keeps_counting_broken_ones() -> None:
+def test_a_node_publishes_units_and_cards_of_what_is_healthy() -> None:
     devices = (
         Device("GPU-0", 0, "nvidia", memory_bytes=11178 * MIB),
         Device("GPU-1", 1, "nvidia", memory_bytes=24576 * MIB, healthy=False),
         Device("mx", 0, "metax", memory_bytes=64 * MIB),
     )
-    assert volcano.capacity(Node("n", devices)) == {MEMORY: "35754", NUMBER: "2"}
-    assert tenfold.capacity(Node("n", devices)) == {MEMORY: "3574", NUMBER: "2"}
+    assert volcano.capacity(Node("n", devices)) == {MEMORY: "11178", NUMBER: "1"}
+    assert tenfold.capacity(Node("n", devices)) == {MEMORY: "1117", NUMBER: "1"}
+    assert volcano.capacity(Node("n", devices[1:])) == {}
     assert volcano.capacity(Node("n", devices[2:])) == {}
 
 

@@ -70,7 +70,7 @@ class Reference:
             if placement.node != name:
                 continue
             for card in cards:
-                shares, slots, memory, cores, mine = peak(placement.grants, card.device.id)
+                shares, slots, memory, cores, extras, mine = peak(placement.grants, card.device.id)
                 if shares:
                     card.shares += shares
                     card.slots += slots
@@ -79,7 +79,7 @@ class Reference:
                     card.neighbours.append(mine[0].tag)
                     instances = [s.mig for g in mine for s in g.shares if s.id == card.device.id and s.mig]
                     card.instances += instances
-                    card.tenants[key] = Charge(shares, slots, memory, cores, {}, mine[0].tag)
+                    card.tenants[key] = Charge(shares, slots, memory, cores, extras, mine[0].tag)
         return cards
 
     def place(self, request: Request) -> Placement | None:
@@ -137,7 +137,7 @@ class Reference:
         return (-1 if request.node_policy == SPREAD else 1) * (use + points * MILLION // 10)
 
 
-def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, int, list[Grant]]:
+def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, int, dict[str, int], list[Grant]]:
     """What a pod takes of a card at most, by going through the moments of its life."""
     mine = [grant for grant in grants if any(share.id == card for share in grant.shares)]
     order = sorted(mine, key=lambda grant: (grant.role is Role.APP, grant.containers))
@@ -147,12 +147,15 @@ def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, int, list[G
             moments.append([each for each in order[:i] if not passes(each)] + [grant])
     moments.append([grant for grant in order if not passes(grant)])
     sums = []
+    extras: dict[str, int] = {}
     for moment in moments:
         held = [(share, grant.slotted) for grant in moment for share in grant.shares if share.id == card]
         slots = sum(slotted for _, slotted in held)
         sums.append((len(held), slots, sum(s.memory_bytes for s, _ in held), sum(s.cores for s, _ in held)))
+        for name in {name for share, _ in held for name, _ in share.extras}:
+            extras[name] = max(extras.get(name, 0), sum(dict(share.extras).get(name, 0) for share, _ in held))
     shares, slots, memory, cores = (max(each) for each in zip(*sums, strict=True))
-    return shares, slots, memory, cores, mine
+    return shares, slots, memory, cores, extras, mine
 
 
 def passes(grant: Grant) -> bool:
@@ -182,7 +185,7 @@ def search(claims: Sequence[Claim], cards: list[Used], given: list[Grant], node_
                 card.memory += share.memory_bytes
                 card.cores += share.cores
                 card.neighbours = [*card.neighbours, tag]
-                one = Charge(1, int(claim.slotted), share.memory_bytes, share.cores, {}, tag)
+                one = Charge(1, int(claim.slotted), share.memory_bytes, share.cores, dict(share.extras), tag)
                 card.tenants = {**card.tenants, "this pod": one}
                 card.instances = [*card.instances, *([share.mig] if share.mig else [])]
         yield from search(rest, cards, [*given, grant], node_policy)
@@ -243,7 +246,8 @@ def share_of(card: Used, claim: Claim) -> Share:
     if device.mode == "mig" and instance is not None:
         profile = next(each for each in device.mig if each.name == instance.profile)
         return Share(device.id, device.index, profile.memory_bytes, profile.cores, (), instance)
-    return Share(device.id, device.index, wanted(device, claim), claim.cores, claim.extras)
+    template = dict(claim.templates).get(device.model, "") if device.family in claim.templated else ""
+    return Share(device.id, device.index, wanted(device, claim), claim.cores, claim.extras, template=template)
 
 
 def wanted(device: Device, claim: Claim) -> int:
@@ -278,6 +282,11 @@ def fits(card: Used, claim: Claim) -> bool:
         return False
     if not selection.admits_type(device.model) or not selection.admits_mode(device.mode):
         return False
+    if device.family in claim.templated and device.model not in dict(claim.templates):
+        return False
+    for name, amount in claim.extras:
+        if dict(device.extras)[name] < amount + sum(each.extras.get(name, 0) for each in card.tenants.values()):
+            return False
     if claim.slotted and card.slots >= device.slots:
         return False
     if device.memory_bytes - card.memory < wanted(device, claim):
@@ -286,9 +295,14 @@ def fits(card: Used, claim: Claim) -> bool:
         return False
     if claim.app_class != "online":
         free = device.cores - card.cores
-        if free < claim.cores or free <= 0:
+        if claim.cores > 0 and free < claim.cores:
             return False
-        if device.cores == 100 and claim.cores == 100 and card.shares:
+        if claim.slotted and free <= 0:
+            return False
+        if claim.slotted and device.cores == 100 and claim.cores == 100 and card.shares:
+            return False
+        alone = device.cores == 100 and any(each.slots == 1 and each.cores == 100 for each in card.tenants.values())
+        if alone and free <= 0:
             return False
     if claim.qos is not None or claim.app_class:
         classes = {tag[1] for tag in card.neighbours}

@@ -21,7 +21,7 @@ GI = 1 << 30
 def card(used_percent: int = 0, memory: int = 16 * GI) -> CardState:
     state = CardState.of(Device("GPU-0", 0, "nvidia", memory_bytes=memory))
     if used_percent:
-        state.take(Charge(1, memory * used_percent // 100, used_percent))
+        state.take(Charge(1, 0, memory * used_percent // 100, used_percent))
     return state
 
 

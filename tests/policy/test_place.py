@@ -19,7 +19,7 @@ from subak.policy.on_node import on_node
 from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Snapshot
 from tests.policy.reference import Reference
-from tests.policy.world import INTERPRETER, KINDS, make, pods
+from tests.policy.world import INTERPRETER, KINDS, ON_NVIDIA, make, pods
 
 THOROUGH = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -77,7 +77,21 @@ def assert_sound(reference: Reference) -> None:
 def test_fast_decides_as_slow_does_and_no_card_is_overcommitted(
     kinds: list[int], stream: list[tuple[manifest.Pod, int]]
 ) -> None:
-    nodes = {f"node-{i}": make(kind, f"node-{i}") for i, kind in enumerate(kinds)}
+    decided_alike({f"node-{i}": make(kind, f"node-{i}") for i, kind in enumerate(kinds)}, stream)
+
+
+@THOROUGH
+@given(cards=st.integers(1, 2), stream=st.lists(st.tuples(pods(ON_NVIDIA), st.integers(0, 9)), min_size=4, max_size=14))
+def test_three_systems_share_few_cards_as_each_of_them_would(
+    cards: int, stream: list[tuple[manifest.Pod, int]]
+) -> None:
+    """So few that slots, cores and memory run out in every order, and who is alone on a card is put to the test."""
+    node = make(0, "node-0")
+    decided_alike({"node-0": replace(node, devices=node.devices[:cards])}, stream)
+
+
+def decided_alike(nodes: dict[str, Node], stream: list[tuple[manifest.Pod, int]]) -> None:
+    """Pods come and go; fast and slow agree on each, and at the end the ledger is as empty as at the start."""
     snapshot, reference = Snapshot(nodes.values()), Reference(nodes)
     untouched = ledger(snapshot)
     running: dict[str, manifest.Pod] = {}
@@ -268,3 +282,52 @@ def test_who_counts_no_slots_takes_none_and_needs_none(limits: dict[str, object]
         assert taken_by(snapshot, f"default/second-{number}", limits) is not None
     (card,) = snapshot.cards("node-0")
     assert (card.used, card.slots_used) == (44, 4)
+
+
+HALF: dict[str, object] = {"koordinator.sh/gpu-memory-ratio": 50}
+HALF_WITH_ALL_CORES: dict[str, object] = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 50}
+ALONE: dict[str, object] = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000, "nvidia.com/gpucores": 100}
+A_GIB: dict[str, object] = {"volcano.sh/gpu-memory": 1024}
+
+
+def one_card() -> Snapshot:
+    """A node with a single card that HAMi, Volcano and Koordinator share."""
+    node = make(0, "node-0")
+    return Snapshot([replace(node, devices=node.devices[:1])])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (HALF, HALF_WITH_ALL_CORES),
+        (HALF_WITH_ALL_CORES, HALF),
+        (HALF_WITH_ALL_CORES, A_GIB),
+        (A_GIB, HALF_WITH_ALL_CORES),
+    ],
+)
+def test_all_cores_are_only_an_amount_where_they_do_not_mean_the_card_alone(
+    first: dict[str, object], second: dict[str, object]
+) -> None:
+    snapshot = one_card()
+    assert taken_by(snapshot, "default/a", first) == taken_by(snapshot, "default/b", second) == "GPU-node-0-0"
+
+
+@pytest.mark.parametrize("other", [HALF, A_GIB])
+def test_who_asked_hami_for_all_cores_is_alone_whoever_comes_or_was_there(other: dict[str, object]) -> None:
+    snapshot = one_card()
+    assert taken_by(snapshot, "default/a", ALONE) is not None
+    assert taken_by(snapshot, "default/b", other) is None
+    snapshot = one_card()
+    assert taken_by(snapshot, "default/a", other) is not None
+    assert taken_by(snapshot, "default/b", ALONE) is None
+
+
+def test_cores_that_are_all_promised_keep_only_those_off_who_count_them() -> None:
+    """Two of HAMi's pods have half of the cores each: HAMi lets nobody else in, the others look at memory."""
+    snapshot = one_card()
+    for key in ("default/a", "default/b"):
+        assert taken_by(snapshot, key, {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100, "nvidia.com/gpucores": 50})
+    assert taken_by(snapshot, "default/c", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}) is None
+    assert taken_by(snapshot, "default/d", {**HALF, "koordinator.sh/gpu-core": 1}) is None
+    assert taken_by(snapshot, "default/e", HALF) is not None
+    assert taken_by(snapshot, "default/f", A_GIB) is not None

@@ -26,7 +26,7 @@ MEMORY = 83201216 << 10
 def card(index: int, percent: int = 0, numa: int = 0, pcie: str = "0", family: str = "nvidia") -> CardState:
     state = CardState.of(Device(f"GPU-{index}", index, family, memory_bytes=MEMORY, numa=numa, pcie=pcie))
     if percent:
-        state.take(Charge(1, MEMORY * percent // 100, percent))
+        state.take(Charge(1, 0, MEMORY * percent // 100, percent))
     return state
 
 

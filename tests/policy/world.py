@@ -59,6 +59,22 @@ def device_object(name: str, kib: list[int]) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"devices": devices}}
 
 
+def ascend(name: str, model: str) -> dict[str, Any]:
+    """Koordinator's Device of a node with two Ascend cards."""
+    has = {
+        "huawei.com/npu-core": 8,
+        "huawei.com/npu-cpu": 7,
+        "huawei.com/npu-dvpp": 100,
+        "koordinator.sh/gpu-core": 100,
+    }
+    resources = {**has, "koordinator.sh/gpu-memory": "24Gi", "koordinator.sh/gpu-memory-ratio": 100}
+    devices = [
+        {"type": "gpu", "id": f"NPU-{name}-{i}", "minor": i, "health": True, "resources": resources} for i in range(2)
+    ]
+    labels = {"node.koordinator.sh/gpu-vendor": "huawei", "node.koordinator.sh/gpu-model": model}
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"devices": devices}}
+
+
 def zones(name: str) -> str:
     """MetaX's register of a node with two link zones."""
     cards = [
@@ -108,6 +124,8 @@ def make(kind: int, name: str) -> Node:
         case 9:
             cards = register(name, [81_920, 81_920], mode="mig", migProfiles=PROFILES)
             return node(name, hami, {register_key: cards})
+        case 10:  # one model is cut by templates, the other is not cut at all
+            return node(name, {}, {}, ascend(name, "Ascend-310P" if name[-1] in "02468" else "Ascend-310P3-300I-DUO"))
         case _:  # HAMi's cards with known links, and a Volcano vGPU register of the same
             pairs = [
                 {"uuid": f"GPU-{name}-{a}", "score": {f"GPU-{name}-{b}": 10 + 7 * a * b for b in range(4) if a != b}}
@@ -118,7 +136,7 @@ def make(kind: int, name: str) -> Node:
             return node(name, hami, {register_key: register(name, [16_000] * 4), **keys})
 
 
-KINDS = 11
+KINDS = 12
 
 amounts = st.sampled_from([1, 100, 1000, 4000, 8000, 16000])
 percents = st.sampled_from([0, 10, 25, 50, 100])
@@ -155,6 +173,8 @@ def _limits(draw: st.DrawFn, dialect: str) -> dict[str, Any]:
                         {"koordinator.sh/gpu": 100 * count},
                         {"koordinator.sh/gpu-memory-ratio": share},
                         {"koordinator.sh/gpu-core": share, "koordinator.sh/gpu-memory": f"{memory}Mi"},
+                        {"koordinator.sh/gpu-core": share, "koordinator.sh/gpu-memory-ratio": 50},
+                        {"koordinator.sh/gpu-memory": f"{memory}Mi"},
                         {
                             "koordinator.sh/gpu.shared": 1,
                             "koordinator.sh/gpu-core": share,
@@ -163,14 +183,18 @@ def _limits(draw: st.DrawFn, dialect: str) -> dict[str, Any]:
                     ]
                 )
             )
+        case "ascend":
+            # There is a template of one core and one of two, none of three.
+            part = {"koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory": f"{3 * count}Gi"}
+            part |= {"huawei.com/npu-core": count, "huawei.com/npu-cpu": count, "huawei.com/npu-dvpp": 25 * count // 2}
+            whole = {"huawei.com/npu-core": 8, "koordinator.sh/gpu-memory-ratio": 100}
+            return draw(st.sampled_from([part, whole]))
         case "iluvatar":
-            return {
-                "iluvatar.ai/vgpu": count,
-                "iluvatar.ai/vcuda-core": percent,
-                "iluvatar.ai/vcuda-memory": max(memory // 256, 1),
-            }
+            asked = {"iluvatar.ai/vcuda-core": percent, "iluvatar.ai/vcuda-memory": max(memory // 256, 1)}
+            return {"iluvatar.ai/vgpu": count, **(asked if count == 1 else {})}
         case "iluvatar-chip":
-            return {"iluvatar.ai/MR-V100-vgpu": count, "iluvatar.ai/MR-V100.vMem": max(memory // 256, 1)}
+            size = {"iluvatar.ai/MR-V100.vMem": max(memory // 256, 1)}
+            return {"iluvatar.ai/MR-V100-vgpu": count, **(size if count == 1 else {})}
         case "mthreads":
             parts = [
                 {},
@@ -187,14 +211,19 @@ def _limits(draw: st.DrawFn, dialect: str) -> dict[str, Any]:
 
 DIALECTS = (
     *("hami", "hami", "hami", "volcano-memory", "volcano-number", "volcano-vgpu", "koordinator", "koordinator"),
+    "ascend",
     *("iluvatar", "iluvatar-chip", "mthreads", "sgpu", "sgpu", "metax-gpu"),
 )
 
 
+ON_NVIDIA = ("hami", "hami", "volcano-memory", "volcano-number", "koordinator", "koordinator")
+"""The dialects that share the cards of a node of kind 0."""
+
+
 @st.composite
-def pods(draw: st.DrawFn) -> manifest.Pod:
+def pods(draw: st.DrawFn, dialects: tuple[str, ...] = DIALECTS) -> manifest.Pod:
     """A pod of one to three containers in one dialect, perhaps with policies and selections."""
-    dialect = draw(st.sampled_from(DIALECTS))
+    dialect = draw(st.sampled_from(dialects))
     annotations: dict[str, str] = {}
     if draw(st.booleans()):
         annotations["hami.io/node-scheduler-policy"] = draw(st.sampled_from(["binpack", "spread"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from subak.cli.options import output_option
 from subak.cli.say import emit
 from subak.model.device import GPU, MIB
 from subak.model.node import Node
+from subak.snapshot.card import CardState
 
 WIDTH = 16
 
@@ -53,11 +55,28 @@ def _data(now: Picture, node: Node) -> dict[str, Any]:
     return {
         "name": node.name,
         "status": ("Ready" if node.ready else "NotReady") + (",SchedulingDisabled" if node.unschedulable else ""),
-        "cards": ", ".join(f"{count} x {model}" for model, count in models.items()) or "none",
-        "memory_mib": sum(card.device.memory_bytes for card in cards) // MIB,
+        "cards": ", ".join([f"{count} x {model}" for model, count in models.items()] + _faults(cards)) or "none",
+        "memory_mib": sum(_memory(card) for card in cards) // MIB,
         "memory_used_mib": sum(card.memory_used for card in cards) // MIB,
-        "cores": sum(card.device.cores for card in cards),
+        "cores": sum(_cores(card) for card in cards),
         "cores_used": sum(card.cores_used for card in cards),
         "pods": sum(pod.spec.node_name == node.name and not pod.finished for pod in now.pods.values()),
         "speaks": sorted(node.offers),
     }
+
+
+def _faults(cards: Sequence[CardState]) -> list[str]:
+    """How many of the cards take nobody new, and why."""
+    broken = sum(not card.device.healthy for card in cards)
+    closed = sum(card.device.healthy and card.device.cordoned for card in cards)
+    return [f"{count} {word}" for count, word in ((broken, "unhealthy"), (closed, "cordoned")) if count]
+
+
+def _memory(card: CardState) -> int:
+    """What counts of a card: of one that takes nobody new only what is still held, so that the rest can be given."""
+    return card.device.memory_bytes if card.device.usable else card.memory_used
+
+
+def _cores(card: CardState) -> int:
+    """The same for cores."""
+    return card.device.cores if card.device.usable else card.cores_used

@@ -7,7 +7,8 @@ import sys
 import click
 
 from subak.cli.files import FileError, config
-from subak.dialects.config import Config
+from subak.cli.say import complain
+from subak.dialects.config import Config, unknown
 from subak.dialects.interpreter import Interpreter
 
 files_option = click.option(
@@ -52,7 +53,9 @@ def interpreter(device_config: str | None) -> Interpreter:
     if device_config is None:
         return Interpreter()
     try:
-        return Interpreter(Config.of(config(device_config)))
+        content = config(device_config)
+        complain((), unknown(content))
+        return Interpreter(Config.of(content))
     except (FileError, ValueError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)

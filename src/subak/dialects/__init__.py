@@ -39,13 +39,15 @@ class Sighting:
     """A card as one source describes it.
 
     `id` is None where the source knows only an index, `index` None where it knows only an order.  `facts` are fields
-    of `model.device.Device` that the source states.
+    of `model.device.Device` that the source states.  `supposed` are more of them, which it only guesses: they count
+    where no better source describes the cards.
     """
 
     family: str
     index: int | None
     id: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    supposed: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

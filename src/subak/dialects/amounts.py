@@ -56,6 +56,19 @@ class Asked:
         kind = "limits" if name in self.container.limits else "requests"
         return f"{self.field}.resources.{kind}[{name}]"
 
+    def check_most(self, name: str, most: int) -> None:
+        """Refuse more of `name` than one card has: no other amount can have been meant."""
+        amount = self(name)
+        if amount is not None and amount > most:
+            text = self.text(name)
+            raise Refusal(self.path(name), text, f"{name} is {text}, but a card has {most}: give at most {most}")
+
+    def check_counted(self, count: str, parts: Iterable[str]) -> None:
+        """Refuse parts of 0 cards."""
+        if self(count) == 0 and any(self(part) for part in parts):
+            message = f"{count} is 0 although a part of a card is asked for: give 1 or more"
+            raise Refusal(self.path(count), self.text(count), message)
+
     def text(self, name: str) -> Amount | None:
         """The amount as the user wrote it."""
         return self.container.limits.get(name, self.container.requests.get(name))

@@ -1,11 +1,13 @@
 """Names and defaults that administrators change: HAMi's `device-config.yaml`, read as it is.
 
 Sections and keys are HAMi's, so that an existing ConfigMap can be handed over.  Sections of vendors that Subak does not
-speak for are skipped.
+speak for are skipped, and so are HAMi's keys that mean nothing here.  Any other is a typing error: `unknown` tells it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +17,18 @@ from subak.model.manifest import Amount
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+
+OTHER_SECTIONS = ("amd", "awsneuron", "biren", "cambricon", "enflame", "hygon", "kunlun", "vastai", "vnpus")
+"""HAMi's sections for vendors that Subak does not speak for."""
+
+OTHER_KEYS = {
+    "nvidia": (
+        *("enableNumaTopology", "knownMigGeometries", "libCudaLogLevel", "migProfileAllowlist", "overwriteEnv"),
+        *("preConfiguredDeviceMemory", "runtimeClassName"),
+    ),
+}
+"""HAMi's keys that mean nothing to Subak, by section."""
 
 
 class Section(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -30,7 +44,7 @@ class Nvidia(Section, frozen=True, kw_only=True):
     resource_core_name: str = "nvidia.com/gpucores"
     resource_priority_name: str = "nvidia.com/priority"
     default_memory: Natural = 0
-    default_cores: Natural = 0
+    default_cores: Percent = 0
     default_gpu_num: Positive = msgspec.field(default=1, name="defaultGPUNum")
     memory_factor: Positive = 1
     device_split_count: Positive = 10
@@ -123,3 +137,32 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.convert({} if content is None else content, cls)
         except msgspec.ValidationError as error:
             raise ValueError(f"device-config: {error}") from None
+
+
+def unknown(content: Any) -> list[str]:
+    """A sentence for each section and key of a parsed `device-config.yaml` that nobody reads, with the nearest name."""
+    if not isinstance(content, Mapping):
+        return []
+    ours = {field.encode_name: field.default for field in msgspec.structs.fields(Config)}
+    sections = (*ours, *OTHER_SECTIONS)
+    found = [_sentence("section ", word, sections) for word in content if word not in sections]
+    for name, default in ours.items():
+        keys, parts = _keys(name, default), content.get(name)
+        for part in parts if isinstance(parts, list) else [parts]:
+            if isinstance(part, Mapping):
+                found += [_sentence(f"key {name}.", word, keys) for word in part if word not in keys]
+    return found
+
+
+def _keys(name: str, default: Any) -> tuple[str, ...]:
+    """The keys of a section; one of several entries has the keys of its entries."""
+    section = type(default[0] if isinstance(default, tuple) else default)
+    return (*(field.encode_name for field in msgspec.structs.fields(section)), *OTHER_KEYS.get(name, ()))
+
+
+def _sentence(what: str, word: Any, known: Iterable[str]) -> str:
+    """What is said of a word that nobody knows; capital letters do not keep it from being recognised."""
+    by_sound = {each.lower(): each for each in known}
+    near = get_close_matches(str(word).lower(), by_sound, n=1)
+    remedy = f"did you mean {by_sound[near[0]]}?" if near else f"known are {', '.join(by_sound.values())}"
+    return f"device-config: {what}{word} is unknown and has no effect; {remedy}"

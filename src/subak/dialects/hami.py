@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from subak.dialects import Ask
 from subak.dialects.amounts import Asked, asked
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB
+from subak.model.device import FULL_CORES, MIB, MOST_CARD_BYTES
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
@@ -49,8 +49,11 @@ TOPOLOGY_AWARE = "topology-aware"
 NODE_POLICIES = (BINPACK, SPREAD)
 CARD_POLICIES = (BINPACK, SPREAD, MUTEX, TOPOLOGY_AWARE, NUMA)
 
-MOST_MIB = 2**31 - 1
-"""Above this an amount in MiB is a mistake of unit: HAMi itself counts in 32 bits."""
+MOST_MIB = MOST_CARD_BYTES // MIB
+"""Above this an amount in MiB is a mistake of unit."""
+
+BYTES = ("Mi", "Gi", "Ti", "Pi", "Ei")
+"""Suffixes by which people mean bytes, where units are counted."""
 
 _WEIGHT = re.compile("[0-9]{1,9}")
 
@@ -230,12 +233,12 @@ def check_policies(annotations: Mapping[str, str]) -> None:
 
 def check_mib(units: int, factor: int, asked: Asked, name: str, unit: str) -> int:
     """Bytes of `units` times `factor` MiB.  A figure beyond any card means that a byte suffix was used by mistake."""
-    if units * factor > MOST_MIB:
-        raise Refusal(
-            asked.path(name),
-            asked.text(name),
-            f"{name} counts {unit}, so {asked.text(name)} means {units * factor:,} MiB; give the plain number of units",
-        )
+    text = str(asked.text(name))
+    if units * factor > MOST_MIB or text.endswith(BYTES):
+        meant = units // (factor * MIB) if text.endswith(BYTES) else 0
+        remedy = f"for {text} give {meant}" if meant else "give the plain number of units"
+        message = f"{name} counts {unit}, so {text} means {units * factor:,} MiB; {remedy}"
+        raise Refusal(asked.path(name), asked.text(name), message)
     return units * factor * MIB
 
 

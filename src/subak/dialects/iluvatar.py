@@ -24,6 +24,7 @@ from subak.model import manifest
 from subak.model.device import FULL_CORES, MIB
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
+from subak.model.reason import Refusal
 from subak.model.request import Claim
 
 FAMILY = "iluvatar"
@@ -108,8 +109,23 @@ class _Generation:
         for position, ask in enumerate(asked(pod)):
             amounts = self.amounts(ask)
             if amounts is not None:
+                self._check_parts(ask, amounts["count"])
                 self._fill(ask, position, amounts["count"], patch)
         return patch
+
+    def _check_parts(self, ask: Asked, count: int) -> None:
+        """Refuse more than all cores of a card, and parts of several cards: sharing works for one card only."""
+        if count == 1:
+            ask.check_most(self.totals.core_name, FULL_CORES)
+            return
+        for name, everything in ((self.totals.memory_name, 0), (self.totals.core_name, count * FULL_CORES)):
+            if ask(name) not in (None, 0, everything):
+                raise Refusal(
+                    ask.path(name),
+                    ask.text(name),
+                    f"{name} is {ask.text(name)}, but {count} cards are given whole: leave {name} out, "
+                    f"or ask for a part of one card with {self.totals.count_name}: 1",
+                )
 
     def _fill(self, ask: Asked, position: int, count: int, patch: Patch) -> None:
         if count > 1:

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import msgspec
 
-from subak.dialects import Ask, Dialect, Injection, Patch, kubernetes
+from subak.dialects import MOST_CARDS, Ask, Dialect, Injection, Patch, kubernetes
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
@@ -21,7 +21,7 @@ from subak.dialects.stock import one_stock
 from subak.dialects.volcano_share import VolcanoShare
 from subak.dialects.volcano_vgpu import VolcanoVgpu
 from subak.model import manifest
-from subak.model.device import GPU, MOST_AMOUNT
+from subak.model.device import GPU, MIB, MOST_AMOUNT, MOST_CARD_BYTES
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement
 from subak.model.quantity import Quantity, QuantityError
@@ -289,15 +289,22 @@ def _bad_name(field: str, name: str, allowed: str) -> Refusal:
 
 
 def _check_amounts(pod: manifest.Pod, ask: Ask) -> None:
-    """Refuse amounts that no card could have."""
+    """Refuse amounts that no card or node could have."""
     for claim in ask.claims:
-        if max(claim.memory_bytes, claim.cores, claim.count) > MOST_AMOUNT:
-            container = pod.containers[claim.containers[0]]
-            raise Refusal(
-                f"{pod.fields[claim.containers[0]]}.resources",
-                ", ".join(f"{name}={amount}" for name, amount in container.requests.items()),
-                f"container {container.name} asks for more than any card can have",
-            )
+        if claim.count > MOST_CARDS:
+            problem = f"{claim.count:,} cards; no node has more than {MOST_CARDS:,}: give their number"
+        elif claim.memory_bytes > MOST_CARD_BYTES:
+            problem = f"{claim.memory_bytes // MIB:,} MiB of a card; none has more than {MOST_CARD_BYTES // MIB:,}"
+        elif claim.cores > MOST_AMOUNT:
+            problem = "more cores than any card can have"
+        else:
+            continue
+        container = pod.containers[claim.containers[0]]
+        raise Refusal(
+            f"{pod.fields[claim.containers[0]]}.resources",
+            ", ".join(f"{name}={amount}" for name, amount in container.requests.items()),
+            f"container {container.name} asks for {problem}",
+        )
 
 
 def _check_contradictions(pod: manifest.Pod, speaking: Sequence[Dialect]) -> None:

@@ -35,24 +35,28 @@ from subak.dialects.koordinator_hint import Hints
 from subak.dialects.koordinator_names import (
     ALLOCATED,
     BIND_TIME,
+    CORE,
     GPU_FAMILIES,
     HINT,
     ISOLATION,
     JOINT,
+    MEMORY,
     MINORS,
     NVIDIA_GPU,
     PARTITION,
     RESOURCES,
     SCHEDULER,
+    SHARED,
     UNIT,
     canonical,
 )
 from subak.dialects.koordinator_request import KINDS, Portion, asking, parts, portions
 from subak.model import manifest
-from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device
+from subak.model.device import FPGA, FULL_CORES, GPU, MIB, RDMA, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
+from subak.model.reason import Refusal
 from subak.model.request import (
     LEAST_ALLOCATED,
     MOST_ALLOCATED,
@@ -102,7 +106,8 @@ class Koordinator:
             if role is Role.APP:  # Koordinator leaves init containers as they are
                 koordinator_admission.verify(written, f"{pod.fields[position]}.resources.requests")
                 amounts[position] = self._filled(pod, position, written, patch)
-        self._claims(pod, amounts)
+        for claim in self._claims(pod, amounts):
+            _check_card(pod, claim)
         return patch
 
     def _filled(self, pod: manifest.Pod, position: int, written: Counter[str], patch: Patch) -> Counter[str]:
@@ -147,6 +152,7 @@ class Koordinator:
             isolation=_provider(pod) if kind == GPU and portion.shared else "",
             everywhere=hints.everywhere(kind, found[kind]),
             function=hints.function(kind),
+            templated=koordinator_template.templated(portion),
             templates=koordinator_template.matching(self.templates, portion),
             selection=replace(PLAIN_CARDS, labels=hints.labels(kind)),
             policy=policy,
@@ -193,12 +199,13 @@ class Koordinator:
         if not text:
             return ()
         held, amounts = koordinator_allocation.decode(text), parts(pod)
+        asked = _asked(pod, amounts)
         return tuple(
             Grant(
                 self.name,
                 asking(amounts, kind),
                 Role.APP,
-                tuple(koordinator_allocation.share(each, kind, node) for each in held[kind]),
+                tuple(koordinator_allocation.share(each, kind, node, asked.get(kind)) for each in held[kind]),
                 slotted=False,
             )
             for kind in KINDS
@@ -238,6 +245,27 @@ def owns_whole_cards(pod: manifest.Pod) -> bool:
 
 def _names_ours(pod: manifest.Pod) -> bool:
     return any(name != NVIDIA_GPU and canonical(name) is not None for name in pod.resource_names())
+
+
+def _check_card(pod: manifest.Pod, claim: Claim) -> None:
+    """Refuse what one card cannot be asked for: such a pod would wait for ever, or get next to nothing."""
+    field = f"{pod.fields[claim.containers[0]]}.resources.requests"
+    if 0 < claim.memory_bytes < MIB:
+        message = f"{MEMORY} counts bytes, and {claim.memory_bytes} of a card are not 1 MiB: add a suffix, as in 1024Mi"
+        raise Refusal(f"{field}[{MEMORY}]", claim.memory_bytes, message)
+    if claim.families.isdisjoint({RDMA, FPGA, "huawei"}) and claim.cores > FULL_CORES:
+        message = (
+            f"{CORE} is {claim.cores} on each card, but a card has {FULL_CORES}: spread it over more with {SHARED}"
+        )
+        raise Refusal(f"{field}[{CORE}]", claim.cores, message)
+
+
+def _asked(pod: manifest.Pod, amounts: Sequence[Counter[str]]) -> Mapping[str, Portion]:
+    """What the pod asks for; nothing where that means nothing, as a pod that others have admitted may."""
+    try:
+        return portions(pod, amounts)
+    except Refusal:
+        return {}
 
 
 def _families(portion: Portion) -> frozenset[str]:

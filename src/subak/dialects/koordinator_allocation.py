@@ -4,7 +4,9 @@
     "koordinator.sh/gpu-memory-ratio":"50"},"id":"GPU-..."}]}
 
 One list per kind of device, one entry per card, the same for all containers of the pod.  Memory and ratio are both
-written, whichever was asked for.  Older records have no `id`; some writers give numbers instead of texts.  `extension`
+written, whichever was asked for.  Older records have no `id`; some writers give numbers instead of texts.  Where a
+record tells neither memory nor ratio of a GPU, the pod's request does, else the pod counts for the whole card: a limit
+of 0 would be none, and memory that is not booked would be promised again.  `extension`
 names virtual functions (`{"vfs":[{"minor":1,"busID":"0000:51:00.3"}]}`) and the template of an Ascend card.
 """
 
@@ -15,6 +17,7 @@ import msgspec
 from subak.dialects import annotation
 from subak.dialects.koordinator_device import minor, resources, uuid, written
 from subak.dialects.koordinator_names import CORE, EXTRAS, FPGA_UNIT, MEMORY, NPU_CORE, RATIO, RDMA_UNIT, canonical
+from subak.dialects.koordinator_request import Portion
 from subak.model.device import GPU, Device
 from subak.model.manifest import Amounts
 from subak.model.node import Node
@@ -76,8 +79,8 @@ def _ratio(share: Share, device: Device) -> int:
     return int(share.memory_bytes / device.memory_bytes * 100) if device.memory_bytes else 0
 
 
-def share(entry: Entry, kind: str, node: Node) -> Share:
-    """The share that an entry records.  Raises ValueError if an amount cannot be read."""
+def share(entry: Entry, kind: str, node: Node, asked: Portion | None = None) -> Share:
+    """The share that an entry records; `asked` is what the pod asks for.  Raises ValueError at unreadable amounts."""
     amounts: dict[str, int] = {}
     for name, text in (entry.resources or {}).items():
         amounts[canonical(name) or name] = amount = Quantity.parse(text).ceil()
@@ -85,18 +88,24 @@ def share(entry: Entry, kind: str, node: Node) -> Share:
             raise ValueError(f"{name} of {kind} {entry.minor} is {text}: it must not be negative")
     device = _device(entry, kind, node)
     extension = entry.extension or Extension()
-    memory = amounts.get(MEMORY)
-    if memory is None:
-        memory = amounts.get(RATIO, 0) * (device.memory_bytes if device is not None else 0) // 100
     return Share(
         id=device.id if device is not None else entry.id or f"{node.name}-{kind}-{entry.minor}",
         index=device.index if device is not None else entry.minor,
-        memory_bytes=memory,
+        memory_bytes=amounts.get(MEMORY) or _filled(amounts.get(RATIO, 0), device, asked),
         cores=next((amounts[name] for name in _CORES if name in amounts), 0),
         extras=tuple((name, amounts[name]) for name in EXTRAS if name in amounts),
         functions=tuple(Function(each.bus, each.minor) for each in extension.vfs or ()),
         template=extension.template,
     )
+
+
+def _filled(ratio: int, device: Device | None, asked: Portion | None) -> int:
+    """Bytes of a share whose record does not tell them."""
+    if device is None:
+        return 0
+    if not ratio and asked is not None and asked.memory_bytes:
+        return asked.memory_bytes
+    return device.memory_bytes * (ratio or (asked and asked.ratio) or 100) // 100
 
 
 def _device(entry: Entry, kind: str, node: Node) -> Device | None:

@@ -20,6 +20,9 @@ Templates = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 FAMILY = "huawei"
 
+DUO = "Ascend-310P3-300I-DUO"
+"""A model of which the vendor's agent gives whole cards only: it is told no template."""
+
 
 def read(content: Mapping[str, Mapping[str, Mapping[str, Amount]]]) -> Templates:
     """The templates in a configuration.  Raises ValueError that names the amount which cannot be read."""
@@ -35,16 +38,21 @@ def read(content: Mapping[str, Mapping[str, Mapping[str, Amount]]]) -> Templates
     return templates
 
 
-def matching(templates: Templates, portion: Portion) -> tuple[tuple[str, str], ...] | None:
-    """The template that is exactly the portion, for each model that has one; None if templates do not matter."""
-    if portion.families != {FAMILY} or not portion.shared:
-        return None
+def templated(portion: Portion) -> frozenset[str]:
+    """The vendors whose cards give the portion only as one of their templates; whole cards need none."""
+    return portion.families & {FAMILY} if portion.shared else frozenset()
+
+
+def matching(templates: Templates, portion: Portion) -> tuple[tuple[str, str], ...]:
+    """The template that is exactly the portion, for each model that has one."""
+    if not templated(portion):
+        return ()
     asked = {NPU_CORE: portion.cores, MEMORY: portion.memory_bytes, RATIO: portion.ratio, **dict(portion.extras)}
     asked = {name: amount for name, amount in asked.items() if amount}
     found = {
         model.removeprefix(f"{FAMILY}-"): cut
         for model, cuts in templates.items()
-        if model.startswith(f"{FAMILY}-")
+        if model.startswith(f"{FAMILY}-") and model != f"{FAMILY}-{DUO}"
         for cut, amounts in sorted(cuts.items(), reverse=True)
         if amounts == asked
     }

@@ -21,6 +21,7 @@ from subak.dialects.koordinator_names import (
     PREDICATE_TIME,
 )
 from subak.dialects.koordinator_request import Portion
+from subak.dialects.koordinator_template import DUO
 from subak.model.device import MIB, Device
 from subak.model.placement import Share
 
@@ -29,7 +30,6 @@ OWNED = frozenset(
 )
 """Annotations that are written here."""
 
-DUO = "Ascend-310P3-300I-DUO"
 SLICE = 256 * MIB
 """Cambricon counts memory in slices of this size."""
 

@@ -37,7 +37,7 @@ from subak.dialects import (
 )
 from subak.dialects.amounts import Asked, asked, mentions, offers, published
 from subak.dialects.config import Metax as Names
-from subak.dialects.metax_sgpu import FAMILY, REGISTER
+from subak.dialects.metax_sgpu import FAMILY
 from subak.model import manifest
 from subak.model.device import FULL_CORES, MIB
 from subak.model.node import Node
@@ -134,15 +134,11 @@ class MetaxGpu:
         warnings: list[str] = []
         wiring = self._wiring(node, min(published(node.capacity, name), MOST_CARDS + 1), warnings)
         facts: dict[str, Any] = {"memory_bytes": MEMORY_MIB * MIB, "cores": FULL_CORES, "slots": 1}
-        usable = published(node.allocatable, name)
-        if REGISTER in node.annotations:
-            # A node that was switched to sharing keeps its capacity but has nothing allocatable: that says nothing
-            # about the health of the cards, which the register tells anyway.
-            usable = len(wiring)
         # Less allocatable than capacity means broken cards.  Nobody says which; so that their number is right, the
-        # last ones count as broken.
+        # last ones count as broken.  A node that was switched to sharing has nothing allocatable, but a register.
+        usable = published(node.allocatable, name)
         sightings = tuple(
-            Sighting(FAMILY, index, facts={**facts, **wired, "healthy": index < usable})
+            Sighting(FAMILY, index, None, {**facts, **wired}, {"healthy": index < usable})
             for index, wired in enumerate(wiring)
         )
         tables = {

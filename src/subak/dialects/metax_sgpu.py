@@ -97,6 +97,9 @@ class MetaxSgpu:
         """The default QoS policy; online pods have none."""
         patch = Patch()
         hami.check(pod)
+        for ask in asked(pod):
+            ask.check_most(self.names.resource_v_core_name, FULL_CORES)
+            ask.check_counted(self.names.resource_v_count_name, self.parts)
         if self._check(pod) and QOS not in pod.annotations and (policy := qos(pod.annotations)) is not None:
             patch.annotations[QOS] = policy
         return patch
@@ -141,7 +144,7 @@ class MetaxSgpu:
                 annotations, use_ids="metax-tech.com/use-gpuuuid", nouse_ids="metax-tech.com/nouse-gpuuuid"
             ),
             policy=_card_policy(annotations, app_class, cores),
-            clamp=False,  # MetaX alone does not cut vcore to 100: such a pod fits nowhere, and is told so
+            clamp=False,  # MetaX alone does not cut vcore to 100: such a pod, admitted by others, fits nowhere
         )
         return replace(claim, qos=qos(annotations), app_class=app_class)
 

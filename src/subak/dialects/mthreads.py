@@ -119,22 +119,27 @@ class Mthreads:
         memory = ask(self.totals.memory_name, self.totals.unit)
         cores = ask(self.totals.core_name, f"1/{CARD_CORES} of a card")
         if count == 1 and memory is not None:
-            self._check_part(ask, memory, cores or 0)
+            self._check_part(ask, memory)
             return
+        if count == 1 and cores not in (None, 0, CARD_CORES):
+            name = self.totals.core_name
+            raise Refusal(
+                ask.path(name),
+                ask.text(name),
+                f"{name} is {ask.text(name)}, but without {self.totals.memory_name} the whole card is meant: "
+                f"add {self.totals.memory_name}, or leave {name} out",
+            )
         patch.set_limit(position, self.totals.core_name, CARD_CORES * count)
         patch.set_limit(position, self.totals.memory_name, self.sizes[-1] * count)
         if count > 1:
             patch.annotations[CARDS_REQUESTED] = str(count)
 
-    def _check_part(self, ask: Asked, memory: int, cores: int) -> None:
+    def _check_part(self, ask: Asked, memory: int) -> None:
         name = self.totals.memory_name
         if memory not in self.sizes:
             message = f"sGPU memory request value is invalid, valid values are {self.sizes}"
             raise Refusal(ask.path(name), ask.text(name), message)
-        name = self.totals.core_name
-        if cores > CARD_CORES:
-            message = f"{name} is {ask.text(name)}, but a card has {CARD_CORES}: give 1 to {CARD_CORES}"
-            raise Refusal(ask.path(name), ask.text(name), message)
+        ask.check_most(self.totals.core_name, CARD_CORES)
 
     def ask(self, pod: manifest.Pod) -> Ask:
         """One claim per container, all of them on the same card."""
@@ -156,10 +161,10 @@ class Mthreads:
         count = ask(self.totals.count_name, "cards")
         if not count:
             return None
-        memory_bytes = self.totals.memory_bytes(ask)
+        memory_bytes = self.totals.memory_bytes(ask, count)
         return {
             "count": count,
-            "memory_bytes": memory_bytes // count,
+            "memory_bytes": memory_bytes,
             "percent": 0 if memory_bytes else 100,
             "cores": (ask(self.totals.core_name) or 0) // count,
         }

@@ -137,9 +137,8 @@ class Nvidia:
             hami.check_mib(memory, names.memory_factor, ask, names.resource_memory_name, "MiB")
         percent = self._percent(ask)
         cores = ask(names.resource_core_name, "percent")
-        if count == 0 and (memory or percent or cores):
-            name = names.resource_count_name
-            raise Refusal(ask.path(name), 0, f"{name} is 0 although a part of a card is asked for: give 1 or more")
+        ask.check_most(names.resource_core_name, FULL_CORES)
+        ask.check_counted(names.resource_count_name, self.shares)
         if ask.has(names.resource_priority_name):
             self._priority(ask)
         if cores is None and count != 0 and (percent == FULL_CORES or (memory is None and percent is None)):

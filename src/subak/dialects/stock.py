@@ -93,7 +93,8 @@ def _facts(node: str, family: str, seen: Sequence[Sighting], warnings: list[str]
     for position, sighting in enumerate(seen):
         index = sighting.index if usable else position
         id = sighting.id or f"{node}-{family}-{index}"
-        cards.setdefault(id, {**sighting.facts, "id": id, "index": index, "family": family})
+        told = {**sighting.supposed, **sighting.facts}
+        cards.setdefault(id, {**told, "id": id, "index": index, "family": family})
     return list(cards.values())
 
 

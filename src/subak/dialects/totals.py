@@ -61,13 +61,17 @@ class Totals:
                     f"add {self.count_name}: 1",
                 )
 
-    def memory_bytes(self, ask: Asked) -> int:
-        """Bytes of the memory asked for, 0 when absent."""
+    def memory_bytes(self, ask: Asked, cards: int = 1) -> int:
+        """Bytes of each card where memory is asked for of so many together; 0 when it is not."""
         blocks = ask(self.memory_name, self.unit) or 0
-        return hami.check_mib(blocks, self.block_mib, ask, self.memory_name, self.unit)
+        hami.check_mib(blocks // cards, self.block_mib, ask, self.memory_name, self.unit)
+        return blocks * self.block_mib * MIB // cards
 
-    def cards(self, cores: int, blocks: int, model: str = "") -> tuple[Sighting, ...]:
-        """The cards behind a node's sums; a rest of cores is one more card."""
+    def cards(self, cores: int, blocks: int, model: str = "", broken: int = 0) -> tuple[Sighting, ...]:
+        """The cards behind a node's sums; a rest of cores is one more card.
+
+        Nobody says which cards are broken.  So that their number is right, the last ones count as such.
+        """
         if cores <= 0:
             return ()
         facts = {
@@ -77,17 +81,21 @@ class Totals:
             **({"model": model} if model else {}),
         }
         count = min(-(-cores // self.cores), MOST_CARDS + 1)
-        return tuple(Sighting(self.family, index, None, facts) for index in range(count))
+        return tuple(
+            Sighting(self.family, index, None, facts, {"healthy": index < count - broken}) for index in range(count)
+        )
 
     def sight(self, node: manifest.Node, model: str = "") -> Sight:
         """The cards behind the sums that the node publishes.
 
-        Capacity, not allocatable: kubelet takes broken devices out of the latter, which would renumber the cards.
+        Capacity, not allocatable: kubelet takes broken devices out of the latter, which would renumber the cards.  The
+        difference is their number.
         """
         offered = offers(node.allocatable, self.names)
         cores, blocks = published(node.capacity, self.core_name), published(node.capacity, self.memory_name)
         if cores > 0 and blocks > 0:
-            return Sight(offered, Source.CAPACITY, self.cards(cores, blocks, model))
+            broken = -(-(cores - published(node.allocatable, self.core_name)) // self.cores)
+            return Sight(offered, Source.CAPACITY, self.cards(cores, blocks, model, broken))
         told = {name: amount for name, amount in node.capacity.items() if name in self.names and str(amount) != "0"}
         if not told:
             return Sight(offered)

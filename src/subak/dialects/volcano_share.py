@@ -36,6 +36,7 @@ from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.quantity import QuantityError
+from subak.model.reason import Refusal
 from subak.model.request import LOWEST_INDEX, CardPolicy, Claim
 
 FAMILY = "nvidia"
@@ -71,9 +72,16 @@ class VolcanoShare:
     def admit(self, pod: manifest.Pod) -> Patch:
         """Nothing to fill in, only to check."""
         hami.check_policies(pod.annotations)
-        for ask in asked(pod):
-            self._memory(ask)
-            ask(NUMBER, "cards")
+        readers = asked(pod)
+        shared = [ask for ask in readers if self._memory(ask)]
+        whole = [ask for ask in readers if ask(NUMBER, "cards")]
+        if shared and whole:
+            raise Refusal(
+                whole[0].path(NUMBER),
+                whole[0].text(NUMBER),
+                f"the pod asks for {MEMORY} and for {NUMBER}, of which Volcano serves the first only: "
+                "keep to one of them in all containers",
+            )
         return Patch()
 
     def ask(self, pod: manifest.Pod) -> Ask:
@@ -152,8 +160,8 @@ class VolcanoShare:
         return Sight(offered, Source.CAPACITY, tuple(sightings), warnings)
 
     def capacity(self, node: Node) -> dict[str, str]:
-        """Units and cards.  A broken card counts on, as Volcano's does: the equal parts would be wrong without it."""
-        cards = [each for each in node.devices if each.family == FAMILY]
+        """Units and cards, as far as they are healthy."""
+        cards = [each for each in node.devices if each.family == FAMILY and each.healthy]
         units = sum(each.memory_bytes // MIB // self.factor for each in cards)
         return {MEMORY: str(units), NUMBER: str(len(cards))} if cards else {}
 

@@ -81,6 +81,7 @@ class VolcanoVgpu:
         patch = Patch()
         for position, ask in enumerate(asked(pod)):
             amounts = self.amounts(ask)
+            ask.check_most(CORES, FULL_CORES)
             if amounts is not None and not ask.has(NUMBER):
                 patch.set_limit(position, NUMBER, amounts.count)
         return patch
@@ -125,8 +126,7 @@ class VolcanoVgpu:
             text = ask.text(PERCENTAGE)
             raise Refusal(ask.path(PERCENTAGE), text, f"{PERCENTAGE} is {text}: give a whole number from 0 to 100")
         part = memory or percent or cores
-        if count == 0 and part:
-            raise Refusal(ask.path(NUMBER), 0, f"{NUMBER} is 0 although a part of a card is asked for: give 1 or more")
+        ask.check_counted(NUMBER, (MEMORY, PERCENTAGE, CORES))
         if not count and not part:
             return None
         if not memory and not percent:

@@ -91,3 +91,8 @@ class Device:
     mig: tuple[MigProfile, ...] = ()
     functions: tuple[VirtualFunction, ...] = ()
     partitions: PartitionTable | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be given to anybody new."""
+        return self.healthy and not self.cordoned

@@ -127,8 +127,9 @@ class Claim:
     of a card mean the card alone.  Dialects without slots are limited only by the amounts that they name.
 
     Koordinator's: `everywhere` means every card that the selection admits, however many there are.  `function` are
-    lines on the labels of a virtual function that comes with each card (None: none comes).  `templates` names, by the
-    card's model, the cut of an Ascend card that gives exactly this share (None: any share will do).
+    lines on the labels of a virtual function that comes with each card (None: none comes).  Cards of the `templated`
+    families give no other parts than their drivers can cut: `templates` names, by the model, the cut that gives exactly
+    this share.
     """
 
     dialect: str
@@ -149,7 +150,8 @@ class Claim:
     slotted: bool = True
     everywhere: bool = False
     function: tuple[Expression, ...] | None = None
-    templates: tuple[tuple[str, str], ...] | None = None
+    templated: frozenset[str] = frozenset()
+    templates: tuple[tuple[str, str], ...] = ()
     selection: Selection = Selection()
     policy: CardPolicy = CardPolicy()
 

@@ -80,23 +80,34 @@ def unshared(card: CardState, claim: Claim) -> Reason | None:
 
 def memory_left(card: CardState, claim: Claim) -> Reason | None:
     """The share's memory is free."""
-    return None if card.memory_free >= claim.memory_on(card.device) else Reason.CARD_INSUFFICIENT_MEMORY
+    asked = claim.memory_on(card.device)
+    return None if not asked or card.memory_free >= asked else Reason.CARD_INSUFFICIENT_MEMORY
 
 
 def cores_left(card: CardState, claim: Claim) -> Reason | None:
     """The share's cores are free."""
-    return None if card.cores_free >= claim.cores else Reason.CARD_INSUFFICIENT_CORE
+    return None if not claim.cores or card.cores_free >= claim.cores else Reason.CARD_INSUFFICIENT_CORE
 
 
 def compute_unshared(card: CardState, claim: Claim) -> Reason | None:
-    """Who wants all cores of a card is alone on it."""
-    alone = card.device.cores == claim.cores == FULL_CORES
+    """Who wants all cores of a card in HAMi's way is alone on it."""
+    alone = claim.slotted and card.device.cores == claim.cores == FULL_CORES
     return Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT if alone and card.used else None
 
 
 def compute_left(card: CardState, claim: Claim) -> Reason | None:
-    """A card whose cores are all promised takes nobody else, not even one who asks for none."""
-    return Reason.CARD_COMPUTE_UNITS_EXHAUSTED if claim.cores == 0 and card.cores_free <= 0 else None
+    """A card whose cores are all promised takes nobody else in HAMi's way, not even one who asks for none.
+
+    Where cores are just an amount, it takes all who ask for none, unless a tenant has the card alone by HAMi's rule.
+    """
+    if claim.cores or card.cores_free > 0:
+        return None
+    return Reason.CARD_COMPUTE_UNITS_EXHAUSTED if claim.slotted or _held_alone(card) else None
+
+
+def _held_alone(card: CardState) -> bool:
+    whole = card.device.cores == FULL_CORES
+    return whole and any(each.slots == 1 and each.cores == FULL_CORES for each in card.tenants.values())
 
 
 def extras_left(card: CardState, claim: Claim) -> Reason | None:
@@ -120,7 +131,7 @@ def sliceable(card: CardState, claim: Claim) -> Reason | None:
 
 def cuttable(card: CardState, claim: Claim) -> Reason | None:
     """The card's driver can cut exactly this share."""
-    if claim.templates is None or card.device.model in dict(claim.templates):
+    if card.device.family not in claim.templated or card.device.model in dict(claim.templates):
         return None
     return Reason.CARD_TEMPLATE_MISMATCH
 
@@ -163,7 +174,7 @@ SGPU: tuple[Rule, ...] = (*SGPU_ONLINE, cores_left, compute_unshared, compute_le
 def rules_for(claim: Claim) -> tuple[Rule, ...]:
     """The rules of a claim: MetaX sGPU (a claim with a QoS policy or class) has its own; online pods take no cores."""
     if claim.qos is None and not claim.app_class:
-        if claim.templates is not None:
+        if claim.templated:
             return FROM_TEMPLATES
         return ALL if claim.function is None else WITH_FUNCTION
     return SGPU_ONLINE if claim.app_class == ONLINE else SGPU

@@ -57,7 +57,7 @@ def _share(claim: Claim, card: CardState) -> Share:
         instance = mig.instance_for(card, claim)
         profile = next(each for each in device.mig if instance is not None and each.name == instance.profile)
         return Share(device.id, device.index, profile.memory_bytes, profile.cores, (), instance)
-    if claim.function is None and claim.templates is None:
+    if claim.function is None and device.family not in claim.templated:
         return Share(device.id, device.index, claim.memory_on(device), claim.cores, claim.extras)
     given = None if claim.function is None else function.function_for(card, claim)
     return Share(
@@ -67,7 +67,7 @@ def _share(claim: Claim, card: CardState) -> Share:
         claim.cores,
         claim.extras,
         functions=() if given is None else (given,),
-        template=dict(claim.templates or ()).get(device.model, ""),
+        template=dict(claim.templates).get(device.model, ""),
     )
 
 

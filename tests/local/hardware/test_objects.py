@@ -138,7 +138,8 @@ def test_a_broken_card_counts_in_capacity_but_not_in_allocatable() -> None:
     units = {name: (status["capacity"][name], status["allocatable"][name]) for name in status["capacity"]}
     assert units["nvidia.com/gpu"] == ("20", "10")
     assert units["koordinator.sh/gpu-core"] == ("100", "100")  # koord-manager counts healthy cards only, in both
-    assert units["volcano.sh/gpu-number"] == ("2", "2")  # Volcano tells broken cards in an annotation
+    assert units["volcano.sh/gpu-number"] == ("2", "1")
+    assert units["volcano.sh/gpu-memory"] == ("46056", "23028")
 
 
 def test_a_node_whose_cards_are_all_broken_has_none_left() -> None:

@@ -65,7 +65,7 @@ class Ledger:
             raise Overcommitted(f"{where} is broken; pod {pod} cannot have it")
         left = _left(device, tenants.values())
         taken = _amounts(charge)
-        if any(amount > left.get(name, 0) for name, amount in taken.items()):
+        if any(amount > max(left.get(name, 0), 0) for name, amount in taken.items()):
             holders = f"{', '.join(sorted(tenants))} hold the rest" if tenants else "nobody holds any of it"
             raise Overcommitted(
                 f"{where} has {_said(left)} left ({holders}); pod {pod} takes {_said(taken)}, "
