@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from subak.dialects import annotation, hami
+from subak.dialects import Sighting, agent, annotation, hami
 from subak.dialects.amounts import asked
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import vendor_annotations
@@ -134,7 +134,15 @@ def mode_ok(given: Given) -> bool:
 
 
 def handshake_healthy(given: Given) -> bool:
-    return hami.handshake_healthy(given.get("value"), given["allocatable"], datetime.now())
+    """Whether the agent of a node with a registered card counts as alive."""
+    content = {
+        "metadata": {"annotations": {"handshake": given["value"]}},
+        "status": {"allocatable": {"cards": given["allocatable"]}},
+    }
+    seen = agent.death(
+        msgspec.convert(content, manifest.Node), "cards", [Sighting("nvidia", 0)], "handshake", fallen=False
+    )
+    return seen is None or (seen.after is not None and time.time() <= seen.after)
 
 
 # Requests and admission

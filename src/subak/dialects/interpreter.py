@@ -8,7 +8,7 @@ from itertools import combinations
 
 import msgspec
 
-from subak.dialects import Ask, Dialect, Injection, Patch, kubernetes
+from subak.dialects import Ask, Death, Dialect, Injection, Patch, kubernetes
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
@@ -142,11 +142,19 @@ class Interpreter:
         self._shapes[request] = request
         return request
 
-    def node(self, node: manifest.Node, device: manifest.Device | None = None) -> tuple[Node, list[str]]:
-        """The node with its one stock of cards, and what could not be read or is contradictory.  Never raises."""
+    def node(
+        self, node: manifest.Node, device: manifest.Device | None = None, now: float | None = None
+    ) -> tuple[Node, list[str]]:
+        """The node with its one stock of cards, and what could not be read or is contradictory.  Never raises.
+
+        Whether an agent that was asked still lives depends on the time, `now` in seconds since 1970: without it such
+        agents live.  `Node.doubtful_until` says when to look again.
+        """
         sights = {dialect.name: dialect.sight(node, device) for dialect in self.dialects}
         devices, contradictions = one_stock(node.name, sights.values())
         allocatable, unreadable = kubernetes.allocatable(node, self.resources)
+        deaths = {name: sight.death for name, sight in sights.items() if sight.death is not None}
+        dead = {name: death.detail for name, death in deaths.items() if _proven(death, now)}
         digest = Node(
             name=node.name,
             devices=devices,
@@ -157,8 +165,13 @@ class Interpreter:
             ready=kubernetes.ready(node),
             unschedulable=node.spec.unschedulable,
             tables={name: table for sight in sights.values() for name, table in sight.tables.items()},
+            dead=dead,
+            doubtful_until=min(
+                (each.after for name, each in deaths.items() if each.after and name not in dead), default=None
+            ),
         )
         warnings = [warning for sight in sights.values() for warning in sight.warnings]
+        warnings += [f"node {node.name}: {name}: {detail}; no new pods" for name, detail in dead.items()]
         return digest, warnings + contradictions + unreadable
 
     def annotations(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
@@ -185,6 +198,10 @@ class Interpreter:
                 result[position].env |= part.env
                 result[position].mounts += part.mounts
         return result
+
+
+def _proven(death: Death, now: float | None) -> bool:
+    return death.after is None or (now is not None and now > death.after)
 
 
 def _domain(resource: str) -> str:

@@ -7,6 +7,7 @@ part of its cores.  Without a memory amount the whole card is meant, and then al
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from subak.dialects import (
     Sight,
     Sighting,
     Source,
+    agent,
     annotation,
     hami,
     isolation,
@@ -37,6 +39,7 @@ FAMILY = "nvidia"
 WORD = "NVIDIA"
 REGISTER = "hami.io/node-nvidia-register"
 PAIR_SCORES = "hami.io/node-nvidia-score"
+HANDSHAKE = "hami.io/node-handshake"
 TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
 ALLOCATED = "hami.io/vgpu-devices-allocated"
 MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
@@ -174,7 +177,7 @@ class Nvidia:
     def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
         """The claim of the container at `position`."""
         numa_bind = pod.annotations.get(NUMA_BIND, "").strip().lower() in ("true", "1", "t")
-        return hami.claim(
+        claim = hami.claim(
             self.name,
             FAMILY,
             position,
@@ -183,6 +186,7 @@ class Nvidia:
             policy=hami.card_policy(pod.annotations, numa_bind=numa_bind),
             **amounts,
         )
+        return replace(claim, instances=True)
 
     def selection(self, annotations: Mapping[str, str]) -> Selection:
         """The cards that the pod's annotations admit."""
@@ -224,12 +228,13 @@ class Nvidia:
             sightings = self._registered(text, frozenset(hami.words(node.annotations.get(hami.CORDON))))
         except ValueError as error:
             return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
+        death = agent.death(node, self.names.resource_count_name, sightings, HANDSHAKE, fallen=False)
         try:
             sightings = _connected(sightings, node.annotations.get(PAIR_SCORES))
         except ValueError as error:
             warning = f"node {node.name}: annotation {PAIR_SCORES}: {error}; its cards count as not connected"
-            return Sight(True, Source.REGISTER, sightings, (warning,))
-        return Sight(True, Source.REGISTER, sightings)
+            return Sight(True, Source.REGISTER, sightings, (warning,), death=death)
+        return Sight(True, Source.REGISTER, sightings, death=death)
 
     def _registered(self, text: str, cordoned: frozenset[str]) -> tuple[Sighting, ...]:
         if not text.lstrip().startswith("["):
