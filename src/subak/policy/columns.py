@@ -19,6 +19,7 @@ from subak.model.placement import Grant, Share, charges
 from subak.model.request import SPREAD, Claim, Request
 from subak.policy import allocated, node, score
 from subak.policy.fit import ONLINE
+from subak.policy.mig import MODE as MIG
 from subak.policy.on_node import on_node
 from subak.snapshot.pool import IDLE, MEMORY, PLAIN, UNLIMITED, Column, Flags, Pool
 from subak.snapshot.scores import NEVER, Evaluate, Positions
@@ -76,7 +77,9 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
     wanted = np.array(
         [claim.selection.admits_type(model) and claim.selection.admits_mode(mode) for model, mode in pool.kinds]
     )
-    if len(rows) < claim.count or not wanted.any():
+    # Instances of a card in MIG mode count as cards; how many are left of one, only `on_node` can tell.
+    most = np.array([claim.count if claim.instances and mode == MIG else 1 for _, mode in pool.kinds])
+    if len(rows) * most.max(initial=1) < claim.count or not wanted.any():
         return None
     chosen = slice(None) if len(rows) == len(pool.make) else np.array(rows, np.intp)
     least = np.array([1, 1, claim.memory_bytes, _cores(claim), -UNLIMITED], np.int64)[:, None]
@@ -99,7 +102,8 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
         if claim.count == 1:
             any_card: Flags = np.logical_or.reduce(fits, axis=1)
             return any_card
-        enough: Flags = np.add.reduce(fits, axis=1, dtype=np.intp) >= claim.count
+        found = fits if most.max() == 1 else fits * most[pool.types.take(at, axis=0)[:, chosen]]
+        enough: Flags = np.add.reduce(found, axis=1, dtype=np.intp) >= claim.count
         return enough
 
     return part

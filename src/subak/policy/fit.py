@@ -211,9 +211,19 @@ def candidates_of_one_numa(cards: Sequence[CardState], claim: Claim) -> tuple[li
             refused[reason] += 1
             continue
         passed.append(card)
-        if len(passed) == claim.count:
+        if len(_stacked(passed, claim)) == claim.count:
             break
-    return passed, refused
+    return _stacked(passed, claim), refused
+
+
+def _stacked(passed: Sequence[CardState], claim: Claim) -> list[CardState]:
+    """As many cards as the claim asks for, if there are: each as often as it gives instances, the first ones first."""
+    states: list[CardState] = []
+    for card in passed:
+        states += mig.stack(card, claim, claim.count - len(states))
+        if len(states) >= claim.count:
+            break
+    return states
 
 
 def everywhere(claim: Claim, cards: Sequence[CardState]) -> Claim:
@@ -240,6 +250,8 @@ def fit(
         first = claim.policy.pick == Pick.IN_ORDER and claim.policy.partition is None
         enough = claim.count if first else len(cards) + 1
         passed, refused = candidates(cards, claim, enough, bound)
+        if claim.instances and (first or len(passed) < claim.count):
+            passed = _stacked(passed, claim)
     if len(passed) >= claim.count:
         picked = pick(passed, claim, cards, node_policy)
         if not picked:
