@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from subak.dialects import Patch, interpreter
 from subak.dialects.interpreter import Interpreter, apply
 from subak.model import manifest
-from subak.model.device import MIB, Device
+from subak.model.device import MIB, Device, MigProfile
 from subak.model.manifest import EnvVar, Role, Taint
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement, Share
+from subak.model.placement import Grant, MigInstance, Placement, Share
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK
 from subak.snapshot.cluster import Snapshot
@@ -425,6 +425,15 @@ class TestRecords:
     def test_a_pod_without_cards_has_nothing_to_record(self) -> None:
         assert INTERPRETER.annotations(asking({}), Placement("n1"), NODE, 0) == {}
         assert INTERPRETER.placement(asking({}), NODE) == Placement("n1")
+
+    def test_an_instance_that_a_record_does_not_tell_may_be_anywhere_on_the_card(self) -> None:
+        """Volcano names an instance by its own geometry, which says nothing of places."""
+        profile = MigProfile("2g.10gb", 9856 * MIB, 28, ((0, 2), (2, 2), (4, 2)))
+        node = Node("n1", (Device("GPU-m", 0, "nvidia", mode="mig", mig=(profile,)), Device("GPU-p", 1, "nvidia")))
+        keys = {"volcano.sh/vgpu-ids-new": "GPU-m[0-1],NVIDIA,9856,28:GPU-p,NVIDIA,100,0:;"}
+        ((whole, plain),) = (each.shares for each in INTERPRETER.placement(asking({}, annotations=keys), node).grants)
+        assert whole.mig == MigInstance("unknown", 0, 6)
+        assert plain.mig is None
 
     def test_a_running_pod_is_read_by_its_annotations_whatever_it_asks_for(self) -> None:
         running = asking({"cpu": 1}, annotations={"hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,5,6:;"})

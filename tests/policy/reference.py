@@ -320,7 +320,7 @@ def fits(card: Used, claim: Claim) -> bool:
         policy = metax.card_qos(card.state())
         if claim.app_class != "online" and card.slots and claim.cores != 100 and policy not in ("", claim.qos):
             return False
-    return device.mode != "mig" or mig_instance(card, claim) is not None
+    return device.mode != "mig" or (claim.instances and mig_instance(card, claim) is not None)
 
 
 def preference(card: Used, claim: Claim) -> tuple[int, ...]:

@@ -155,7 +155,7 @@ def test_too_few_instances_are_told_with_their_number() -> None:
 
 def test_a_card_in_mig_mode_gives_a_whole_instance() -> None:
     profile = MigProfile("1g.10gb", 9_856 * MIB, 14, ((0, 1), (1, 1)))
-    answer = tried([card(mode="mig", mib=81_920, mig=(profile,))], claim(5_000, cores=10))
+    answer = tried([card(mode="mig", mib=81_920, mig=(profile,))], claim(5_000, cores=10, instances=True))
     assert isinstance(answer, tuple)
     assert answer[0].shares == (share("GPU-0", 9_856, 14, mig=MigInstance("1g.10gb", 1, 1)),)
 
@@ -164,7 +164,7 @@ def test_the_share_is_as_large_as_the_instance_that_was_chosen() -> None:
     small = MigProfile("1g.10gb", 9_856 * MIB, 14, ((0, 1),))
     large = MigProfile("3g.40gb", 40_192 * MIB, 42, ((4, 4),))
     for profiles in ((small, large), (large, small)):
-        answer = tried([card(mode="mig", mib=81_920, mig=profiles)], claim(9_857))
+        answer = tried([card(mode="mig", mib=81_920, mig=profiles)], claim(9_857, instances=True))
         assert isinstance(answer, tuple)
         assert answer[0].shares == (share("GPU-0", 40_192, 42, mig=MigInstance("3g.40gb", 4, 4)),)
 
@@ -172,11 +172,13 @@ def test_the_share_is_as_large_as_the_instance_that_was_chosen() -> None:
 def test_containers_do_not_get_the_same_instance() -> None:
     profile = MigProfile("1g.10gb", 9_856 * MIB, 14, ((0, 1), (1, 1)))
     home = card(mode="mig", mib=81_920, mig=(profile,))
-    for first in (app(5_000), init(5_000)):  # the instance of an init container stays: it is made once
-        answer = tried([home], first, app(5_000, 1))
+    for first in (app(5_000, instances=True), init(5_000, instances=True)):
+        # The instance of an init container stays: it is made once.
+        answer = tried([home], first, app(5_000, 1, instances=True))
         assert isinstance(answer, tuple)
         assert [each.shares[0].mig for each in answer] == [MigInstance("1g.10gb", start, 1) for start in (1, 0)]
-    assert refusal([home], init(1), app(1, 1), app(1, 2)) == Counter({Reason.CARD_MIG_TOPOLOGY_INFEASIBLE: 1})
+    three = [each(1, i, instances=True) for i, each in enumerate((init, app, app))]
+    assert refusal([home], *three) == Counter({Reason.CARD_MIG_TOPOLOGY_INFEASIBLE: 1})
 
 
 def test_only_cards_of_the_claims_vendor_are_counted() -> None:

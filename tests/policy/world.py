@@ -113,9 +113,11 @@ def make(kind: int, name: str) -> Node:
         case 9:
             cards = register(name, [81_920, 81_920], mode="mig", migProfiles=PROFILES)
             return node(name, hami, {register_key: cards})
-        case 10:  # a single card, whose instances may all go to one container
+        case 10:  # a single card, whose instances may all go to one container; others cannot record any
             cards = register(name, [81_920], mode="mig", migProfiles=PROFILES, count=10)
-            return node(name, hami, {register_key: cards})
+            slices = f"GPU-{name}-0,10,81920,NVIDIA-A100,true,mig:"
+            keys = {register_key: cards, "volcano.sh/node-vgpu-register": slices}
+            return node(name, hami, keys, device_object(name, [81_920 * 1024]))
         case 11:  # as 8, wired better: whole cards are lost alike, but linked more
             return node(name, {"metax-tech.com/sgpu": 16, "metax-tech.com/gpu": 4}, {sgpu_key: zones(name, size=4)})
         case 12:  # HAMi's agent is dead, Volcano's is not

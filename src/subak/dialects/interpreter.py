@@ -16,14 +16,14 @@ from subak.dialects.koordinator_names import canonical, kind
 from subak.dialects.metax_gpu import MetaxGpu
 from subak.dialects.metax_sgpu import MetaxSgpu
 from subak.dialects.mthreads import Mthreads
-from subak.dialects.nvidia import Nvidia
+from subak.dialects.nvidia import MIG, Nvidia, uncut
 from subak.dialects.stock import one_stock
 from subak.dialects.volcano_share import VolcanoShare
 from subak.dialects.volcano_vgpu import VolcanoVgpu
 from subak.model import manifest
 from subak.model.device import GPU, MOST_AMOUNT
 from subak.model.node import Node
-from subak.model.placement import Placement
+from subak.model.placement import Grant, Placement
 from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK, Request
@@ -184,6 +184,8 @@ class Interpreter:
     def placement(self, pod: manifest.Pod, node: Node) -> Placement:
         """What a bound pod holds, by its annotations.  Raises ValueError if they are malformed."""
         grants = [grant for dialect in self.dialects for grant in dialect.read(pod, node)]
+        if any(device.mode == MIG for device in node.devices):
+            grants = [_apart(grant, node) for grant in grants]
         for share in (share for grant in grants for share in grant.shares):
             if not (0 <= share.memory_bytes <= MOST_AMOUNT and 0 <= share.cores <= MOST_AMOUNT):
                 raise ValueError(f"a share of {share.memory_bytes:,} bytes and {share.cores:,} cores cannot be true")
@@ -198,6 +200,15 @@ class Interpreter:
                 result[position].env |= part.env
                 result[position].mounts += part.mounts
         return result
+
+
+def _apart(grant: Grant, node: Node) -> Grant:
+    """The grant with every place of a card in MIG mode whose instance the record does not tell."""
+    shares = tuple(
+        share if share.mig else msgspec.structs.replace(share, mig=uncut(node.device(share.id)))
+        for share in grant.shares
+    )
+    return msgspec.structs.replace(grant, shares=shares)
 
 
 def _proven(death: Death, now: float | None) -> bool:

@@ -45,6 +45,7 @@ ALLOCATED = "hami.io/vgpu-devices-allocated"
 MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 NUMA_BIND = "nvidia.com/numa-bind"
 MODE = "nvidia.com/vgpu-mode"
+MIG = "mig"
 
 
 class Placed(msgspec.Struct, kw_only=True):
@@ -349,14 +350,14 @@ def _cut(grant: Grant, place: int, instances: Mapping[tuple[int, int], MigAlloca
         if told is not None:
             mig: MigInstance | None = MigInstance(told.profile, told.placement.start, told.placement.size)
         else:
-            mig = _all_of(node.device(share.id))
+            mig = uncut(node.device(share.id))
         shares.append(msgspec.structs.replace(share, mig=mig))
     return msgspec.structs.replace(grant, shares=tuple(shares))
 
 
-def _all_of(device: Device | None) -> MigInstance | None:
+def uncut(device: Device | None) -> MigInstance | None:
     """Every place of a card in MIG mode: where an instance lies that nobody told, no other must be cut."""
-    if device is None or device.mode != "mig":
+    if device is None or device.mode != MIG:
         return None
     ends = (start + size for profile in device.mig for start, size in profile.placements)
     return MigInstance("unknown", 0, max(ends, default=0))

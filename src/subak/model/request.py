@@ -123,7 +123,10 @@ class Claim:
 
     Memory is an amount, or a percentage of each card floored to `granule`.  `idle` demands cards that nobody uses.
     `together` puts all such claims of one dialect in the pod on the same card.  `qos` and `app_class` are MetaX's: who
-    may share a card with whom.  With `instances` several MIG instances of one card count as several cards (HAMi's).
+    may share a card with whom.
+
+    `instances` is for dialects that record MIG instances (HAMi's): they get those of cards in MIG mode, several of one
+    card for several cards; others get none.
 
     Koordinator's: `everywhere` means every card that the selection admits, however many there are.  `function` are
     lines on the labels of a virtual function that comes with each card (None: none comes).  `templates` names, by the

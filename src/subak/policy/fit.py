@@ -112,8 +112,8 @@ def extras_left(card: CardState, claim: Claim) -> Reason | None:
 
 
 def sliceable(card: CardState, claim: Claim) -> Reason | None:
-    """A card in MIG mode has a free instance that is large enough."""
-    if card.device.mode != mig.MODE or mig.instance_for(card, claim) is not None:
+    """A card in MIG mode has a free instance that is large enough, and the pod's record can hold it."""
+    if card.device.mode != mig.MODE or (claim.instances and mig.instance_for(card, claim) is not None):
         return None
     return Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
 
