@@ -287,6 +287,49 @@ class TestRequestsAndLimits:
         assert refusal.field == "spec.containers[0].resources.limits[nvidia.com/gpu]"
         assert "'many' is not a quantity" in refusal.message
 
+    @pytest.mark.parametrize(
+        "amounts",
+        [
+            {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100},
+            {"nvidia.com/gpumem": 100},
+            {"iluvatar.ai/vgpu": 1, "iluvatar.ai/vcuda-memory": 4},
+            {"iluvatar.ai/MR-V100-vgpu": 1, "iluvatar.ai/MR-V100.vMem": 4},
+            {"mthreads.com/vgpu": 1},
+            {"metax-tech.com/sgpu": 1, "metax-tech.com/vmemory": 4},
+            {"metax-tech.com/gpu": 2},
+            {"volcano.sh/gpu-memory": 100},
+            {"volcano.sh/gpu-number": 2},
+            {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 100},
+            {"koordinator.sh/gpu-memory-ratio": 50},
+        ],
+    )
+    def test_requests_without_limits_mean_the_same_in_every_dialect(self, amounts: Limits) -> None:
+        """As decision 2 has it; a Kubernetes API server lets no such pod in."""
+        content = {
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": dict(amounts)}}]},
+        }
+        requested = INTERPRETER.request(INTERPRETER.admit(msgspec.convert(content, manifest.Pod)))
+        limited = INTERPRETER.request(INTERPRETER.admit(asking(amounts)))
+        assert requested.claims
+        assert requested.claims == limited.claims
+
+    @pytest.mark.parametrize(
+        ("part", "remedy"),
+        [
+            ("mthreads.com/sgpu-memory", "add mthreads.com/vgpu: 1"),
+            ("mthreads.com/sgpu-core", "add mthreads.com/vgpu: 1"),
+            ("iluvatar.ai/vcuda-memory", "add iluvatar.ai/vgpu: 1"),
+            ("iluvatar.ai/MR-V100.vCore", "add iluvatar.ai/MR-V100-vgpu: 1"),
+            ("metax-tech.com/vmemory", "add metax-tech.com/sgpu: 1"),
+        ],
+    )
+    def test_a_part_of_a_card_without_a_number_of_cards_is_refused_with_the_line_to_add(
+        self, part: str, remedy: str
+    ) -> None:
+        with pytest.raises(Refusal, match=remedy):
+            INTERPRETER.admit(asking({part: 4}))
+
 
 class TestPatch:
     def pod(self) -> manifest.Pod:
