@@ -79,7 +79,8 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
     )
     # Instances of a card in MIG mode count as cards; how many are left of one, only `on_node` can tell.
     most = np.array([claim.count if claim.instances and mode == MIG else 1 for _, mode in pool.kinds])
-    if len(rows) * most.max(initial=1) < claim.count or not wanted.any():
+    stacks = bool((most > 1).any())
+    if (len(rows) < claim.count and not stacks) or not wanted.any():
         return None
     chosen = slice(None) if len(rows) == len(pool.make) else np.array(rows, np.intp)
     least = np.array([1, 1, claim.memory_bytes, _cores(claim), -UNLIMITED], np.int64)[:, None]
@@ -102,7 +103,7 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
         if claim.count == 1:
             any_card: Flags = np.logical_or.reduce(fits, axis=1)
             return any_card
-        found = fits if most.max() == 1 else fits * most[pool.types.take(at, axis=0)[:, chosen]]
+        found = fits * most[pool.types.take(at, axis=0)[:, chosen]] if stacks else fits
         enough: Flags = np.add.reduce(found, axis=1, dtype=np.intp) >= claim.count
         return enough
 

@@ -250,7 +250,7 @@ def fit(
         first = claim.policy.pick == Pick.IN_ORDER and claim.policy.partition is None
         enough = claim.count if first else len(cards) + 1
         passed, refused = candidates(cards, claim, enough, bound)
-        if claim.instances and (first or len(passed) < claim.count):
+        if claim.instances and claim.count > 1 and (first or len(passed) < claim.count):
             passed = _stacked(passed, claim)
     if len(passed) >= claim.count:
         picked = pick(passed, claim, cards, node_policy)

@@ -32,7 +32,7 @@ def on_node(node: Node, cards: Sequence[CardState], request: Request) -> Grants 
     """The grants of the whole pod, in the order of the request's claims; or why there are none."""
     for claim in request.claims:
         mine = _of(cards, claim)
-        if mig.most(mine, claim) < claim.count:
+        if len(mine) < claim.count and mig.most(mine, claim) < claim.count:
             return Counter({Reason.NODE_INSUFFICIENT_DEVICE: 1})
     if len(request.claims) != 1:
         return _Trial(cards, request).run()
