@@ -115,7 +115,7 @@ def _card_verdict(name: str, cards: Sequence[CardState], request: Request, refus
     mine = [[card for card in cards if card.device.family in claim.families] for claim in request.claims]
     for claim, kin in zip(request.claims, mine, strict=True):
         if mig.most(kin, claim) < claim.count:
-            return _Verdict(name, Reason.NODE_INSUFFICIENT_DEVICE, frozenset(), "", len(kin), claim.count)
+            return _Verdict(name, Reason.NODE_INSUFFICIENT_DEVICE, frozenset(), "", mig.most(kin, claim), claim.count)
     for claim, kin in zip(request.claims, mine, strict=True):
         alone = fit(in_order(kin, claim), claim, request.node_policy)
         if isinstance(alone, Counter):
