@@ -13,11 +13,12 @@ from subak.model.reason import Refusal
 from tests.cases import koordinator, volcano
 from tests.cases.__main__ import main
 from tests.cases.answers import ANSWERS
-from tests.cases.runner import Case, cases, run
+from tests.cases.prose import left_out, read_before, rows
+from tests.cases.runner import Case, read, run
 
 DATA = Path(__file__).parent / "data"
 FILES = [DATA / f"{system}_cases.md" for system in ("hami", "volcano", "koordinator", "subak")]
-CASES = [case for file in FILES for case in cases(file)]
+CASES = [case for file in FILES for case in read(file)[0]]
 PAGE = Path(__file__).parents[1] / "docs" / "decisions" / "0002-deliberate-differences.md"
 
 
@@ -107,6 +108,93 @@ def test_a_crash_is_an_answer_too(tmp_path: Path, capsys: pytest.CaptureFixture[
     printed = capsys.readouterr().out
     assert "KeyError" in printed
     assert printed.endswith("1 of 2\n")
+
+
+def test_a_file_without_cases_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty_cases.md"
+    empty.write_text("# No cases\n\nOnly words.\n", encoding="utf-8")
+    assert main([str(empty)]) == 1
+    assert capsys.readouterr().out.splitlines() == [f"cannot be read: {empty}: no cases found", "0 of 0"]
+    assert main([str(tmp_path / "missing.md")]) == 1
+    assert "No such file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("- {id: halved, fn: gen_reason\n", "some_cases.md:3: no valid YAML"),
+        ("- {id: nameless, out: 1}\n", "some_cases.md:3: case nameless of this block is no case"),
+        ("- {fn: gen_reason, out: 1}\n", "some_cases.md:3: entry 1 of this block is no case"),
+        ("just words\n", "some_cases.md:3: entry 1 of this block is no case"),
+    ],
+)
+def test_a_block_that_cannot_be_read_is_named(
+    text: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([file_of(tmp_path, text)]) == 1
+    (line, count) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"cannot be read: {named}")
+    assert count == "0 of 0"
+
+
+PROSE = """# Some cases
+
+## A. In a table with ids
+| id | input | expected |
+|---|---|---|
+| A1 [U] | two | four |
+| A2 | three | nine |
+
+## B. In one without
+| input | expected |
+|---|---|
+| two | four |
+
+## C. In sentences
+C01. Two is four. C02. Three is nine.
+
+## D. A section of words
+All is well.
+"""
+
+
+def test_every_case_in_prose_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "some_cases.md"
+    path.write_text(PROSE, encoding="utf-8")
+    found = [(row.id, row.line) for row in rows(path)]
+    assert found == [("A1", 6), ("A2", 7), ("B1", 12), ("C01", 15), ("C02", 15), ("D", 17)]
+
+
+def test_prose_that_nobody_turned_into_cases_is_named_row_by_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "volcano_cases.md"
+    path.write_text(PROSE, encoding="utf-8")
+    assert main([str(path)]) == 1
+    unread = [line for line in capsys.readouterr().out.splitlines() if "nobody has turned into a case yet" in line]
+    assert [line.split()[4] for line in unread] == ["A1", "A2", "B1", "C01", "C02", "D"]
+
+
+def test_prose_is_answered_by_the_cases_that_stand_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(DATA / "hami_cases.md")]) == 0
+    assert "hami_cases.md: 10 cases in prose; 9 stand in tests/data, 1 are left out\n" in capsys.readouterr().out
+
+
+def test_prose_that_has_changed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "hami_cases.md"
+    text = (DATA / "hami_cases.md").read_text(encoding="utf-8")
+    path.write_text(text.replace("stolen (5 min expiry)", "stolen (6 min expiry)"), encoding="utf-8")
+    assert main([str(path)]) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cannot be read")]
+    assert "J5 is prose that nobody has turned into a case yet" in line
+
+
+def test_what_the_page_leaves_out_are_rows_of_the_tables() -> None:
+    """Each letter or id that decision 2 names as left out is one that was read."""
+    page = PAGE.read_text(encoding="utf-8")
+    for file, read_once in read_before().items():
+        ids = set(read_once.values())
+        assert left_out(file, page) <= ids | {id[0] for id in ids}
 
 
 def test_several_files_are_counted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from subak.dialects import annotation, hami
+from subak.dialects import Sighting, agent, annotation, hami, nodelock
 from subak.dialects.amounts import asked
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import vendor_annotations
@@ -134,7 +135,36 @@ def mode_ok(given: Given) -> bool:
 
 
 def handshake_healthy(given: Given) -> bool:
-    return hami.handshake_healthy(given.get("value"), given["allocatable"], datetime.now())
+    """Whether the agent of a node with a registered card counts as alive."""
+    content = {
+        "metadata": {"annotations": {"handshake": given["value"]}},
+        "status": {"allocatable": {"cards": given["allocatable"]}},
+    }
+    seen = agent.death(
+        msgspec.convert(content, manifest.Node), "cards", [Sighting("nvidia", 0)], "handshake", fallen=False
+    )
+    return seen is None or (seen.after is not None and time.time() <= seen.after)
+
+
+def _lock(given: Given, now: datetime) -> str | None:
+    if "minutes" not in given:
+        value: str | None = given.get("value")
+        return value
+    time = (now - timedelta(minutes=given["minutes"])).isoformat(timespec="seconds")
+    return f"{time},{given['owner']}" if "owner" in given else time
+
+
+def node_lock(given: Given) -> str:
+    """What is written on the node for the pod."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    try:
+        return nodelock.take(_lock(given, now), given["pod"], now, lambda owner: not given.get("gone"))
+    except nodelock.Contention:
+        return "contention"
+
+
+def node_lock_release(given: Given) -> bool:
+    return nodelock.release(_lock(given, datetime(2026, 1, 1, tzinfo=UTC)), given["pod"])
 
 
 # Requests and admission
@@ -531,6 +561,8 @@ ANSWERS: dict[str, Answer] = {
     "type_ok": type_ok,
     "mode_ok": mode_ok,
     "handshake_healthy": handshake_healthy,
+    "node_lock": failing(node_lock),
+    "node_lock_release": node_lock_release,
     "request": request,
     "mutate": mutate,
     "fit": fit_case,

@@ -39,13 +39,34 @@ class Result:
         return agrees(self.got, self.case.want)
 
 
-def cases(path: Path) -> Iterator[Case]:
-    """The cases of a file."""
+def read(path: Path) -> tuple[list[Case], list[str]]:
+    """The cases of a file, and a sentence for all that should be one and cannot be read."""
+    found: list[Case] = []
+    problems: list[str] = []
+    for line, block in _blocks(path):
+        try:
+            entries = yaml.safe_load(block)
+        except yaml.YAMLError as error:
+            problems.append(f"{path.name}:{line}: no valid YAML: {' '.join(str(error).split())}")
+            continue
+        for number, entry in enumerate(entries if isinstance(entries, list) else [entries], 1):
+            if isinstance(entry, dict) and {"id", "fn", "out"} <= entry.keys():
+                given = entry.get("in") or {}
+                found.append(Case(str(entry["id"]), entry["fn"], given, entry["out"], bool(entry.get("quirk"))))
+            else:
+                name = f"case {entry['id']}" if isinstance(entry, dict) and "id" in entry else f"entry {number}"
+                problems.append(f"{path.name}:{line}: {name} of this block is no case: it needs id, fn and out")
+    return found, problems
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, str]]:
+    """The fenced blocks, each with the line on which it begins."""
     text = path.read_text(encoding="utf-8")
-    blocks = _BLOCK.findall(text) if path.suffix == ".md" else [text]
-    for block in blocks:
-        for entry in yaml.safe_load(block) or ():
-            yield Case(str(entry["id"]), entry["fn"], entry.get("in") or {}, entry.get("out"), bool(entry.get("quirk")))
+    if path.suffix != ".md":
+        yield 1, text
+        return
+    for block in _BLOCK.finditer(text):
+        yield text.count("\n", 0, block.start()) + 1, block[1]
 
 
 def run(case: Case, answers: Mapping[str, Answer]) -> Result:

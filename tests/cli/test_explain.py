@@ -53,6 +53,18 @@ def test_running_pods_count(tmp_path: Path) -> None:
     assert "1 node: largest free slice 512 MiB, 1,024 MiB asked (CardInsufficientMemory)" in answer.out
 
 
+def test_a_node_whose_agent_died_says_so(tmp_path: Path) -> None:
+    register = '[{"id": "GPU-a", "count": 10, "devmem": 8192, "devcore": 100, "type": "NVIDIA-T4", "health": true}]'
+    silent = node("n", {"nvidia.com/gpu": 0}, register)
+    silent["metadata"]["annotations"]["hami.io/node-handshake"] = "Requesting_2024-01-02 00:00:00"
+    answer = explain(tmp_path, pod({"nvidia.com/gpu": 1}), silent)
+    assert answer.code == 1
+    assert (
+        "1 node: agent dead: 0 nvidia.com/gpu allocatable beside 1 registered card, hami.io/node-handshake unanswered "
+        "for more than 60 s; restart it on the node (NodeAgentDead)"
+    ) in answer.out
+
+
 def test_each_pod_is_looked_at_alone(tmp_path: Path) -> None:
     answer = explain(tmp_path, [asking(400, "a"), asking(400, "b")], offering("n", 500))
     assert answer.code == 0

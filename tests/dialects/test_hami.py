@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -402,25 +402,6 @@ class TestReading:
         written = hami.write(running, Placement("n1", grants), 0, "d", "NVIDIA", KEY)
         bound = pod({}, {}, {}, {}, annotations=written)
         assert hami.read(bound, NODE, "d", KEY, sorted(held)) == grants
-
-
-class TestHandshake:
-    def value(self, ago: timedelta) -> str:
-        return f"Requesting_{NOW - ago:%Y-%m-%d %H:%M:%S}"
-
-    def test_an_agent_that_left_a_minute_unanswered_and_publishes_nothing_is_dead(self) -> None:
-        assert not hami.handshake_healthy(self.value(timedelta(seconds=61)), 0, NOW)
-        assert hami.handshake_healthy(self.value(timedelta(seconds=60)), 0, NOW)
-        assert hami.handshake_healthy(self.value(timedelta(days=-1)), 0, NOW)
-
-    def test_who_still_publishes_cards_lives(self) -> None:
-        assert hami.handshake_healthy(self.value(timedelta(days=1)), 1, NOW)
-
-    @pytest.mark.parametrize(
-        "value", [None, "", "Reported 2024.01.02", "Deleted_2024-01-02 00:00:00", "Requesting_soon"]
-    )
-    def test_anything_but_an_old_request_means_nothing(self, value: str | None) -> None:
-        assert hami.handshake_healthy(value, 0, NOW)
 
 
 def test_reasons_are_worded_as_hami_words_them() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from subak.dialects import Patch, interpreter
 from subak.dialects.interpreter import Interpreter, apply
 from subak.model import manifest
-from subak.model.device import MIB, Device
+from subak.model.device import MIB, Device, MigProfile
 from subak.model.manifest import EnvVar, Role, Taint
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement, Share
+from subak.model.placement import Grant, MigInstance, Placement, Share
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK
 from subak.snapshot.cluster import Snapshot
@@ -292,6 +292,49 @@ class TestRequestsAndLimits:
         assert refusal.field == "spec.containers[0].resources.limits[nvidia.com/gpu]"
         assert "'many' is not a quantity" in refusal.message
 
+    @pytest.mark.parametrize(
+        "amounts",
+        [
+            {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100},
+            {"nvidia.com/gpumem": 100},
+            {"iluvatar.ai/vgpu": 1, "iluvatar.ai/vcuda-memory": 4},
+            {"iluvatar.ai/MR-V100-vgpu": 1, "iluvatar.ai/MR-V100.vMem": 4},
+            {"mthreads.com/vgpu": 1},
+            {"metax-tech.com/sgpu": 1, "metax-tech.com/vmemory": 4},
+            {"metax-tech.com/gpu": 2},
+            {"volcano.sh/gpu-memory": 100},
+            {"volcano.sh/gpu-number": 2},
+            {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 100},
+            {"koordinator.sh/gpu-memory-ratio": 50},
+        ],
+    )
+    def test_requests_without_limits_mean_the_same_in_every_dialect(self, amounts: Limits) -> None:
+        """As decision 2 has it; a Kubernetes API server lets no such pod in."""
+        content = {
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": dict(amounts)}}]},
+        }
+        requested = INTERPRETER.request(INTERPRETER.admit(msgspec.convert(content, manifest.Pod)))
+        limited = INTERPRETER.request(INTERPRETER.admit(asking(amounts)))
+        assert requested.claims
+        assert requested.claims == limited.claims
+
+    @pytest.mark.parametrize(
+        ("part", "remedy"),
+        [
+            ("mthreads.com/sgpu-memory", "add mthreads.com/vgpu: 1"),
+            ("mthreads.com/sgpu-core", "add mthreads.com/vgpu: 1"),
+            ("iluvatar.ai/vcuda-memory", "add iluvatar.ai/vgpu: 1"),
+            ("iluvatar.ai/MR-V100.vCore", "add iluvatar.ai/MR-V100-vgpu: 1"),
+            ("metax-tech.com/vmemory", "add metax-tech.com/sgpu: 1"),
+        ],
+    )
+    def test_a_part_of_a_card_without_a_number_of_cards_is_refused_with_the_line_to_add(
+        self, part: str, remedy: str
+    ) -> None:
+        with pytest.raises(Refusal, match=remedy):
+            INTERPRETER.admit(asking({part: 4}))
+
 
 class TestPatch:
     def pod(self) -> manifest.Pod:
@@ -430,6 +473,15 @@ class TestRecords:
     def test_a_pod_without_cards_has_nothing_to_record(self) -> None:
         assert INTERPRETER.annotations(asking({}), Placement("n1"), NODE, 0) == {}
         assert INTERPRETER.placement(asking({}), NODE) == Placement("n1")
+
+    def test_an_instance_that_a_record_does_not_tell_may_be_anywhere_on_the_card(self) -> None:
+        """Volcano names an instance by its own geometry, which says nothing of places."""
+        profile = MigProfile("2g.10gb", 9856 * MIB, 28, ((0, 2), (2, 2), (4, 2)))
+        node = Node("n1", (Device("GPU-m", 0, "nvidia", mode="mig", mig=(profile,)), Device("GPU-p", 1, "nvidia")))
+        keys = {"volcano.sh/vgpu-ids-new": "GPU-m[0-1],NVIDIA,9856,28:GPU-p,NVIDIA,100,0:;"}
+        ((whole, plain),) = (each.shares for each in INTERPRETER.placement(asking({}, annotations=keys), node).grants)
+        assert whole.mig == MigInstance("unknown", 0, 6)
+        assert plain.mig is None
 
     def test_a_running_pod_is_read_by_its_annotations_whatever_it_asks_for(self) -> None:
         running = asking({"cpu": 1}, annotations={"hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,5,6:;"})

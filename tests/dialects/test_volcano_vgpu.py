@@ -99,10 +99,12 @@ def test_without_memory_the_whole_of_each_card_is_meant() -> None:
     assert [claim.memory_on(card) for card in cards] == [card.memory_bytes for card in cards]
 
 
-def test_an_amount_of_memory_beats_a_percentage() -> None:
+def test_a_percentage_beats_an_amount_of_memory() -> None:
     claim = only({MEMORY: 1000, PERCENTAGE: 50})
-    assert (claim.memory_bytes, claim.memory_percent) == (1000 * MIB, 0)
-    assert only({PERCENTAGE: 50}).memory_percent == 50
+    (card,) = node(30000 * MIB).devices
+    assert claim.memory_on(card) == 15000 * MIB
+    assert only({PERCENTAGE: 50}).memory_on(card) == 15000 * MIB
+    assert only({MEMORY: 1000, PERCENTAGE: 0}).memory_on(card) == 1000 * MIB
 
 
 def test_more_cores_than_a_card_has_mean_the_whole_card() -> None:

@@ -44,6 +44,7 @@ def test_every_reason_can_be_cured(reason: Reason) -> None:
         (Reason.CARD_UUID_MISMATCH, {Cure.NODE_CHANGED}),
         (Reason.NODE_TAINT_NOT_TOLERATED, {Cure.NODE_CHANGED}),
         (Reason.NODE_UNREGISTERED, {Cure.NODE_CHANGED}),
+        (Reason.NODE_AGENT_DEAD, {Cure.NODE_CHANGED}),
         (Reason.NODE_INSUFFICIENT_DEVICE, {Cure.NODE_CHANGED}),
         (Reason.RESOURCE_QUOTA_NOT_FIT, {Cure.QUOTA_CHANGED}),
         (Reason.NOT_SUPPORTED_YET, {Cure.POD_CHANGED}),

@@ -129,12 +129,13 @@ class Reference:
             if claim.policy.pick == Pick.ZONES and request.topology_aware and claim.cores == 100:
                 zones = [device.zone for device in free], [device.zone for device in free if device.id in chosen]
                 points += metax.weighted(metax.zone_score(*zones), request.node_policy)
+        total = use + points * MILLION // 10
         linked = [claim for claim in request.claims if claim.policy.pick == Pick.METAXLINK]
         if linked:
             free = [card.device for card in cards if card.device.family in linked[0].families and not card.shares]
             count = sum(claim.count for claim in linked)
-            points += metax.node_points(request.node_policy, count, free, node.tables)
-        return (-1 if request.node_policy == SPREAD else 1) * (use + points * MILLION // 10)
+            total += metax.node_points(request.node_policy, count, free, node.tables) * 2**22
+        return -total if request.node_policy == SPREAD else total
 
 
 def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, int, dict[str, int], list[Grant]]:
@@ -174,42 +175,72 @@ def search(claims: Sequence[Claim], cards: list[Used], given: list[Grant], node_
         mine = [card for card in mine if all([s.id for s in grant.shares] == [card.device.id] for grant in earlier)]
     ordered = sorted(mine, key=lambda card: preference(card, claim))
     for chosen in choices(claim, ordered, node_policy):
-        shares = tuple(share_of(card, claim) for card in chosen)
+        before = [(card, Used(**vars(card))) for card in cards]
         tag = (claim.qos or "", claim.app_class)
+        shares = tuple(take(card, claim, tag) for card in chosen)
         grant = Grant(claim.dialect, claim.containers, claim.role, shares, tag, claim.slotted)
-        before = [(card, Used(**vars(card))) for card in chosen]
-        if not passes(grant):
-            for card, share in zip(chosen, shares, strict=True):
-                card.shares += 1
-                card.slots += claim.slotted
-                card.memory += share.memory_bytes
-                card.cores += share.cores
-                card.neighbours = [*card.neighbours, tag]
-                one = Charge(1, int(claim.slotted), share.memory_bytes, share.cores, dict(share.extras), tag)
-                card.tenants = {**card.tenants, "this pod": one}
-                card.instances = [*card.instances, *([share.mig] if share.mig else [])]
+        if passes(grant):
+            restore(before)
         yield from search(rest, cards, [*given, grant], node_policy)
-        for card, old in before:
-            vars(card).update(vars(old))
+        restore(before)
+
+
+def take(card: Used, claim: Claim, tag: tuple[str, str]) -> Share:
+    """Take the claim's share of a card: the next one sees it."""
+    share = share_of(card, claim)
+    card.shares += 1
+    card.slots += claim.slotted
+    card.memory += share.memory_bytes
+    card.cores += share.cores
+    card.neighbours = [*card.neighbours, tag]
+    one = Charge(1, int(claim.slotted), share.memory_bytes, share.cores, dict(share.extras), tag)
+    card.tenants = {**card.tenants, "this pod": one}
+    card.instances = [*card.instances, *([share.mig] if share.mig else [])]
+    return share
+
+
+def restore(before: Sequence[tuple[Used, Used]]) -> None:
+    """Undo what was taken."""
+    for card, old in before:
+        vars(card).update(vars(old))
+
+
+def times(card: Used, claim: Claim) -> int:
+    """How often a card that fits can be taken by one container: in MIG mode as long as it has instances."""
+    if card.device.mode != "mig" or not claim.instances:
+        return 1
+    trial, taken = Used(**vars(card)), 0
+    while taken < claim.count and trial.slots < trial.device.slots and mig_instance(trial, claim):
+        take(trial, claim, ("", ""))
+        taken += 1
+    return taken
 
 
 def choices(claim: Claim, ordered: list[Used], node_policy: str) -> Iterator[Sequence[Used]]:
     """The pick of the policy, then every other set of fitting cards."""
     fitting = [card for card in ordered if fits(card, claim)]
+    repeated = [card for card in fitting for _ in range(times(card, claim))]
     if claim.policy.numa_bind:
         for numa in dict.fromkeys(card.device.numa for card in ordered if card.device.healthy):
-            together = [card for card in fitting if card.device.numa == numa]
+            together = [card for card in repeated if card.device.numa == numa]
             if len(together) >= claim.count:
                 yield together[: claim.count]
                 return
         return
-    if len(fitting) < claim.count:
+    if len(repeated) < claim.count:
         return
-    best = picked(claim, fitting, ordered, node_policy)
+    if claim.policy.pick in (Pick.IN_ORDER, Pick.LINKS) and (
+        claim.policy.pick == Pick.IN_ORDER or len(fitting) < claim.count
+    ):
+        best = repeated[: claim.count]
+    else:
+        best = picked(claim, fitting, ordered, node_policy)
     yield best
-    ids = {card.device.id for card in best}
-    for chosen in combinations(fitting, claim.count):
-        if {card.device.id for card in chosen} != ids:
+    known = [sorted(card.device.id for card in best)]
+    for chosen in combinations(repeated, claim.count):
+        ids = sorted(card.device.id for card in chosen)
+        if ids not in known:
+            known.append(ids)
             yield chosen
 
 
@@ -313,7 +344,7 @@ def fits(card: Used, claim: Claim) -> bool:
         policy = metax.card_qos(card.state())
         if claim.app_class != "online" and card.shares and claim.cores != 100 and policy not in ("", claim.qos):
             return False
-    return device.mode != "mig" or mig_instance(card, claim) is not None
+    return device.mode != "mig" or (claim.instances and mig_instance(card, claim) is not None)
 
 
 def preference(card: Used, claim: Claim) -> tuple[int, ...]:

@@ -83,7 +83,12 @@ SLICES = (MigProfile("1g.10gb", 9_856 * MIB, 14, ((0, 1), (1, 1))),)
         (card(used=1), card(), claim(cores=100), Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT),
         (card(used_cores=100), card(used_cores=99), claim(), Reason.CARD_COMPUTE_UNITS_EXHAUSTED),
         (card(), card(extras=(("aicpu", 2),)), claim(extras=(("aicpu", 2),)), Reason.CARD_INSUFFICIENT_EXTRA),
-        (card(mode="mig"), card(mode="mig", mig=SLICES), claim(9_000), Reason.CARD_MIG_TOPOLOGY_INFEASIBLE),
+        (
+            card(mode="mig"),
+            card(mode="mig", mig=SLICES),
+            claim(9_000, instances=True),
+            Reason.CARD_MIG_TOPOLOGY_INFEASIBLE,
+        ),
     ],
 )
 def test_a_card_is_refused_for_the_reason_and_taken_without_it(
@@ -110,9 +115,16 @@ def test_every_extra_must_be_left_after_what_the_tenants_hold() -> None:
 def test_a_card_cut_to_pieces_takes_as_many_as_it_has_places() -> None:
     held = {"a": Charge(1, mig=(MigInstance("1g.10gb", 1, 1),)), "b": Charge(1, mig=(MigInstance("1g.10gb", 0, 1),))}
     full = card(used=2, tenants=held, mode="mig", mig=SLICES)
-    assert reason_for(full, claim(100)) is Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
+    assert reason_for(full, claim(100, instances=True)) is Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
     del held["b"]
-    assert reason_for(full, claim(100)) is None
+    assert reason_for(full, claim(100, instances=True)) is None
+
+
+def test_who_cannot_record_an_instance_gets_no_card_in_mig_mode() -> None:
+    """After a restart nobody would know which part of the card the pod has."""
+    free = card(mode="mig", mig=SLICES)
+    assert reason_for(free, claim(100, instances=True)) is None
+    assert reason_for(free, claim(100)) is Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
 
 
 def test_profiles_do_not_matter_unless_the_card_is_in_mig_mode() -> None:

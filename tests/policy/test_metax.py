@@ -13,7 +13,9 @@ from subak.model.device import Device
 from subak.model.placement import Charge
 from subak.model.request import BINPACK, SPREAD
 from subak.policy.metax import (
+    STEP,
     UNKNOWN,
+    Tables,
     best_cards,
     by_zones,
     card_qos,
@@ -29,6 +31,7 @@ from subak.policy.metax import (
     weighted,
     zone_score,
 )
+from subak.policy.score import LINKED
 from subak.snapshot.card import CardState
 
 
@@ -259,9 +262,9 @@ def test_nodes_are_scored_by_the_vendors_tables() -> None:
 
 def test_a_node_without_figures_never_wins() -> None:
     free = [Device(f"card-{i}", i, "metax") for i in range(2)]
-    assert node_points(BINPACK, 2, free, {SCORES: {2: 110}}) == -UNKNOWN
-    assert node_points(SPREAD, 2, free, {LOSSES: {2: 80}}) == UNKNOWN
-    assert node_points(SPREAD, 3, free, {SCORES: {2: 110}}) == UNKNOWN
+    assert node_points(BINPACK, 2, free, {SCORES: {2: 110}}) == -UNKNOWN * STEP
+    assert node_points(SPREAD, 2, free, {LOSSES: {2: 80}}) == UNKNOWN * STEP
+    assert node_points(SPREAD, 3, free, {SCORES: {2: 110}}) == UNKNOWN * STEP
 
 
 def test_missing_tables_are_computed_where_the_wiring_is_known() -> None:
@@ -284,6 +287,31 @@ def test_between_nodes_the_links_of_the_free_cards_decide() -> None:
     assert by_loss == sorted(by_loss), "binpack takes the highest: the node whose group is broken already"
     by_score = [node_points(SPREAD, 4, free, {}) for free in (untold, devices(TWO_GROUPS, [1, 2, 3, 5, 6]), intact)]
     assert by_score == sorted(by_score, reverse=True), "spread takes the lowest: the node with four linked cards"
+
+
+@pytest.mark.parametrize(
+    ("policy", "better", "worse"),
+    [
+        (BINPACK, {LOSSES: {2: 80}, SCORES: {2: 110}}, {LOSSES: {2: 80}, SCORES: {2: 50}}),
+        (BINPACK, {LOSSES: {2: 80}, SCORES: {2: 10}}, {LOSSES: {2: 81}, SCORES: {2: 110}}),
+        (BINPACK, {LOSSES: {2: 80}, SCORES: {2: 10}}, {LOSSES: {2: 80}}),
+        (SPREAD, {LOSSES: {2: 80}, SCORES: {2: 110}}, {LOSSES: {2: 90}, SCORES: {2: 110}}),
+        (SPREAD, {LOSSES: {2: 900}, SCORES: {2: 110}}, {LOSSES: {2: 0}, SCORES: {2: 109}}),
+        (SPREAD, {LOSSES: {2: 900}, SCORES: {2: 110}}, {SCORES: {2: 110}}),
+    ],
+)
+def test_of_nodes_that_are_equal_by_one_table_the_other_decides(policy: str, better: Tables, worse: Tables) -> None:
+    free = [Device(f"card-{i}", i, "metax") for i in range(2)]
+    one, other = node_points(policy, 2, free, better), node_points(policy, 2, free, worse)
+    assert one < other if policy == SPREAD else one > other
+
+
+@pytest.mark.parametrize("figure", [10**30, -(10**30)])
+def test_figures_beyond_reason_stay_within_the_columns(figure: int) -> None:
+    free = [Device(f"card-{i}", i, "metax") for i in range(2)]
+    for policy in (BINPACK, SPREAD):
+        points = node_points(policy, 2, free, {LOSSES: {2: figure}, SCORES: {2: figure}})
+        assert abs(points * LINKED) < 2**62
 
 
 def test_large_nodes_are_divided_by_zones() -> None:

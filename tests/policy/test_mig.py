@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model.device import MIB, MigProfile
 from subak.model.placement import Charge, MigInstance
-from subak.policy.mig import choose, instance_for, place
+from subak.policy.mig import choose, instance_for, most, place, stack
 from tests.snapshot import card, claim
 
 
@@ -98,6 +100,33 @@ def test_an_instance_must_not_exceed_what_is_left_of_the_card() -> None:
     assert instance_for(card(mib=81_920, used_mib=72_065, mig=A100), claim(9_000)) is None
     assert instance_for(card(mib=81_920, used_cores=86, mig=A100), claim(9_000)) is not None
     assert instance_for(card(mib=81_920, used_cores=87, mig=A100), claim(9_000)) is None
+
+
+def stacked(used: int = 0, tenants: dict[str, Charge] | None = None, **wishes: Any) -> list[MigInstance | None]:
+    """The instances that a card gives one container, at most eight."""
+    home = card(mib=81_920, slots=10, mode="mig", mig=A100, used=used, tenants=tenants)
+    asked = claim(**{"mib": 9_000, "instances": True, "count": 8, **wishes})
+    return [instance_for(state, asked) for state in stack(home, asked, asked.count)]
+
+
+def test_a_card_gives_one_container_all_its_instances() -> None:
+    assert stacked() == [MigInstance("1g.10gb", start, 1) for start in (6, 5, 4, 3, 2, 1, 0)]
+    assert stacked(mib=20_000) == [MigInstance("2g.20gb", start, 2) for start in (0, 2, 4)]
+    held = {"default/a": Charge(1, mig=(MigInstance("3g.40gb", 4, 4),))}
+    assert stacked(used=1, tenants=held, mib=20_000) == [MigInstance("2g.20gb", start, 2) for start in (0, 2)]
+
+
+def test_no_more_than_are_asked_for_and_no_more_than_the_card_has_slots() -> None:
+    assert len(stacked(count=2)) == 2
+    assert len(stacked(used=8)) == 2
+
+
+def test_a_card_is_counted_once_unless_it_is_cut_for_who_may_have_several() -> None:
+    cut, plain = card(0, mode="mig", mig=A100, mib=81_920), card(1)
+    several, one = claim(1_000, instances=True, count=3), claim(1_000, count=3)
+    assert [most([cut, plain], each) for each in (several, one)] == [cut.device.slots + 1, 2]
+    assert [len(stack(each, several, 3)) for each in (cut, plain)] == [3, 1]
+    assert len(stack(cut, one, 3)) == 1
 
 
 @given(st.lists(st.sampled_from([1, 9_857, 20_097, 40_193]), max_size=10))

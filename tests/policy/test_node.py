@@ -232,6 +232,16 @@ def test_a_node_takes_only_pods_of_a_dialect_that_it_speaks() -> None:
     assert refuse_dialect(node("n"), claim(dialect="volcano-share")) is not None
 
 
+def test_a_node_takes_no_pods_of_a_dialect_whose_agent_is_dead() -> None:
+    """The others keep their own agents."""
+    both = frozenset({"hami-nvidia", "volcano-share"})
+    home = node("n", offers=both, dead={"hami-nvidia": "agent dead: 0 nvidia.com/gpu allocatable"})
+    assert refuse_dialect(home, claim()) == NodeRefusal(
+        Reason.NODE_AGENT_DEAD, "agent dead: 0 nvidia.com/gpu allocatable"
+    )
+    assert refuse_dialect(home, claim(dialect="volcano-share")) is None
+
+
 @pytest.mark.parametrize(
     ("label", "isolation", "fits"),
     [

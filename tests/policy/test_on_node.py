@@ -94,9 +94,68 @@ def test_a_percentage_becomes_an_amount_on_each_card() -> None:
     assert [part.memory_bytes // MIB for part in answer[0].shares] == [2_000, 6_000]
 
 
+TWO = MigProfile("2g.10gb", 9_856 * MIB, 28, ((0, 2), (2, 2), (4, 2)))
+
+
+def a100(index: int = 0, **state: Any) -> CardState:
+    return card(index, **{"mode": "mig", "mib": 40_960, "mig": (TWO,), **state})
+
+
+def starts(answer: tuple[Grant, ...] | Counter[Reason]) -> list[list[tuple[int, int]]]:
+    """Card and place of each instance, by container."""
+    assert isinstance(answer, tuple), answer
+    return [[(part.index, part.mig.start) for part in each.shares if part.mig] for each in answer]
+
+
+def test_one_container_may_get_several_instances_of_one_card() -> None:
+    assert starts(tried([a100()], app(8_000, count=2, instances=True))) == [[(0, 0), (0, 2)]]
+    assert starts(tried([a100(0), a100(1)], app(8_000, count=2, instances=True))) == [[(0, 0), (0, 2)]]
+
+
+def test_what_the_first_card_cannot_give_the_next_one_gives() -> None:
+    held = {"default/a": Charge(1, mig=(MigInstance("2g.10gb", 0, 2),))}
+    cards = [a100(0, used=1, tenants=held), a100(1)]
+    assert starts(tried(cards, app(8_000, count=4, instances=True))) == [[(0, 2), (0, 4), (1, 0), (1, 2)]]
+
+
+def test_a_pod_that_wants_its_cards_alone_may_have_several_instances_of_one() -> None:
+    alone = CardPolicy((LOWEST_INDEX,), mutex=True)
+    assert starts(tried([a100()], app(8_000, count=3, instances=True, policy=alone))) == [[(0, 0), (0, 2), (0, 4)]]
+    stranger = a100(used=1, tenants={"default/a": Charge(1)})
+    assert refusal([stranger], app(8_000, count=2, instances=True, policy=alone))
+
+
+def test_containers_of_a_pod_share_the_instances_of_a_card() -> None:
+    two, one = app(8_000, 0, count=2, instances=True), app(8_000, 1, instances=True)
+    assert starts(tried([a100()], two, one)) == [[(0, 0), (0, 2)], [(0, 4)]]
+    assert refusal([a100()], two, app(8_000, 1, count=2, instances=True))
+
+
+def test_instances_are_divided_among_cards_so_that_all_containers_fit() -> None:
+    """The second container fits only on the second card, whose instances the first would like to have."""
+    large = MigProfile("4g.20gb", 20_096 * MIB, 56, ((0, 4),))
+    cards = [a100(0, mig=(TWO, large)), a100(1)]
+    wants = app(8_000, 0, count=3, instances=True), app(20_000, 1, instances=True)
+    assert starts(tried(cards, *wants)) == [[(1, 0), (1, 2), (1, 4)], [(0, 0)]]
+
+
+def test_topology_aware_pods_get_linked_cards_and_several_instances_only_if_they_must() -> None:
+    linked = CardPolicy((LOWEST_INDEX,), pick=Pick.LINKS)
+    cards = [a100(i, links={f"GPU-{j}": 10 * i * j for j in range(3)}) for i in range(3)]
+    assert starts(tried(cards, app(8_000, count=2, instances=True, policy=linked))) == [[(1, 0), (2, 0)]]
+    assert starts(tried(cards[:1], app(8_000, count=2, instances=True, policy=linked))) == [[(0, 0), (0, 2)]]
+
+
+def test_too_few_instances_are_told_with_their_number() -> None:
+    answer = refusal([a100()], app(8_000, count=4, instances=True))
+    assert answer[Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST] == 3
+    assert refusal([a100(slots=2)], app(8_000, count=4, instances=True)) == {Reason.NODE_INSUFFICIENT_DEVICE: 1}
+    assert refusal([a100()], app(8_000, count=2)) == {Reason.NODE_INSUFFICIENT_DEVICE: 1}
+
+
 def test_a_card_in_mig_mode_gives_a_whole_instance() -> None:
     profile = MigProfile("1g.10gb", 9_856 * MIB, 14, ((0, 1), (1, 1)))
-    answer = tried([card(mode="mig", mib=81_920, mig=(profile,))], claim(5_000, cores=10))
+    answer = tried([card(mode="mig", mib=81_920, mig=(profile,))], claim(5_000, cores=10, instances=True))
     assert isinstance(answer, tuple)
     assert answer[0].shares == (share("GPU-0", 9_856, 14, mig=MigInstance("1g.10gb", 1, 1)),)
 
@@ -105,7 +164,7 @@ def test_the_share_is_as_large_as_the_instance_that_was_chosen() -> None:
     small = MigProfile("1g.10gb", 9_856 * MIB, 14, ((0, 1),))
     large = MigProfile("3g.40gb", 40_192 * MIB, 42, ((4, 4),))
     for profiles in ((small, large), (large, small)):
-        answer = tried([card(mode="mig", mib=81_920, mig=profiles)], claim(9_857))
+        answer = tried([card(mode="mig", mib=81_920, mig=profiles)], claim(9_857, instances=True))
         assert isinstance(answer, tuple)
         assert answer[0].shares == (share("GPU-0", 40_192, 42, mig=MigInstance("3g.40gb", 4, 4)),)
 
@@ -113,11 +172,13 @@ def test_the_share_is_as_large_as_the_instance_that_was_chosen() -> None:
 def test_containers_do_not_get_the_same_instance() -> None:
     profile = MigProfile("1g.10gb", 9_856 * MIB, 14, ((0, 1), (1, 1)))
     home = card(mode="mig", mib=81_920, mig=(profile,))
-    for first in (app(5_000), init(5_000)):  # the instance of an init container stays: it is made once
-        answer = tried([home], first, app(5_000, 1))
+    for first in (app(5_000, instances=True), init(5_000, instances=True)):
+        # The instance of an init container stays: it is made once.
+        answer = tried([home], first, app(5_000, 1, instances=True))
         assert isinstance(answer, tuple)
         assert [each.shares[0].mig for each in answer] == [MigInstance("1g.10gb", start, 1) for start in (1, 0)]
-    assert refusal([home], init(1), app(1, 1), app(1, 2)) == Counter({Reason.CARD_MIG_TOPOLOGY_INFEASIBLE: 1})
+    three = [each(1, i, instances=True) for i, each in enumerate((init, app, app))]
+    assert refusal([home], *three) == Counter({Reason.CARD_MIG_TOPOLOGY_INFEASIBLE: 1})
 
 
 def test_only_cards_of_the_claims_vendor_are_counted() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from subak.model.placement import Charge
 from subak.model.request import BINPACK, SPREAD, CardPolicy, Claim, Pick
-from subak.policy.pick import pick
+from subak.policy.pick import others, pick
 from subak.snapshot.card import CardState
 from tests.snapshot import card, claim, indices
 
@@ -93,6 +93,16 @@ def test_links_are_picked_as_by_brute_force(
     else:
         want = next(each for each in sets if strength(each) == max(map(strength, sets)))
     assert tuple(picked(cards, by(Pick.LINKS, count))) == want
+
+
+def test_other_choices_take_a_card_as_often_as_it_has_instances() -> None:
+    """The first card twice before it is taken once, and never its second instance without its first."""
+    a, again, b, c = card(0), card(0), card(1), card(2)
+    chosen = list(others([[a, again], [b], [c]], 2))
+    assert [indices(list(each)) for each in chosen] == [[0, 0], [0, 1], [0, 2], [1, 2]]
+    assert [indices(list(each)) for each in others([[a], [b], [c]], 2)] == [[0, 1], [0, 2], [1, 2]]
+    assert all(each[0] is a for each in chosen[:3])
+    assert not list(others([[a, again]], 3))
 
 
 def test_zones_keep_the_larger_zone_whole() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from subak.model import manifest
 from subak.model.node import Node
-from subak.model.placement import Placement, Share
+from subak.model.placement import MigInstance, Placement, Share
 from subak.model.reason import Refusal
 from subak.model.request import Request
 from subak.policy.explain import explain
@@ -19,7 +19,7 @@ from subak.policy.on_node import on_node
 from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Snapshot
 from tests.policy.reference import Reference
-from tests.policy.world import INTERPRETER, KINDS, ON_NVIDIA, make, pods
+from tests.policy.world import INTERPRETER, KINDS, ON_NVIDIA, make, node, pods, register
 
 THOROUGH = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -142,6 +142,11 @@ def test_changes_of_nodes_are_seen_at_once(
             changed = replace(nodes[name], devices=devices, unschedulable=data.draw(st.booleans()))
             snapshot.put([changed])
             reference.nodes[name] = changed
+        elif event == 3:
+            silent = {dialect: "agent dead" for dialect in nodes[name].offers if data.draw(st.booleans())}
+            changed = replace(nodes[name], dead=silent)
+            snapshot.put([changed])
+            reference.nodes[name] = changed
         elif event == 2:
             snapshot.put([nodes[name]])
             reference.nodes[name] = nodes[name]
@@ -210,6 +215,41 @@ def test_a_pod_finds_the_first_node_that_has_its_card() -> None:
     found = place(snapshot, request)
     assert found is not None
     assert found.node == "node-1"
+
+
+def test_hamis_example_of_dynamic_mig_gets_two_instances_of_one_card() -> None:
+    """As `dynamic_mig_example.yaml` says of an A100 with 40 GB; what is written reads back as the same."""
+    profiles = [
+        {"name": "1g.5gb", "memoryMB": 4864, "core": 14, "placements": [{"start": s, "size": 1} for s in range(7)]},
+        {"name": "2g.10gb", "memoryMB": 9856, "core": 28, "placements": [{"start": s, "size": 2} for s in (0, 2, 4)]},
+    ]
+    cards = register("node-0", [40_960], mode="mig", migProfiles=profiles, count=10)
+    home = node("node-0", {"nvidia.com/gpu": 10}, {"hami.io/node-nvidia-register": cards})
+    content = {
+        "metadata": {
+            "name": "gpu-pod",
+            "annotations": {"nvidia.com/vgpu-mode": "mig", "hami.io/gpu-scheduler-policy": "binpack"},
+        },
+        "spec": {
+            "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 8000}}}]
+        },
+    }
+    complete = INTERPRETER.admit(msgspec.convert(content, manifest.Pod))
+    request = INTERPRETER.request(complete)
+    snapshot = Snapshot([home])
+    placement = place(snapshot, request)
+    assert placement is not None
+    (grant,) = placement.grants
+    assert [(share.id, share.mig) for share in grant.shares] == [
+        ("GPU-node-0-0", MigInstance("2g.10gb", 0, 2)),
+        ("GPU-node-0-0", MigInstance("2g.10gb", 2, 2)),
+    ]
+    running = bound(complete, placement, home)
+    assert running.annotations["hami.io/vgpu-devices-allocated"] == "GPU-node-0-0,NVIDIA,9856,28:" * 2 + ";"
+    assert INTERPRETER.placement(running, home) == placement
+    snapshot.assume("default/a", placement)
+    assert place(snapshot, request) is None, "one place is left, two are asked for"
+    assert "at most 1 card fits, 2 asked" in str(explain(snapshot, request))
 
 
 def test_equal_nodes_are_taken_by_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from subak.model.request import (
 from subak.policy import allocated, metax
 from subak.policy.on_node import on_node
 from subak.policy.place import place
-from subak.policy.score import POINT, depends_on_cards, node_score, use
+from subak.policy.score import LINKED, POINT, depends_on_cards, node_score, use
 from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import SCALE
@@ -166,14 +167,14 @@ def test_metaxlink_counts_all_whole_cards_of_the_pod_once(policy: str) -> None:
     ]
     sign = 1 if policy == BINPACK else -1
     points = metax.node_points(policy, 2, [each.device for each in cards], {})
-    assert scored(cards, asking(*claims, policy=policy)) == sign * points * POINT
+    assert scored(cards, asking(*claims, policy=policy)) == sign * points * LINKED
 
 
 def test_metaxlink_looks_at_idle_cards_only() -> None:
     cards = numbered([*zoned(1, 1), *zoned(2, 2, used=1), card()])
     idle = [each.device for each in cards[:2]]
     points = metax.node_points(BINPACK, 1, idle, {})
-    assert scored(cards, asking(by(Pick.METAXLINK, idle=True))) == use(cards) + points * POINT
+    assert scored(cards, asking(by(Pick.METAXLINK, idle=True))) == use(cards) + points * LINKED
 
 
 def test_the_vendors_tables_are_believed_where_they_fit() -> None:
@@ -182,7 +183,36 @@ def test_the_vendors_tables_are_believed_where_they_fit() -> None:
     request = asking(by(Pick.METAXLINK))
     grants = on_node(home, cards, request)
     assert isinstance(grants, tuple)
-    assert node_score(home, cards, request, grants) == (2_000 - 3) * POINT
+    assert node_score(home, cards, request, grants) == (2_000 - 3) * metax.STEP * LINKED
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_of_nodes_that_lose_alike_the_better_linked_one_wins_whatever_its_name(policy: str) -> None:
+    """All free cards are taken, so that no link is lost.  The first by name has two pairs, the other four."""
+    cards = {"a": zoned(1, 1, 2, 2), "b": zoned(1, 1, 1, 1)}
+    snapshot = Snapshot([node(name, *(each.device for each in own)) for name, own in cards.items()])
+    found = place(snapshot, asking(by(Pick.METAXLINK, idle=True, count=4), policy=policy))
+    assert found is not None
+    assert found.node == "b"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_links_of_whole_cards_outweigh_use(policy: str) -> None:
+    """Whichever node is fuller, the pod goes to the linked pair."""
+    for busy in ("a", "b"):
+        apart, linked = zoned(1, 2, 3), zoned(1, 1, 3)
+        snapshot = Snapshot(
+            [
+                node("a", *(replace(each.device, id=f"a-{each.device.index}") for each in apart)),
+                node("b", *(replace(each.device, id=f"b-{each.device.index}") for each in linked)),
+            ]
+        )
+        for name in "ab":  # the third card of each node is held, of one of them by more
+            mib = 16_000 if name == busy else 1
+            snapshot.restore(f"default/{name}", placed(name, share(f"{name}-2", mib, cores=100 if mib > 1 else 1)))
+        found = place(snapshot, asking(by(Pick.METAXLINK, idle=True, count=2), policy=policy))
+        assert found is not None
+        assert found.node == "b"
 
 
 def nodes_in_use(*used_mib: int) -> Snapshot:

@@ -18,15 +18,19 @@ KIB_OF_ODD_CARD = 83201216
 """A card whose half is no whole number of MiB."""
 
 
-def node(name: str, capacity: dict[str, Any], annotations: dict[str, str], device: Any = None) -> Node:
-    """A node from its manifests; nothing in them may be unreadable."""
+NOW = 1_700_000_000.0
+
+
+def node(name: str, capacity: dict[str, Any], annotations: dict[str, str], device: Any = None, dead: str = "") -> Node:
+    """A node from its manifests; nothing in them may be unreadable, and no agent may be dead but that of `dead`."""
     content = {
         "metadata": {"name": name, "annotations": annotations},
         "status": {"capacity": {"cpu": "64", "memory": "512Gi", "pods": "40", **capacity}},
     }
     described = None if device is None else msgspec.convert(device, manifest.Device)
-    digest, warnings = INTERPRETER.node(msgspec.convert(content, manifest.Node), described)
-    assert not warnings
+    digest, warnings = INTERPRETER.node(msgspec.convert(content, manifest.Node), described, NOW)
+    assert list(digest.dead) == ([dead] if dead else [])
+    assert len(warnings) == len(digest.dead)
     return digest
 
 
@@ -75,12 +79,12 @@ def ascend(name: str, model: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {"devices": devices}}
 
 
-def zones(name: str) -> str:
-    """MetaX's register of a node with two link zones."""
+def zones(name: str, size: int = 2) -> str:
+    """MetaX's register of a node with link zones of this size."""
     cards = [
         {
             **{"uuid": f"MX-{name}-{i}", "model": "sgpu", "totalDevCount": 4, "totalCompute": 100},
-            **{"totalVRam": 16384, "healthy": True, "linkZone": 1 + i // 2},
+            **{"totalVRam": 16384, "healthy": True, "linkZone": 1 + i // size},
         }
         for i in range(4)
     ]
@@ -89,6 +93,7 @@ def zones(name: str) -> str:
 
 PROFILES = [
     {"name": "1g.10gb", "memoryMB": 9856, "core": 14, "placements": [{"start": s, "size": 1} for s in range(7)]},
+    {"name": "2g.20gb", "memoryMB": 20096, "core": 28, "placements": [{"start": s, "size": 2} for s in (0, 2, 4)]},
     {"name": "3g.40gb", "memoryMB": 40192, "core": 42, "placements": [{"start": s, "size": 4} for s in (0, 4)]},
 ]
 
@@ -124,7 +129,25 @@ def make(kind: int, name: str) -> Node:
         case 9:
             cards = register(name, [81_920, 81_920], mode="mig", migProfiles=PROFILES)
             return node(name, hami, {register_key: cards})
-        case 10:  # one model is cut by templates, the other is not cut at all
+        case 10:  # a single card, whose instances may all go to one container; others cannot record any
+            cards = register(name, [81_920], mode="mig", migProfiles=PROFILES, count=10)
+            slices = f"GPU-{name}-0,10,81920,NVIDIA-A100,true,mig:"
+            keys = {register_key: cards, "volcano.sh/node-vgpu-register": slices}
+            return node(name, hami, keys, device_object(name, [81_920 * 1024]))
+        case 11:  # as 8, wired better: whole cards are lost alike, but linked more
+            return node(name, {"metax-tech.com/sgpu": 16, "metax-tech.com/gpu": 4}, {sgpu_key: zones(name, size=4)})
+        case 12:  # HAMi's agent is dead, Volcano's is not
+            silent = {"nvidia.com/gpu": 0, "volcano.sh/gpu-memory": 64_000, "volcano.sh/gpu-number": 4}
+            keys = {
+                register_key: register(name, [16_000] * 4),
+                "hami.io/node-handshake": "Requesting_2023-11-14 22:00:00",
+            }
+            return node(name, silent, keys, dead="hami-nvidia")
+        case 13:  # and the other way round
+            slices = "".join(f"GPU-{name}-{i},4,16000,NVIDIA-A100,true,hami-core:" for i in range(4))
+            keys = {register_key: register(name, [16_000] * 4), "volcano.sh/node-vgpu-register": slices}
+            return node(name, {**hami, "volcano.sh/vgpu-number": 0}, keys, dead="volcano-vgpu")
+        case 14:  # one model is cut by templates, the other is not cut at all
             return node(name, {}, {}, ascend(name, "Ascend-310P" if name[-1] in "02468" else "Ascend-310P3-300I-DUO"))
         case _:  # HAMi's cards with known links, and a Volcano vGPU register of the same
             pairs = [
@@ -136,7 +159,7 @@ def make(kind: int, name: str) -> Node:
             return node(name, hami, {register_key: register(name, [16_000] * 4), **keys})
 
 
-KINDS = 12
+KINDS = 16
 
 amounts = st.sampled_from([1, 100, 1000, 4000, 8000, 16000])
 percents = st.sampled_from([0, 10, 25, 50, 100])
@@ -164,7 +187,13 @@ def _limits(draw: st.DrawFn, dialect: str) -> dict[str, Any]:
         case "volcano-number":
             return {"volcano.sh/gpu-number": count}
         case "volcano-vgpu":
-            return {"volcano.sh/vgpu-number": count, "volcano.sh/vgpu-memory": memory, "volcano.sh/vgpu-cores": percent}
+            slices = {
+                "volcano.sh/vgpu-number": count,
+                "volcano.sh/vgpu-memory": memory,
+                "volcano.sh/vgpu-cores": percent,
+            }
+            both = {**slices, "volcano.sh/vgpu-memory-percentage": percent}
+            return draw(st.sampled_from([slices, both]))
         case "koordinator":
             share = max(percent, 1)
             return draw(
@@ -231,7 +260,13 @@ def pods(draw: st.DrawFn, dialects: tuple[str, ...] = DIALECTS) -> manifest.Pod:
         policy = st.sampled_from(["binpack", "spread", "mutex", "numa", "topology-aware"])
         annotations["hami.io/gpu-scheduler-policy"] = draw(policy)
     if dialect == "hami":
-        wishes = [{}, {}, {"nvidia.com/use-gputype": "t4"}, {"nvidia.com/numa-bind": "true"}]
+        wishes = [
+            {},
+            {},
+            {"nvidia.com/use-gputype": "t4"},
+            {"nvidia.com/numa-bind": "true"},
+            {"nvidia.com/vgpu-mode": "mig"},
+        ]
         wishes += [
             {"nvidia.com/nouse-gpuuuid": "GPU-node-0-0,GPU-node-1-1"},
             {"nvidia.com/use-gpuuuid": "GPU-node-0-2"},

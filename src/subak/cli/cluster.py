@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -95,7 +96,7 @@ class Cluster:
     def _add_nodes(self, nodes: Iterable[manifest.Node], devices: dict[str, manifest.Device]) -> None:
         digests = []
         for node in nodes:
-            digest, warnings = self.interpreter.node(node, devices.pop(node.name, None))
+            digest, warnings = self.interpreter.node(node, devices.pop(node.name, None), time.time())
             digests.append(digest)
             self.warnings += warnings
         self.warnings += [f"Device {name} belongs to no node of the cluster; ignored" for name in devices]

@@ -51,13 +51,24 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
+class Death:
+    """What speaks for the death of a vendor's agent, and from when on: `after` these seconds since 1970, None for now.
+
+    Dialects know no clock; whoever does compares.
+    """
+
+    detail: str
+    after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
     """What a dialect sees on a node.
 
     `offered` says whether the node speaks the dialect at all.  `warnings` are sentences about what could not be read.
     `only` names the model if the dialect speaks of no other: its cards stand beside those of other models.
     `hidden` is the family whose register could not be read: cards that others merely count have other ids, so that what
-    running pods hold of them would look free.
+    running pods hold of them would look free.  `death` is told where the agent that serves the dialect seems dead.
     """
 
     offered: bool = False
@@ -67,6 +78,7 @@ class Sight:
     tables: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     only: str = ""
     hidden: str = ""
+    death: Death | None = None
 
     @classmethod
     def unreadable(cls, node: manifest.Node, register: str, error: ValueError, family: str, offered: bool) -> Sight:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, TypedDict
 
 from subak.dialects import Ask
@@ -345,20 +344,6 @@ def _share(held: Held, node: Node) -> Share:
     id = held.uuid.partition("[")[0]
     device = node.device(id)
     return Share(id, -1 if device is None else device.index, held.memory_mib * MIB, held.cores)
-
-
-def handshake_healthy(value: str | None, allocatable: int, now: datetime) -> bool:
-    """Whether a vendor's agent counts as alive.
-
-    Only a `Requesting_<time>` that nobody answered for a minute, on a node whose count has gone to zero, means death.
-    """
-    if value is None or "Requesting" not in value or allocatable > 0:
-        return True
-    try:
-        asked = datetime.strptime(value.partition("_")[2], "%Y-%m-%d %H:%M:%S")
-    except ValueError:
-        return True
-    return (now - asked).total_seconds() <= 60
 
 
 def reason_text(counts: Mapping[Any, int], cards: int) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from subak.dialects import Ask, Injection, Patch, Protocols, Sight, Sighting, Source, hami
+from subak.dialects import Ask, Injection, Patch, Protocols, Sight, Sighting, Source, agent, hami
 from subak.dialects.amounts import Asked, asked, mentions
 from subak.dialects.config import Iluvatar as LegacyNames
 from subak.dialects.config import IluvatarChip as ChipNames
@@ -227,11 +227,14 @@ class IluvatarChip(_Generation):
         if text is None:
             return replace(self.totals.sight(node, self.word), only=self.word)
         try:
-            return Sight(
-                True, Source.REGISTER, tuple(map(self._registered, hami.decode_register(text))), only=self.word
-            )
+            sightings = tuple(map(self._registered, hami.decode_register(text)))
         except ValueError as error:
             return Sight.unreadable(node, self.register, error, FAMILY, True)
+        # Some agents publish no number of cards, only their cores and memory.
+        names = (self.totals.count_name, self.totals.core_name, self.totals.memory_name)
+        told = next((name for name in names if name in node.allocatable), self.totals.count_name)
+        death = agent.death(node, told, sightings, self.protocols.handshake)
+        return Sight(True, Source.REGISTER, sightings, only=self.word, death=death)
 
     def _registered(self, card: hami.Registered) -> Sighting:
         facts = {

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import msgspec
 
-from subak.dialects import MOST_CARDS, Ask, Dialect, Injection, Patch, kubernetes
+from subak.dialects import MOST_CARDS, Ask, Death, Dialect, Injection, Patch, kubernetes
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
@@ -16,7 +16,7 @@ from subak.dialects.koordinator_names import canonical, kind
 from subak.dialects.metax_gpu import MetaxGpu
 from subak.dialects.metax_sgpu import MetaxSgpu
 from subak.dialects.mthreads import Mthreads
-from subak.dialects.nvidia import Nvidia
+from subak.dialects.nvidia import MIG, Nvidia, uncut
 from subak.dialects.stock import one_stock
 from subak.dialects.volcano_share import VolcanoShare
 from subak.dialects.volcano_vgpu import VolcanoVgpu
@@ -162,11 +162,19 @@ class Interpreter:
             topology_aware=any(ask.topology_aware for ask in asks),
         )
 
-    def node(self, node: manifest.Node, device: manifest.Device | None = None) -> tuple[Node, list[str]]:
-        """The node with its one stock of cards, and what could not be read or is contradictory.  Never raises."""
+    def node(
+        self, node: manifest.Node, device: manifest.Device | None = None, now: float | None = None
+    ) -> tuple[Node, list[str]]:
+        """The node with its one stock of cards, and what could not be read or is contradictory.  Never raises.
+
+        Whether an agent that was asked still lives depends on the time, `now` in seconds since 1970: without it such
+        agents live.  `Node.doubtful_until` says when to look again.
+        """
         sights = {dialect.name: dialect.sight(node, device) for dialect in self.dialects}
         devices, contradictions = one_stock(node.name, sights.values())
         allocatable, unreadable = kubernetes.allocatable(node, self.resources)
+        deaths = {name: sight.death for name, sight in sights.items() if sight.death is not None}
+        dead = {name: death.detail for name, death in deaths.items() if _proven(death, now)}
         digest = Node(
             name=node.name,
             devices=devices,
@@ -177,8 +185,13 @@ class Interpreter:
             ready=kubernetes.ready(node),
             unschedulable=node.spec.unschedulable,
             tables={name: table for sight in sights.values() for name, table in sight.tables.items()},
+            dead=dead,
+            doubtful_until=min(
+                (each.after for name, each in deaths.items() if each.after and name not in dead), default=None
+            ),
         )
         warnings = [warning for sight in sights.values() for warning in sight.warnings]
+        warnings += [f"node {node.name}: {name}: {detail}; no new pods" for name, detail in dead.items()]
         return digest, warnings + contradictions + unreadable
 
     def annotations(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
@@ -201,7 +214,7 @@ class Interpreter:
         problems: list[str] = []
         for dialect in sorted({self._recorder[key] for key in self.recorded & pod.annotations.keys()}):
             try:
-                grants += _plausible(self.dialects[dialect].read(pod, node))
+                grants += _plausible(self.dialects[dialect].read(pod, node), node)
             except ValueError as error:
                 problems.append(str(error))
         return tuple(grants), problems
@@ -222,11 +235,26 @@ class Interpreter:
         return result
 
 
-def _plausible(grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+def _plausible(grants: tuple[Grant, ...], node: Node) -> list[Grant]:
     for share in (share for grant in grants for share in grant.shares):
         if not (0 <= share.memory_bytes <= MOST_AMOUNT and 0 <= share.cores <= MOST_AMOUNT):
             raise ValueError(f"a share of {share.memory_bytes:,} bytes and {share.cores:,} cores cannot be true")
-    return grants
+    if any(device.mode == MIG for device in node.devices):
+        return [_apart(grant, node) for grant in grants]
+    return list(grants)
+
+
+def _apart(grant: Grant, node: Node) -> Grant:
+    """The grant with every place of a card in MIG mode whose instance the record does not tell."""
+    shares = tuple(
+        share if share.mig else msgspec.structs.replace(share, mig=uncut(node.device(share.id)))
+        for share in grant.shares
+    )
+    return msgspec.structs.replace(grant, shares=shares)
+
+
+def _proven(death: Death, now: float | None) -> bool:
+    return death.after is None or (now is not None and now > death.after)
 
 
 def _domain(resource: str) -> str:

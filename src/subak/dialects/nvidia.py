@@ -7,6 +7,7 @@ part of its cores.  Without a memory amount the whole card is meant, and then al
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from subak.dialects import (
     Sight,
     Sighting,
     Source,
+    agent,
     annotation,
     hami,
     isolation,
@@ -37,11 +39,13 @@ FAMILY = "nvidia"
 WORD = "NVIDIA"
 REGISTER = "hami.io/node-nvidia-register"
 PAIR_SCORES = "hami.io/node-nvidia-score"
+HANDSHAKE = "hami.io/node-handshake"
 TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
 ALLOCATED = "hami.io/vgpu-devices-allocated"
 MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 NUMA_BIND = "nvidia.com/numa-bind"
 MODE = "nvidia.com/vgpu-mode"
+MIG = "mig"
 
 
 class Placed(msgspec.Struct, kw_only=True):
@@ -174,7 +178,7 @@ class Nvidia:
     def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
         """The claim of the container at `position`."""
         numa_bind = pod.annotations.get(NUMA_BIND, "").strip().lower() in ("true", "1", "t")
-        return hami.claim(
+        claim = hami.claim(
             self.name,
             FAMILY,
             position,
@@ -183,6 +187,7 @@ class Nvidia:
             policy=hami.card_policy(pod.annotations, numa_bind=numa_bind),
             **amounts,
         )
+        return replace(claim, instances=True)
 
     def selection(self, annotations: Mapping[str, str]) -> Selection:
         """The cards that the pod's annotations admit."""
@@ -224,12 +229,13 @@ class Nvidia:
             sightings = self._registered(text, frozenset(hami.words(node.annotations.get(hami.CORDON))))
         except ValueError as error:
             return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
+        death = agent.death(node, self.names.resource_count_name, sightings, HANDSHAKE, fallen=False)
         try:
             sightings = _connected(sightings, node.annotations.get(PAIR_SCORES))
         except ValueError as error:
             warning = f"node {node.name}: annotation {PAIR_SCORES}: {error}; its cards count as not connected"
-            return Sight(True, Source.REGISTER, sightings, (warning,))
-        return Sight(True, Source.REGISTER, sightings)
+            return Sight(True, Source.REGISTER, sightings, (warning,), death=death)
+        return Sight(True, Source.REGISTER, sightings, death=death)
 
     def _registered(self, text: str, cordoned: frozenset[str]) -> tuple[Sighting, ...]:
         if not text.lstrip().startswith("["):
@@ -344,14 +350,14 @@ def _cut(grant: Grant, place: int, instances: Mapping[tuple[int, int], MigAlloca
         if told is not None:
             mig: MigInstance | None = MigInstance(told.profile, told.placement.start, told.placement.size)
         else:
-            mig = _all_of(node.device(share.id))
+            mig = uncut(node.device(share.id))
         shares.append(msgspec.structs.replace(share, mig=mig))
     return msgspec.structs.replace(grant, shares=tuple(shares))
 
 
-def _all_of(device: Device | None) -> MigInstance | None:
+def uncut(device: Device | None) -> MigInstance | None:
     """Every place of a card in MIG mode: where an instance lies that nobody told, no other must be cut."""
-    if device is None or device.mode != "mig":
+    if device is None or device.mode != MIG:
         return None
     ends = (start + size for profile in device.mig for start, size in profile.placements)
     return MigInstance("unknown", 0, max(ends, default=0))

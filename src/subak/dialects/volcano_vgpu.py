@@ -1,7 +1,8 @@
 """Volcano's vGPU: HAMi's way of sharing NVIDIA cards, in Volcano's words.
 
 `volcano.sh/vgpu-number` asks for slices, each on another card; `vgpu-memory` or `vgpu-memory-percentage` for the memory
-of each, `vgpu-cores` for a percentage of its cores.  Memory alone means one slice, no memory at all the whole card's.
+of each (the percentage, if both are there), `vgpu-cores` for a percentage of its cores.  Memory alone means one slice,
+no memory at all the whole card's.
 
 All memory in this dialect, the register and the pod's device string included, counts in units of the plugin's
 `gpuMemoryFactor` MiB.  The device string lists the containers of `spec.containers` only, because Volcano's plugin looks
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from subak.dialects import Ask, Injection, Patch, Protocols, QuotaUnit, Sight, Sighting, Source, hami, isolation
+from subak.dialects import Ask, Injection, Patch, Protocols, QuotaUnit, Sight, Sighting, Source, agent, hami, isolation
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Volcano
 from subak.dialects.hami import Held
@@ -131,7 +132,8 @@ class VolcanoVgpu:
             return None
         if not memory and not percent:
             percent = 100
-        return Amounts(count or 1, memory_bytes, percent, cores)
+        # Unlike in HAMi, of both the percentage counts.
+        return Amounts(count or 1, 0 if percent else memory_bytes, percent, cores)
 
     def sight(self, node: manifest.Node, device: manifest.Device | None) -> Sight:
         """The cards of the register annotation."""
@@ -144,7 +146,7 @@ class VolcanoVgpu:
             sightings = tuple(self._sighting(piece, cordoned) for piece in text.split(":") if piece.strip())
         except ValueError as error:
             return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
-        return Sight(True, Source.REGISTER, sightings)
+        return Sight(True, Source.REGISTER, sightings, death=agent.death(node, NUMBER, sightings))
 
     def _sighting(self, piece: str, cordoned: frozenset[str]) -> Sighting:
         """A card of the register.  It has no index, so that the order of the register counts."""

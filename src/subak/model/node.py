@@ -16,6 +16,10 @@ class Node:
     `offers` names the dialects that the node speaks: a pod goes only where its dialect is offered, though all of them
     draw on the same `devices`.  `allocatable` holds cpu in thousandths and everything else in whole units; a resource
     that the node does not mention is not limited.  `tables` carries a vendor's own topology figures, by name.
+
+    `dead` holds the dialects whose agent on the node has died, each with what was seen of it: what pods hold there they
+    keep, new ones would find nobody to give them their cards.  The answer for others may come with time: until
+    `doubtful_until`, in seconds since 1970, they live.
     """
 
     name: str
@@ -27,6 +31,8 @@ class Node:
     ready: bool = True
     unschedulable: bool = False
     tables: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    dead: Mapping[str, str] = field(default_factory=dict)
+    doubtful_until: float | None = None
 
     def device(self, id: str) -> Device | None:
         """The card with this id."""

@@ -46,6 +46,7 @@ class Reason(StrEnum):
 
     NODE_INSUFFICIENT_DEVICE = "NodeInsufficientDevice"
     NODE_UNREGISTERED = "NodeUnregistered"
+    NODE_AGENT_DEAD = "NodeAgentDead"
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     NODE_TAINT_NOT_TOLERATED = "NodeTaintNotTolerated"
@@ -76,6 +77,7 @@ _CURES = {
             Reason.CARD_TEMPLATE_MISMATCH,
             Reason.NODE_INSUFFICIENT_DEVICE,
             Reason.NODE_UNREGISTERED,
+            Reason.NODE_AGENT_DEAD,
             Reason.NODE_NOT_READY,
             Reason.NODE_UNSCHEDULABLE,
             Reason.NODE_TAINT_NOT_TOLERATED,

@@ -126,6 +126,9 @@ class Claim:
     may share a card with whom.  `slotted` counts as HAMi does: each share takes one of its card's slots, and all cores
     of a card mean the card alone.  Dialects without slots are limited only by the amounts that they name.
 
+    `instances` is for dialects that record MIG instances (HAMi's): they get those of cards in MIG mode, several of one
+    card for several cards; others get none.
+
     Koordinator's: `everywhere` means every card that the selection admits, however many there are.  `function` are
     lines on the labels of a virtual function that comes with each card (None: none comes).  Cards of the `templated`
     families give no other parts than their drivers can cut: `templates` names, by the model, the cut that gives exactly
@@ -144,6 +147,7 @@ class Claim:
     extras: tuple[tuple[str, int], ...] = ()
     idle: bool = False
     together: bool = False
+    instances: bool = False
     qos: str | None = None
     app_class: str = ""
     isolation: str = ""

@@ -19,6 +19,7 @@ from subak.model.placement import Grant, Share, charges
 from subak.model.request import SPREAD, Claim, Needs, Request
 from subak.policy import allocated, node, score
 from subak.policy.fit import ONLINE
+from subak.policy.mig import MODE as MIG
 from subak.policy.on_node import on_node
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool, Verdicts
 from subak.snapshot.scores import NEVER, Evaluator, Where
@@ -70,7 +71,8 @@ def representative(request: Request) -> Sequence[Claim]:
 def _claim_part(pool: Pool, claim: Claim) -> Part | None:
     """Whether enough cards of a node pass the rules that columns can tell."""
     rows = [row for row, (family, _) in enumerate(pool.make) if family in claim.families]
-    if len(rows) < claim.count:
+    stacks = claim.instances and claim.count > 1  # instances of a card in MIG mode count as cards
+    if len(rows) < claim.count and not stacks:
         return None
     chosen = slice(None) if len(rows) == len(pool.make) else np.array(rows, np.intp)
     minimum = list(least(claim))
@@ -98,6 +100,10 @@ def _claim_part(pool: Pool, claim: Claim) -> Part | None:
         if claim.count == 1:
             any_card: Bools = np.logical_or.reduce(fits, axis=0)
             return any_card
+        if stacks:  # how many instances are left of a card, only `on_node` can tell
+            most = np.array([claim.count if mode == MIG else 1 for _, mode in pool.kinds])
+            many: Bools = np.add.reduce(fits * most[pool.types[:, at][chosen]], axis=0) >= claim.count
+            return many
         enough: Bools = np.add.reduce(fits, axis=0, dtype=np.intp) >= claim.count
         return enough
 

@@ -15,6 +15,7 @@ from subak.model.device import MIB
 from subak.model.quantity import Quantity
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
+from subak.policy import mig
 from subak.policy.fit import Refused, everywhere, fit, refuse, rules_for
 from subak.policy.node import refuse_dialect, refuse_node
 from subak.policy.on_node import on_node
@@ -129,8 +130,8 @@ def _card_verdict(cards: Sequence[CardState], request: Request, refused: Refused
     """What keeps off the first claim that does not fit even alone; else, that all of them together do not fit."""
     mine = [[card for card in cards if card.device.family in claim.families] for claim in request.claims]
     for claim, kin in zip(request.claims, mine, strict=True):
-        if len(kin) < claim.count:
-            return Verdict(Reason.NODE_INSUFFICIENT_DEVICE, frozenset(), "", len(kin), claim.count)
+        if mig.most(kin, claim) < claim.count:
+            return Verdict(Reason.NODE_INSUFFICIENT_DEVICE, frozenset(), "", mig.most(kin, claim), claim.count)
     for claim, kin in zip(request.claims, mine, strict=True):
         alone = fit(in_order(kin, claim), claim, request.node_policy)
         if isinstance(alone, Counter):

@@ -123,8 +123,8 @@ def extras_left(card: CardState, claim: Claim) -> Reason | None:
 
 
 def sliceable(card: CardState, claim: Claim) -> Reason | None:
-    """A card in MIG mode has a free instance that is large enough."""
-    if card.device.mode != mig.MODE or mig.instance_for(card, claim) is not None:
+    """A card in MIG mode has a free instance that is large enough, and the pod's record can hold it."""
+    if card.device.mode != mig.MODE or (claim.instances and mig.instance_for(card, claim) is not None):
         return None
     return Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
 
@@ -222,9 +222,19 @@ def candidates_of_one_numa(cards: Sequence[CardState], claim: Claim) -> tuple[li
             refused[reason] += 1
             continue
         passed.append(card)
-        if len(passed) == claim.count:
+        if len(_stacked(passed, claim)) == claim.count:
             break
-    return passed, refused
+    return _stacked(passed, claim), refused
+
+
+def _stacked(passed: Sequence[CardState], claim: Claim) -> list[CardState]:
+    """As many cards as the claim asks for, if there are: each as often as it gives instances, the first ones first."""
+    states: list[CardState] = []
+    for card in passed:
+        states += mig.stack(card, claim, claim.count - len(states))
+        if len(states) >= claim.count:
+            break
+    return states
 
 
 def everywhere(claim: Claim, cards: Sequence[CardState]) -> Claim:
@@ -251,6 +261,8 @@ def fit(
         first = claim.policy.pick == Pick.IN_ORDER and claim.policy.partition is None
         enough = claim.count if first else len(cards) + 1
         passed, refused = candidates(cards, claim, enough, bound)
+        if claim.instances and claim.count > 1 and (first or len(passed) < claim.count):
+            passed = _stacked(passed, claim)
     if len(passed) >= claim.count:
         picked = pick(passed, claim, cards, node_policy)
         if not picked:

@@ -17,17 +17,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from subak.dialects.interpreter import Interpreter
+from subak.dialects.nvidia import uncut
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Function, Grant, MigInstance, Placement, Share
+from subak.model.placement import Function, Grant, Placement, Share
 from subak.model.request import Claim, Request
-from subak.policy import mig
 from subak.snapshot.cluster import Resources
-
-EVERYTHING = MigInstance("", 0, 1 << 30)
-"""An instance that overlaps with every other: which one a pod has on a card in MIG mode is unknown."""
-
 
 class Holding(msgspec.Struct, frozen=True, gc=False):
     """What a pod holds.
@@ -114,8 +110,6 @@ def _completed(claim: Claim, given: Grant | None, node: Node) -> Grant:
 
 def _at_least(share: Share, claim: Claim, device: Device) -> Share:
     """A share that the record tells; never less than what was asked for."""
-    if device.mode == mig.MODE and share.mig is None:
-        return _all_of(device, share)
     memory, cores = max(share.memory_bytes, claim.memory_on(device)), max(share.cores, claim.cores)
     extras = _larger(share.extras, claim.extras)
     if (memory, cores, extras) == (share.memory_bytes, share.cores, share.extras):
@@ -130,13 +124,10 @@ def _whole(claim: Claim, lost: Sequence[Share], device: Device) -> Share:
         device.index,
         max((each.memory_bytes for each in lost), default=0),
         max((each.cores for each in lost), default=0),
+        mig=uncut(device),
         functions=() if claim.function is None else tuple(Function(each.bus, each.minor) for each in device.functions),
     )
     return _at_least(share, claim, device)
-
-
-def _all_of(device: Device, share: Share) -> Share:
-    return msgspec.structs.replace(share, memory_bytes=device.memory_bytes, cores=device.cores, mig=EVERYTHING)
 
 
 def _larger(one: tuple[tuple[str, int], ...], other: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:

@@ -18,7 +18,8 @@ Whole cards, as MetaX's plugin computes it
     score(S)  = sum over the pairs of S
     loss(S)   = score(F) - score(S) - score(F without S)            F: idle cards
     scores[n] = the highest score(S), losses[n] = the least loss(S), S being n cards of F
-    node      = 2000 - losses[n] under binpack (the highest wins), 2000 - scores[n] under spread (the lowest wins)
+    node      = 2000 - losses[n] under binpack (the highest wins), 2000 - scores[n] under spread (the lowest wins);
+                of equal ones the better linked wins, or under spread the one that loses less
     cards     = the S with the least loss under binpack, with the highest score under spread
 """
 
@@ -49,6 +50,9 @@ DECISIVE = 10_000
 NODE_OFFSET = 2_000
 UNKNOWN = 1_000_000
 """A node whose wiring nobody tells: worse than any other."""
+
+STEP = 1 << 16
+"""One of HAMi's points of a node, so that the other table decides between nodes of equal points."""
 
 MOST_CARDS = 16
 """Up to so many free cards all 65,536 ways to divide them are compared; more are divided by zones."""
@@ -184,14 +188,18 @@ def _decisive(node_policy: str) -> str:
 
 
 def node_points(node_policy: str, count: int, free: Sequence[Device], vendor: Tables) -> int:
-    """The score of a node with these free cards and tables of the vendor.
+    """The score of a node with these free cards and tables of the vendor, HAMi's times `STEP`.
 
     A node without figures must not win; with HAMi's score alone it would, under spread.
     """
     tables = node_tables(vendor, free)
+    worst = UNKNOWN if node_policy == SPREAD else -UNKNOWN
     if count not in tables.get(_decisive(node_policy), {}):
-        return UNKNOWN if node_policy == SPREAD else -UNKNOWN
-    return metax_gpu_node_score(node_policy, count, tables)
+        return worst * STEP
+    points = metax_gpu_node_score(node_policy, count, tables)
+    other, unknown = (LOSSES, STEP - 1) if node_policy == SPREAD else (SCORES, 0)
+    tie = tables.get(other, {}).get(count, unknown)
+    return max(-UNKNOWN + 1, min(points, UNKNOWN - 1)) * STEP + max(0, min(tie, STEP - 1))
 
 
 def best_cards(free: Sequence[CardState], count: int, node_policy: str) -> list[CardState]:

@@ -46,9 +46,11 @@ def refuse_node(node: Node, needs: Needs) -> NodeRefusal | None:
 
 
 def refuse_dialect(node: Node, claim: Claim) -> NodeRefusal | None:
-    """Whether the node speaks the claim's dialect and does not name another isolation provider."""
+    """Whether the node speaks the claim's dialect, by an agent that lives, and names no other isolation provider."""
     if claim.dialect not in node.offers:
         return NodeRefusal(Reason.NODE_UNREGISTERED, f"{claim.dialect} not offered")
+    if claim.dialect in node.dead:
+        return NodeRefusal(Reason.NODE_AGENT_DEAD, node.dead[claim.dialect])
     provider = node.labels.get(ISOLATION)
     if claim.isolation and provider and provider.lower() != claim.isolation:
         detail = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from subak.model.manifest import Role
 from subak.model.node import Node
-from subak.model.placement import Charge, Grant, Share
+from subak.model.placement import Grant, Share, charges
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
 from subak.policy import function, joint, mig
@@ -32,7 +32,7 @@ def on_node(node: Node, cards: Sequence[CardState], request: Request) -> Grants 
     """The grants of the whole pod, in the order of the request's claims; or why there are none."""
     for claim in request.claims:
         mine = _of(cards, claim)
-        if len(mine) < claim.count:
+        if len(mine) < claim.count and mig.most(mine, claim) < claim.count:
             return Counter({Reason.NODE_INSUFFICIENT_DEVICE: 1})
     if len(request.claims) != 1:
         return _Trial(cards, request).run()
@@ -54,19 +54,19 @@ def grant(claim: Claim, cards: Iterable[CardState]) -> Grant:
 def _share(claim: Claim, card: CardState) -> Share:
     device = card.device
     if device.mode == mig.MODE:
-        instance = mig.instance_for(card, claim)
-        profile = next(each for each in device.mig if instance is not None and each.name == instance.profile)
-        return Share(device.id, device.index, profile.memory_bytes, profile.cores, (), instance)
+        given = mig.share(card, claim)
+        assert given is not None, "a card that passed has an instance left"
+        return given
     if claim.function is None and device.family not in claim.templated:
         return Share(device.id, device.index, claim.memory_on(device), claim.cores, claim.extras)
-    given = None if claim.function is None else function.function_for(card, claim)
+    virtual = None if claim.function is None else function.function_for(card, claim)
     return Share(
         device.id,
         device.index,
         claim.memory_on(device),
         claim.cores,
         claim.extras,
-        functions=() if given is None else (given,),
+        functions=() if virtual is None else (virtual,),
         template=dict(claim.templates).get(device.model, ""),
     )
 
@@ -98,10 +98,10 @@ class _Trial:
             self.steps += 1
             mine = grant(claim, chosen)
             if not mine.given_back:
-                _book(chosen, mine, 1)
+                _book(self.cards, mine, 1)
             found = self._serve(rest, (*given, mine))
             if not mine.given_back:
-                _book(chosen, mine, -1)
+                _book(self.cards, mine, -1)
             if found is not None:
                 return found
             if self.steps >= MOST_TRIALS:
@@ -129,9 +129,10 @@ class _Trial:
         if claim.policy.numa_bind or claim.policy.beside or claim.everywhere:
             return
         passed, _ = candidates(ordered, claim, len(ordered) + 1, bound)
-        picked = {card.device.id for card in best}
-        for chosen in others(passed, claim.count):
-            if {card.device.id for card in chosen} != picked and lie_together(chosen, claim, ordered):
+        stacks = [mig.stack(card, claim, claim.count) for card in passed]
+        picked = sorted(card.device.id for card in best)
+        for chosen in others(stacks, claim.count):
+            if sorted(card.device.id for card in chosen) != picked and lie_together(chosen, claim, ordered):
                 yield chosen
 
     def _alone(self, claim: Claim) -> bool:
@@ -157,10 +158,11 @@ def _starting(claims: Sequence[Claim]) -> list[Claim]:
 
 def _book(cards: Iterable[CardState], given: Grant, sign: int) -> None:
     """Let the pod's other containers see (or no longer see) what this one takes."""
-    owner = f"container {given.containers[0]}"
-    for card, share in zip(cards, given.shares, strict=True):
-        charge = Charge(tag=given.tag, mig=(share.mig,) if share.mig else (), functions=share.functions)
-        charge.add(share, given.slotted)
+    owner, taken = f"container {given.containers[0]}", charges((given,))
+    for card in cards:
+        charge = taken.get(card.device.id)
+        if charge is None:
+            continue
         card.take(charge, sign)
         rest = {key: held for key, held in card.tenants.items() if key != owner}
         card.tenants = {**rest, owner: charge} if sign > 0 else rest

@@ -81,9 +81,20 @@ def pick(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], 
     return _PICKERS[claim.policy.pick](passed, claim, cards, node_policy)
 
 
-def others(passed: Sequence[CardState], count: int) -> Iterator[tuple[CardState, ...]]:
-    """Every choice of `count` of the passing cards, the first ones first: where to turn when the best pick blocks."""
-    return combinations(passed, count)
+def others(stacks: Sequence[Sequence[CardState]], count: int) -> Iterator[tuple[CardState, ...]]:
+    """Every choice of `count` of the passing cards, the first ones first: where to turn when the best pick blocks.
+
+    Most stacks are one card.  One of MIG instances (`mig.stack`) is taken from its beginning, as far as it serves.
+    """
+    if all(len(stack) == 1 for stack in stacks):
+        yield from combinations([stack[0] for stack in stacks], count)
+    elif not count:
+        yield ()
+    else:
+        for position, stack in enumerate(stacks):
+            for taken in range(min(count, len(stack)), 0, -1):
+                for rest in others(stacks[position + 1 :], count - taken):
+                    yield (*stack[:taken], *rest)
 
 
 def lie_together(chosen: Sequence[CardState], claim: Claim, cards: Sequence[CardState]) -> bool:

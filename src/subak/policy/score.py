@@ -3,7 +3,8 @@
     use(node)     = slots used/slots + cores used/cores + memory used/memory, over all GPUs of the node, before the pod
     binpack       = + use,  spread = - use
     Koordinator   = its own LeastAllocated or MostAllocated (`policy.allocated`)
-    MetaX         adds what the links of the chosen cards are worth, which outweighs use
+    MetaX         adds what the links of the chosen cards are worth, which outweighs use: of whole cards what is lost,
+                  then how well they are linked (under spread the other way round)
 
 HAMi prints ten times `use`; we keep millionths, so that comparisons are exact.
 """
@@ -22,6 +23,9 @@ from subak.snapshot.pool import SCALE, usage
 
 POINT = SCALE // 10
 """One point of HAMi's node score."""
+
+LINKED = 1 << 22
+"""More than the use of any node: the links of whole MetaX cards decide first."""
 
 ALLOCATED = (LEAST_ALLOCATED, MOST_ALLOCATED)
 
@@ -54,10 +58,10 @@ def node_score(node: Node, cards: Sequence[CardState], request: Request, grants:
     points = sum(
         _link_points(node, cards, request, claim, given) for claim, given in zip(request.claims, grants, strict=True)
     )
+    total = use(cards) + points * POINT
     if any(claim.policy.pick == Pick.METAXLINK for claim in request.claims):
-        points += _metaxlink_points(node, cards, request)
-    sign = -1 if request.node_policy == SPREAD else 1
-    return sign * (use(cards) + points * POINT)
+        total += _metaxlink_points(node, cards, request) * LINKED
+    return -total if request.node_policy == SPREAD else total
 
 
 def _link_points(node: Node, cards: Sequence[CardState], request: Request, claim: Claim, given: Grant) -> int:

@@ -153,6 +153,8 @@ def _cards(pool: Pool, request: Request, left: Bools, tally: Tally) -> Bools:
         [row for row, (family, _) in enumerate(pool.make) if family in claim.families] for claim in request.claims
     ]
     for claim, rows in zip(request.claims, rows_of, strict=True):
+        if claim.instances and any(mode == mig.MODE for _, mode in pool.kinds):
+            continue  # one card may count several times
         if len(rows) < claim.count:
             tally.add(pool, Key(Reason.NODE_INSUFFICIENT_DEVICE, "", claim.count), left, len(rows))
             tally.reasons[Reason.NODE_INSUFFICIENT_DEVICE] += int(left.sum())
@@ -171,7 +173,7 @@ def _told_by_columns(pool: Pool, claim: Claim) -> bool:
         and not claim.app_class
         and not claim.extras
         and claim.function is None
-        and claim.templates is None
+        and not any(family in claim.templated for family, _ in pool.make)
         and not claim.selection.labels
         and not claim.everywhere
         and not claim.policy.numa_bind

@@ -10,6 +10,8 @@ its namespace one of `relieved`: there pods that wait may fit now.
 
 from __future__ import annotations
 
+import heapq
+
 import msgspec
 
 from subak.dialects.interpreter import Interpreter
@@ -35,8 +37,21 @@ class Books:
         self._nodes: dict[str, manifest.Node] = {}
         self._devices: dict[str, manifest.Device] = {}
         self._there: dict[str, dict[str, Record]] = {}
+        self._now: float | None = None
+        self._doubts: list[tuple[float, str]] = []
 
     # Nodes
+
+    def pass_time(self, now: float) -> None:
+        """Look again at nodes of whose agents it was not certain whether they live."""
+        self._now = now
+        while self._doubts and self._doubts[0][0] < now:
+            _, name = heapq.heappop(self._doubts)
+            self._describe(name)
+
+    def next_doubt_ends(self) -> float | None:
+        """When to look at a node again though nothing happens; perhaps in vain."""
+        return self._doubts[0][0] if self._doubts else None
 
     def see_node(self, node: manifest.Node) -> None:
         """A node was added or has changed."""
@@ -65,7 +80,9 @@ class Books:
         node = self._nodes.get(name)
         if node is None:
             return
-        digest, warnings = self.interpreter.node(node, self._devices.get(name))
+        digest, warnings = self.interpreter.node(node, self._devices.get(name), self._now)
+        if digest.doubtful_until is not None:
+            heapq.heappush(self._doubts, (digest.doubtful_until, name))
         known = self.snapshot.node(name)
         if digest == known:
             return  # most updates of a node are heartbeats

@@ -107,6 +107,8 @@ class Core:
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
         """Decide what can be decided now: at most so many pods."""
+        self._books.pass_time(now)
+        self._pass_on()
         for _ in range(most):
             ticket = self._line.pop(now)
             for joined in self._line.joined:
@@ -122,7 +124,10 @@ class Core:
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due though nothing happens: 0 for at once, None if only an event can bring work."""
-        return 0.0 if self._line.ready or self._telling.pending else self._line.next_pause_ends()
+        if self._line.ready or self._telling.pending:
+            return 0.0
+        due = (self._line.next_pause_ends(), self._books.next_doubt_ends())
+        return min((each for each in due if each is not None), default=None)
 
     def _pass_on(self) -> None:
         """Tell the line what was given back, and an administrator what was found."""

@@ -134,7 +134,8 @@ class Agents:
         for grant in holding.placement.grants:
             for container in (pod.containers[position] for position in grant.containers):
                 uses = usage.read(self._host.region(pod, container), time.monotonic_ns())
-                cards = [ledger.node.device(share.id) for share in grant.shares if share.id in uses]
+                ids = dict.fromkeys(share.id for share in grant.shares)  # a card once, however many instances of it
+                cards = [ledger.node.device(id) for id in ids if id in uses]
                 found.setdefault(container.name, []).extend((card, uses[card.id]) for card in cards if card)
         return found
 

@@ -1,0 +1,59 @@
+"""Agents that die and come back, as the core sees it: new pods wait and are told why, running ones keep counting."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from subak.model import manifest
+from tests.scheduler.cluster import Cluster, pod
+
+SLICE = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 6000}
+REGISTER = "GPU-0,10,10000,NVIDIA-T4,true,hami-core:"
+
+
+def vgpu_node(number: int) -> manifest.Node:
+    """A node with one card of 10,000 MiB, of whose slices so many are allocatable."""
+    content = {
+        "metadata": {"name": "n1", "annotations": {"volcano.sh/node-vgpu-register": REGISTER}},
+        "status": {"capacity": {"volcano.sh/vgpu-number": 10}, "allocatable": {"volcano.sh/vgpu-number": number}},
+    }
+    return msgspec.convert(content, manifest.Node)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A node on which one pod runs, and whose agent has died since."""
+    made = Cluster()
+    made.add_node(vgpu_node(10))
+    made.create(pod("running", SLICE))
+    made.settle()
+    assert made.placed() == {"running": "n1"}
+    made.add_node(vgpu_node(0))
+    return made
+
+
+def test_a_new_pod_waits_and_is_told_what_to_do(cluster: Cluster) -> None:
+    cluster.create(pod("new", {**SLICE, "volcano.sh/vgpu-memory": 100}))
+    cluster.settle()
+    assert cluster.placed() == {"running": "n1"}
+    assert cluster.reports["default/new"] == (
+        "0 of 1 nodes fit: 1 node: agent dead: 0 volcano.sh/vgpu-number allocatable beside 1 registered card; "
+        "restart it on the node (NodeAgentDead)"
+    )
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_runs_there_keeps_counting_until_the_agent_is_back(cluster: Cluster, restarted: bool) -> None:
+    cluster.create(pod("small", {**SLICE, "volcano.sh/vgpu-memory": 4000}))
+    cluster.create(pod("large", SLICE))
+    cluster.settle()
+    if restarted:
+        cluster.restart()
+        cluster.settle()
+    (card,) = cluster.core.snapshot.cards("n1")
+    assert card.memory_free == 4000 << 20
+    cluster.add_node(vgpu_node(10))
+    cluster.settle()
+    assert cluster.placed() == {"running": "n1", "small": "n1"}
+    assert "largest free slice 0 MiB, 6,000 MiB asked" in cluster.reports["default/large"]
