@@ -13,8 +13,11 @@ from subak.model.device import MIB
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Placement
+from subak.model.request import Request
+from subak.policy.columns import prepare
+from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Resources, Snapshot
-from tests.snapshot import cards_of, device, grant, node, placed, share
+from tests.snapshot import cards_of, claim, device, grant, node, placed, share
 
 
 def one(name: str = "a", count: int = 2, **facts: Any) -> Node:
@@ -191,7 +194,8 @@ def test_a_node_whose_cards_were_exchanged_carries_what_is_held_of_those_that_st
     assert free(snapshot) == [IDLE, (1, 14_000, 100)]
     snapshot.put([node("a", device(0, id="a-1"), device(1, id="a-0"))])
     assert free(snapshot) == [(1, 14_000, 100), (1, 15_000, 100)]
-    at = snapshot.pools[0].names.index("a")
+    at = snapshot.pools[0].position("a")
+    assert at is not None
     assert snapshot.pools[0].resources[at] == {"cpu": 100}
     snapshot.forget("default/p")
     assert free(snapshot) == [IDLE, IDLE]
@@ -216,23 +220,17 @@ def test_of_a_node_told_twice_at_once_the_last_counts() -> None:
     assert free(snapshot) == [IDLE, IDLE]
 
 
-def test_scores_are_forgotten_when_pools_come_and_go() -> None:
-    snapshot = Snapshot([one("a", 1)])
-    forgotten = Counter[str]()
-    forget = snapshot.scores.forget
-
-    def counted() -> None:
-        forgotten["times"] += 1
-        forget()
-
-    snapshot.scores.forget = counted  # type: ignore[method-assign]
-    snapshot.put([one("b", 1)])
-    snapshot.assume("default/p", placed("a", share("a-0", 1)))
-    assert forgotten["times"] == 0, "the same pools: their own logs tell what changed"
+def test_scores_of_a_pool_are_dropped_with_it_and_others_stay() -> None:
+    snapshot = Snapshot([one("a", 1), one("b", 2)])
+    request = Request((claim(),))
+    place(snapshot, request)
+    kept = snapshot.scores.rows(request, snapshot.pools, prepare)[0]
+    snapshot.remove("b")
     snapshot.put([one("c", 2)])
-    assert forgotten["times"] == 1
-    snapshot.remove("c")
-    assert forgotten["times"] == 2
+    assert [len(pool) for pool in snapshot.pools] == [1, 1]
+    rows = snapshot.scores.rows(request, snapshot.pools, prepare)
+    assert rows[0] is kept
+    assert [row.pool for row in rows] == snapshot.pools
 
 
 NAMES = ("a", "b")

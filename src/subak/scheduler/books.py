@@ -123,6 +123,14 @@ class Books:
         record.digest, record.known = self.snapshot.node(placement.node), True
         self._charge(record, placement)
 
+    def means_the_same(self, record: Record) -> bool:
+        """Whether the annotations that the pod carries now say the same as those that count."""
+        node = self.snapshot.node(record.node)
+        if node is None:
+            return False
+        mine, theirs = (self.interpreter.grants(each, node) for each in (self._as_recorded(record), record.pod))
+        return mine == theirs
+
     def _book(self, record: Record, node: Node) -> None:
         holding = held(self.interpreter, self._as_recorded(record), node)
         before = self.snapshot.bookings.get(record.key)

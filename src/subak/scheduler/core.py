@@ -124,9 +124,9 @@ class Core:
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due though nothing happens: 0 for at once, None if only an event can bring work."""
-        if self._line.ready or self._telling.pending:
+        if self._line.ready:
             return 0.0
-        due = (self._line.next_pause_ends(), self._books.next_doubt_ends())
+        due = (self._line.next_pause_ends(), self._telling.due(), self._books.next_doubt_ends())
         return min((each for each in due if each is not None), default=None)
 
     def _pass_on(self) -> None:
@@ -196,8 +196,8 @@ class Core:
         """Somebody may have changed the record of a bound pod: ours to put back, unless there was none to rely on."""
         if carried == record.annotations:
             record.edited = None
-        elif not record.known or not self._serves(record.pod):
-            record.annotations = carried
+        elif not record.known or not self._serves(record.pod) or self._books.means_the_same(record):
+            record.annotations = carried  # HAMi's plugin, for one, adds the instances that it has cut
         elif carried != record.edited:
             record.edited = carried
             keys = sorted(carried.keys() | record.annotations.keys())

@@ -2,12 +2,14 @@
 
 Pods that ask for the same share one explanation.  It is made in columns, a bounded piece of it per cycle, so that
 however many wait, a cycle stays short; nobody who was refused is forgotten.  In a large cluster, where something
-changes all the time, an explanation is good for some seconds: `subak why` tells the very moment.
+changes all the time, an explanation is told to newcomers for some seconds; and those that have been told are told again
+when the reason has changed, the oldest first, so many a second.  `subak why` tells the very moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from subak.model.reason import Reason
@@ -22,10 +24,11 @@ PER_CYCLE = 32
 
 LARGE = 16
 GOOD_FOR = 10.0
-"""An explanation for which more than LARGE nodes had to be asked is told to others for so many seconds."""
+"""An explanation for which more than LARGE nodes had to be asked is told to newcomers for so many seconds."""
 
-MOST_KNOWN = 4_096
-"""Explanations that are remembered."""
+PAUSE = 1.0
+AGAIN_PER_SECOND = 20
+"""Whoever has been told is told again after a pause at the earliest, and so many of them a second."""
 
 Answer = tuple[str, str, dict[Reason, int]]
 """A pod's key, the message, and the reasons with how many nodes have them."""
@@ -33,12 +36,24 @@ Answer = tuple[str, str, dict[Reason, int]]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An explanation that was made."""
+    """An explanation that was made of a state of the cluster at a time."""
 
     message: str
     reasons: dict[Reason, int]
     version: int
-    good_until: float
+    made: float
+    large: bool
+
+
+@dataclass(slots=True)
+class Work:
+    """An explanation that is being made."""
+
+    request: Request
+    tally: Tally
+    steps: Iterator[int]
+    version: int
+    cost: int = 0
 
 
 class Telling:
@@ -46,66 +61,87 @@ class Telling:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._asking: dict[Request, dict[str, None]] = {}
+        self._waiting: dict[Request, dict[str, None]] = {}
         self._request_of: dict[str, Request] = {}
-        self._known: dict[Request, Known] = {}
-        self._ready: list[Answer] = []
-        self._work: Iterator[int] | None = None
-        self._tally = Tally()
-        self._cost = 0
-        self._version = 0
-
-    @property
-    def pending(self) -> bool:
-        """Whether somebody has not been told yet."""
-        return bool(self._asking or self._ready)
+        self._asking: dict[Request, dict[str, None]] = {}
+        self._known: OrderedDict[Request, Known] = OrderedDict()
+        self._ready: dict[str, Known] = {}
+        self._work: Work | None = None
+        self._again_at = 0.0
 
     def refused(self, ticket: Ticket, now: float) -> None:
         """The pod found no place."""
-        known = self._known.get(ticket.request)
-        if known is not None and (known.version == self._snapshot.version or now < known.good_until):
-            self._ready.append((ticket.key, known.message, known.reasons))
-            return
-        self._asking.setdefault(ticket.request, {})[ticket.key] = None
-        self._request_of[ticket.key] = ticket.request
+        key, request = ticket.key, ticket.request
+        self._waiting.setdefault(request, {})[key] = None
+        self._request_of[key] = request
+        known = self._known.get(request)
+        if known is not None and (
+            known.version == self._snapshot.version or (known.large and now < known.made + GOOD_FOR)
+        ):
+            self._ready[key] = known
+        else:
+            self._asking.setdefault(request, {})[key] = None
 
     def forget(self, key: str) -> None:
         """The pod no longer waits."""
         request = self._request_of.pop(key, None)
-        if request is not None:
-            asking = self._asking[request]
-            del asking[key]
-            if not asking:
-                if next(iter(self._asking)) is request:
-                    self._work = None
-                del self._asking[request]
-        if self._ready:
-            self._ready = [each for each in self._ready if each[0] != key]
+        if request is None:
+            return
+        self._ready.pop(key, None)
+        for keys in (self._waiting, self._asking):
+            if request in keys and key in keys[request]:
+                del keys[request][key]
+                if not keys[request]:
+                    del keys[request]
+        if request not in self._waiting:
+            self._known.pop(request, None)
+            if self._work is not None and self._work.request is request:
+                self._work = None
+
+    def due(self) -> float | None:
+        """When there is something to find out or to tell: 0 for now, None if not before something changes."""
+        if self._ready or self._asking or self._work is not None:
+            return 0.0
+        oldest = next(iter(self._known.values()), None)
+        if oldest is None or oldest.version == self._snapshot.version:
+            return None
+        return max(oldest.made + PAUSE, self._again_at)
 
     def answers(self, now: float) -> list[Answer]:
         """What has been found out; goes on finding out, for as long as one cycle may take."""
-        answers, self._ready = self._ready, []
+        ready, self._ready = self._ready, {}
+        answers = [(key, known.message, known.reasons) for key, known in ready.items()]
         left = PER_CYCLE
-        while self._asking and left > 0:
-            request = next(iter(self._asking))
-            if self._work is None:
-                self._tally, self._cost, self._version = Tally(), 0, self._snapshot.version
-                self._work = explaining(self._snapshot, request, self._tally)
-            cost = next(self._work, None)
+        while left > 0 and (work := self._next_work(now)) is not None:
+            cost = next(work.steps, None)
             if cost is None:
-                self._work = None
-                answers += self._finished(request, now)
+                answers += self._finished(work, now)
             else:
-                self._cost += cost
+                work.cost += cost
                 left -= cost
         return answers
 
-    def _finished(self, request: Request, now: float) -> Iterator[Answer]:
-        why = explanation(self._tally)
-        good_until = now + GOOD_FOR if self._cost > LARGE else now
-        if len(self._known) > MOST_KNOWN:
-            self._known.clear()
-        known = self._known[request] = Known(str(why), why.reasons, self._version, good_until)
-        for key in self._asking.pop(request):
-            del self._request_of[key]
-            yield key, known.message, known.reasons
+    def _next_work(self, now: float) -> Work | None:
+        """What is being explained, else the next: newcomers first, then whoever was told longest ago."""
+        if self._work is None:
+            request = next(iter(self._asking), None)
+            if request is None:
+                due = self.due()
+                if due is None or due > now:
+                    return None
+                request = next(iter(self._known))
+            tally = Tally()
+            self._work = Work(request, tally, explaining(self._snapshot, request, tally), self._snapshot.version)
+        return self._work
+
+    def _finished(self, work: Work, now: float) -> list[Answer]:
+        self._work = None
+        request, why = work.request, explanation(work.tally)
+        known = Known(str(why), why.reasons, work.version, now, work.cost > LARGE)
+        self._known[request] = known
+        self._known.move_to_end(request)
+        told: Iterable[str] | None = self._asking.pop(request, None)
+        if told is None:  # nobody new: all are told again
+            told = self._waiting[request]
+            self._again_at = now + len(self._waiting[request]) / AGAIN_PER_SECOND
+        return [(key, known.message, known.reasons) for key in told]
