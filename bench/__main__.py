@@ -1,21 +1,25 @@
-"""`python -m bench`: run every benchmark, or those named."""
+"""`python -m bench`: run every benchmark, or those named; options after a single name are that benchmark's."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from itertools import takewhile
 
-BENCHMARKS = ("decisions", "cluster")
+BENCHMARKS = ("decisions", "cluster", "churn")
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run the benchmarks; the exit code."""
+    names = list(takewhile(lambda each: not each.startswith("-"), arguments))
+    options = arguments[len(names) :]
     unknown = sorted(set(names) - set(BENCHMARKS))
-    if unknown:
-        print(f"no such benchmark: {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
+    if unknown or (options and len(names) != 1):
+        wrong = f"no such benchmark: {', '.join(unknown)}" if unknown else "options belong to one benchmark"
+        print(f"{wrong}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
     for name in names or BENCHMARKS:
-        importlib.import_module(f"bench.{name}").main()
+        importlib.import_module(f"bench.{name}").main(options)
     return 0
 
 

@@ -18,6 +18,7 @@ import socket
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,20 +184,20 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def main() -> None:
+def main(options: Sequence[str] = ()) -> None:
     """Measure and print."""
     half = PODS_IN_ALL // 2
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "large.yaml").write_text(HARDWARE)
         (folder / "small.yaml").write_text(SMALL)
-        options = ["--hardware", str(folder / "large.yaml"), "--state", str(folder / "state"), "--runtime", "none"]
-        options += ["--port", str(free_port())]
+        flags = ["--hardware", str(folder / "large.yaml"), "--state", str(folder / "state"), "--runtime", "none"]
+        flags += ["--port", str(free_port())]
         began = time.perf_counter()
-        cluster = stack.enter_context(live(*options))
+        cluster = stack.enter_context(live(*flags))
         print(f"{NODES:,} nodes with {NODES * 8:,} cards: ready after {time.perf_counter() - began:.1f} s")
         rows = {"first half": asyncio.run(load(cluster, range(half)))}
-        cluster, seconds = restarted(stack, cluster, options)
+        cluster, seconds = restarted(stack, cluster, flags)
         print(f"killed and started again with {half:,} pods: ready after {seconds:.1f} s")
         rows["second half"] = asyncio.run(load(cluster, range(half, PODS_IN_ALL)))
         asyncio.run(check(cluster))
