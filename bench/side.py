@@ -164,11 +164,8 @@ class Side:
     def join(self) -> Iterator[str]:
         """Nodes join one by one while pods wait that fit on none of them."""
         driver = Driver(self.garbage)
-        for number in range(STRANGERS):
-            limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": load.MIB_PER_CARD + 1 + number}
-            driver.arrive(
-                driver.core.interpreter.admit(load.pod(f"stranger-{number}", load.Shape("nvidia", limits, {})))
-            )
+        for number, shape in enumerate(load.too_large(STRANGERS)):
+            driver.arrive(driver.core.interpreter.admit(load.pod(f"stranger-{number}", shape)))
         turn = TURN
         for number in range(self.size.nodes):
             driver.tell("join", NodeSeen(load.node(number)))

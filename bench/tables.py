@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 from bench.driver import ECHO, FAILED, PLACED, TIMER
 from bench.happenings import OUTSIDE
+from bench.markdown import table
 from bench.samples import Samples
 from bench.side import Result, Size
 
@@ -83,12 +84,6 @@ def figures(results: Results, size: Size) -> str:
 def ledgers(results: Results) -> str:
     """What the cores' ledgers said after the churn."""
     return "".join(f"{name}: {result.ledger}.\n" for name, result in results.items())
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown; all columns but the first hold numbers."""
-    lines = [headings, ["---", *("---:" for _ in headings[1:])], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _growth(count: int) -> Callable[[Result], float | None]:
