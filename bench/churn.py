@@ -26,7 +26,7 @@ from bench.samples import exceeded
 from bench.side import Answer, Result, Size
 
 ROOT = Path(__file__).parent.parent
-PLOT = ROOT / "bench" / "out" / "churn.png"
+OUT = ROOT / "bench" / "out"
 
 
 class Process:
@@ -94,7 +94,8 @@ def measure(checkouts: dict[str, Path], size: Size) -> dict[str, Result]:
 @click.option("--many", default=2_300, show_default=True, help="Many shapes.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Another checkout.")
-def main(against: Path | None, growth: str, **numbers: Any) -> None:
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=OUT, help="Where the plot goes.")
+def main(against: Path | None, growth: str, out: Path, **numbers: Any) -> None:
     """Measure a scheduler core at work on a full cluster: the CPU time of every single event."""
     size = Size(growth=tuple(int(each) for each in growth.split(",") if each), **numbers)
     checkouts = {"new": ROOT} if against is None else {"old": against.resolve(), "new": ROOT}
@@ -102,11 +103,10 @@ def main(against: Path | None, growth: str, **numbers: Any) -> None:
     print(tables.events(results))
     print(tables.figures(results, size))
     print(tables.ledgers(results))
-    plot(results)
-    print(f"plot: {PLOT.relative_to(ROOT)}", file=sys.stderr)
+    plot(results, out / "churn.png")
 
 
-def plot(results: dict[str, Result]) -> None:
+def plot(results: dict[str, Result], file: Path) -> None:
     """For each cost the part of events that exceed it."""
     import matplotlib
 
@@ -123,5 +123,6 @@ def plot(results: dict[str, Result]) -> None:
     axes.set(xscale="log", yscale="log", xlabel="CPU milliseconds of an event", ylabel="part of events that cost more")
     axes.legend()
     figure.tight_layout()
-    PLOT.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PLOT, dpi=120)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=120)
+    print(f"plot: {file}", file=sys.stderr)

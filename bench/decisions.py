@@ -36,7 +36,7 @@ REFERENCE_DECISIONS = 40
 REFUSALS = 4
 """In each round."""
 
-PLOT = Path(__file__).parent / "out" / "decisions.png"
+OUT = Path(__file__).parent / "out"
 
 
 @dataclass
@@ -110,7 +110,8 @@ class Cluster:
 @click.option("--pods-per-node", default=4, show_default=True, help="Pods that run.")
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--decisions", default=4_000, show_default=True, help="Decisions of a round.")
-def main(sizes: str, pods_per_node: int, rounds: int, decisions: int) -> None:
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=OUT, help="Where the plot goes.")
+def main(sizes: str, pods_per_node: int, rounds: int, decisions: int, out: Path) -> None:
     """Measure decisions per second on one core, for clusters of several sizes."""
     interpreter = Interpreter()
     among = load.shapes(SHAPES, 1, SMALLEST)
@@ -140,7 +141,7 @@ def main(sizes: str, pods_per_node: int, rounds: int, decisions: int) -> None:
         f"columns are {max(clusters[0].rates) / slow:,.0f} times faster."
     )
     print(f"Reading and admitting a pod: {reading:,.0f}/s.")
-    plot(clusters, slow)
+    plot(clusters, slow, out / "decisions.png")
 
 
 def say(text: str) -> None:
@@ -182,7 +183,7 @@ def reference_rate(size: int, requests: list[Request], interpreter: Interpreter)
     return REFERENCE_DECISIONS / (time.process_time() - start)
 
 
-def plot(clusters: list[Cluster], slow: float) -> None:
+def plot(clusters: list[Cluster], slow: float, file: Path) -> None:
     """Decisions per second over the size of the cluster."""
     import matplotlib
 
@@ -196,6 +197,6 @@ def plot(clusters: list[Cluster], slow: float) -> None:
     axes.set(xscale="log", yscale="log", xlabel="nodes (8 cards each)", ylabel="decisions per second, one core")
     axes.legend()
     figure.tight_layout()
-    PLOT.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PLOT, dpi=120)
-    say(f"plot: {PLOT}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=120)
+    say(f"plot: {file}")
