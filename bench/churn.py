@@ -22,6 +22,7 @@ import msgspec
 
 from bench import tables
 from bench.driver import DEPARTURE, REFUSED
+from bench.printed import say, show
 from bench.samples import exceeded
 from bench.side import Answer, Result, Size
 
@@ -54,7 +55,7 @@ class Process:
         answer = msgspec.json.decode(line, type=Answer)
         self.result = answer.result
         if answer.done:
-            print(f"{self.name}: {answer.done}", file=sys.stderr)
+            say(f"{self.name}: {answer.done}")
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -87,7 +88,12 @@ def measure(checkouts: dict[str, Path], size: Size) -> dict[str, Result]:
 @click.option("--shapes", default=2_000, show_default=True, help="Different requests.")
 @click.option("--rate", default=2_000.0, show_default=True, help="Events offered per second.")
 @click.option("--seconds", default=60.0, show_default=True, help="CPU seconds of pods coming and going, per side.")
-@click.option("--fill-seconds", default=400.0, show_default=True, help="Most CPU seconds until enough pods wait.")
+@click.option(
+    "--fill-seconds",
+    default=400.0,
+    show_default=True,
+    help="Most CPU seconds until enough pods wait, and each kind was seen.",
+)
 @click.option("--bound", default=60.0, show_default=True, help="Seconds in which everybody must have been told why.")
 @click.option("--growth", default="1250,2500,5000,10000", show_default=True, help="Numbers of nodes to start with.")
 @click.option("--few", default=20, show_default=True, help="Few shapes.")
@@ -95,14 +101,13 @@ def measure(checkouts: dict[str, Path], size: Size) -> dict[str, Result]:
 @click.option("--seed", default=1, show_default=True)
 @click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Another checkout.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=OUT, help="Where the plot goes.")
-def main(against: Path | None, growth: str, out: Path, **numbers: Any) -> None:
+@click.option("--write", is_flag=True, help="Put the tables into docs/benchmarks.md.")
+def main(against: Path | None, growth: str, out: Path, write: bool, **numbers: Any) -> None:
     """Measure a scheduler core at work on a full cluster: the CPU time of every single event."""
     size = Size(growth=tuple(int(each) for each in growth.split(",") if each), **numbers)
     checkouts = {"new": ROOT} if against is None else {"old": against.resolve(), "new": ROOT}
     results = measure(checkouts, size)
-    print(tables.events(results))
-    print(tables.figures(results, size))
-    print(tables.ledgers(results))
+    show("churn", (tables.events(results), tables.figures(results, size), tables.ledgers(results)), write)
     plot(results, out / "churn.png")
 
 
@@ -125,4 +130,4 @@ def plot(results: dict[str, Result], file: Path) -> None:
     figure.tight_layout()
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=120)
-    print(f"plot: {file}", file=sys.stderr)
+    say(f"plot: {file}")

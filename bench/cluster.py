@@ -27,7 +27,7 @@ from typing import Any
 
 import click
 
-from bench.markdown import table
+from bench.printed import say, show, table
 from bench.samples import Samples, summary
 from subak.cli.live import picture
 from subak.kube import kubeconfig
@@ -232,9 +232,11 @@ def free_port() -> int:
 @click.option(
     "--wake-ups", default=30, show_default=True, help="How often a pod wakes the one that waits for its card."
 )
-def main(nodes: int, pods: int, wake_ups: int) -> None:
+@click.option("--write", is_flag=True, help="Put the table into docs/benchmarks.md.")
+def main(nodes: int, pods: int, wake_ups: int, write: bool) -> None:
     """Measure a whole cluster in one process: pods per second, a restart, memory, wake-ups."""
     half, third = pods // 2, pods // 3
+    rows: dict[str, dict[str, int | float]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         nvidia = nodes * 3 // 4
@@ -244,24 +246,32 @@ def main(nodes: int, pods: int, wake_ups: int) -> None:
         options += ["--port", str(free_port())]
         began = time.perf_counter()
         cluster = stack.enter_context(live(*options))
-        print(f"{nodes:,} nodes with {nodes * 8:,} cards: ready after {time.perf_counter() - began:.1f} s.")
-        rows = {"first half": asyncio.run(load(cluster, range(half)))}
-        cluster, seconds = restarted(stack, cluster, options)
-        print(f"Killed and started again with {half:,} pods: ready after {seconds:.1f} s.")
+        first = time.perf_counter() - began
+        say(f"{nodes:,} nodes are ready")
+        rows["first half"] = asyncio.run(load(cluster, range(half)))
+        say(f"{half:,} pods run")
+        cluster, again = restarted(stack, cluster, options)
+        say("killed and started again")
         rows["second half"] = asyncio.run(load(cluster, range(half, pods)))
+        say(f"{pods:,} pods run")
         rows["a third leaves, as many come"] = asyncio.run(load(cluster, range(pods, pods + third), range(third)))
+        say(f"{third:,} pods have left, as many have come")
         asyncio.run(check(cluster, range(third, pods + third)))
-        print(f"{pods:,} pods run, {third:,} have left, none is lost, no card is overcommitted.\n")
         cluster.stop()
-        names = list(rows["first half"])
-        cells = ([row, *(_figure(figures[name]) for name in names)] for row, figures in rows.items())
-        print(table(["", *names], cells))
         small = stack.enter_context(live("--hardware", str(folder / "small.yaml")))
         waits = summary(asyncio.run(wake(small, wake_ups)))
-        print(
-            f"Deleted to ready, {wake_ups} times, with real processes: median {waits.p50 * 1e3:.0f} ms, "
-            f"worst {waits.worst * 1e3:.0f}."
-        )
+    names = list(rows["first half"])
+    cells = ([row, *(_figure(figures[name]) for name in names)] for row, figures in rows.items())
+    story = (
+        f"{nodes:,} nodes with {nodes * 8:,} cards: ready after {first:.1f} s.\n"
+        f"Killed and started again with {half:,} pods: ready after {again:.1f} s.\n"
+        f"At the end {pods:,} pods ran, {third:,} had left, none was lost, no card was overcommitted."
+    )
+    woken = (
+        f"Deleted to ready, {wake_ups} times, with real processes: median {waits.p50 * 1e3:.0f} ms, "
+        f"p99 {waits.p99 * 1e3:.0f}, worst {waits.worst * 1e3:.0f}."
+    )
+    show("cluster", (story, table(["", *names], cells), woken), write)
 
 
 def _figure(value: int | float) -> str:

@@ -10,7 +10,6 @@ ledger is read.  The slow reference of the tests decides the same pods on the sm
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from array import array
 from collections import deque
@@ -21,7 +20,7 @@ from pathlib import Path
 import click
 
 from bench import load
-from bench.markdown import table
+from bench.printed import say, show, table
 from bench.samples import Samples, summary
 from subak.dialects.interpreter import Interpreter
 from subak.model.request import Request
@@ -111,7 +110,8 @@ class Cluster:
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--decisions", default=4_000, show_default=True, help="Decisions of a round.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=OUT, help="Where the plot goes.")
-def main(sizes: str, pods_per_node: int, rounds: int, decisions: int, out: Path) -> None:
+@click.option("--write", is_flag=True, help="Put the table into docs/benchmarks.md.")
+def main(sizes: str, pods_per_node: int, rounds: int, decisions: int, out: Path, write: bool) -> None:
     """Measure decisions per second on one core, for clusters of several sizes."""
     interpreter = Interpreter()
     among = load.shapes(SHAPES, 1, SMALLEST)
@@ -135,18 +135,10 @@ def main(sizes: str, pods_per_node: int, rounds: int, decisions: int, out: Path)
     for cluster in clusters:
         cluster.check(cluster.size * pods_per_node)
     slow = reference_rate(clusters[0].size, requests, interpreter)
-    print(report(clusters))
-    print(
-        f"Slow reference, {clusters[0].size:,} nodes: {slow:,.1f}/s; "
-        f"columns are {max(clusters[0].rates) / slow:,.0f} times faster."
-    )
-    print(f"Reading and admitting a pod: {reading:,.0f}/s.")
+    faster = max(clusters[0].rates) / slow
+    compared = f"Slow reference, {clusters[0].size:,} nodes: {slow:,.1f}/s; columns are {faster:,.0f} times faster."
+    show("decisions", (report(clusters), f"{compared}\nReading and admitting a pod: {reading:,.0f}/s."), write)
     plot(clusters, slow, out / "decisions.png")
-
-
-def say(text: str) -> None:
-    """Progress."""
-    print(text, file=sys.stderr)
 
 
 def report(clusters: list[Cluster]) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from bench import ledger, load
 from bench.driver import Driver, Garbage
-from bench.happenings import OUTSIDE, Happenings
+from bench.happenings import MIX, OUTSIDE, Happenings
 from bench.samples import Samples, summaries, summary
 from bench.world import World
 from subak.scheduler.messages import DeviceSeen, Event, NodeSeen, PodSeen
@@ -136,10 +136,11 @@ class Side:
         for kind in happenings:
             result.events += 1
             driver.wait(1 / self.size.rate)
-            if driver.spent - began > self.size.seconds:
-                break
-            if driver.spent - began > turn:
-                turn += TURN
+            used = driver.spent - began
+            if used > (self.size.seconds if result.events >= len(MIX) else self.size.fill_seconds):
+                break  # a slow side sees each kind at least once
+            if used > turn:
+                turn = used + TURN
                 yield f"{result.events:,} events, the last: {kind}"
         result.busy = driver.spent - began
         happenings.undo()

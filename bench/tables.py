@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bench.driver import ECHO, FAILED, PLACED, TIMER
 from bench.happenings import OUTSIDE
-from bench.markdown import table
+from bench.printed import table
 from bench.samples import Samples
 from bench.side import Result, Size
 

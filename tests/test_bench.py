@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from bench import __main__, churn, decisions, ledger, load
+from bench import __main__, churn, decisions, ledger, load, printed
 from bench.driver import DEPARTURE, TIMER, Driver, Garbage
 from bench.happenings import ARRIVAL, MIX, Happenings
 from bench.samples import summary
@@ -201,6 +201,19 @@ def test_an_unknown_benchmark_is_told_with_those_that_there_are(capsys: pytest.C
     assert "there are: decisions, cluster, churn" in capsys.readouterr().err
     assert __main__.main(["churn", "--against", "/nowhere"]) == 2
     assert "'/nowhere' does not exist" in capsys.readouterr().err
+
+
+def test_figures_go_where_the_page_wants_them() -> None:
+    page = "# Speed\n<!-- churn -->\nold\n<!-- /churn -->\nThe end.\n"
+    assert printed.pasted(page, "churn", "new\n") == "# Speed\n<!-- churn -->\nnew\n<!-- /churn -->\nThe end.\n"
+    with pytest.raises(ValueError, match="<!-- cluster -->"):
+        printed.pasted(page, "cluster", "new\n")
+
+
+def test_the_page_has_a_place_for_every_benchmark() -> None:
+    page = printed.PAGE.read_text()
+    for name in __main__.BENCHMARKS:
+        assert printed.pasted(page, name, "((figures))\n").count("((figures))\n") == 1, name
 
 
 def cells(text: str) -> dict[str, list[Any]]:
