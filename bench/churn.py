@@ -107,7 +107,8 @@ def main(against: Path | None, growth: str, out: Path, write: bool, **numbers: A
     size = Size(growth=tuple(int(each) for each in growth.split(",") if each), **numbers)
     checkouts = {"new": ROOT} if against is None else {"old": against.resolve(), "new": ROOT}
     results = measure(checkouts, size)
-    show("churn", (tables.events(results), tables.figures(results, size), tables.ledgers(results)), write)
+    parts = tables.events(results), tables.alone(results), tables.figures(results, size), tables.ledgers(results)
+    show("churn", parts, write)
     plot(results, out / "churn.png")
 
 

@@ -4,9 +4,9 @@ The driver plays everybody else: it is the API server that carries out bindings 
 that tells of them a little later.  Its clock is that of a service with one core to itself: it moves by the CPU time
 that the scheduler takes, and to whatever comes next while the scheduler is idle.
 
-An event costs what the scheduler takes to handle it and to run all cycles that are due at once, and the garbage that
-was collected since the event before.  Cycles that the scheduler asks for at a later time are the kind `timer`.  So
-every explanation and every collection is paid for by somebody in the table.
+An event costs what the scheduler takes to handle it and to run one cycle, and the garbage that was collected since the
+event before.  If the scheduler wants more cycles, each is of the kind `further cycle`; as in the service, news that
+have come meanwhile go first.  So every explanation and every collection is paid for by somebody in the table.
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ ECHO_AFTER = 0.005
 RUNS_AFTER = 0.5
 """Seconds until a bound pod is seen to run."""
 
-MOST_CYCLES = 100_000
-
 START = "start"
-PLACED, REFUSED, DEPARTURE = "arrival, placed", "arrival, refused", "departure"
-ECHO, FAILED, TIMER = "echo of a write", "binding refused", "timer"
+PLACED, REFUSED, DEPARTURE = "arrival, placed", "arrival, waits", "departure"
+ECHO, FAILED, CYCLE = "echo of a write", "binding refused", "further cycle"
 
 News = Callable[[], Event | None]
 """What a watch tells when its time has come; None if it has nothing to tell any more."""
@@ -111,27 +109,20 @@ class Driver:
             if isinstance(event, PodSeen):
                 self.pods[event.pod.key] = event.pod
                 self.running.append(event.pod.key)
-        while (due := self.core.wakes_at()) is not None and due <= self.now:
-            self._cycle()
+        self.rest()
         return self.spent - before
 
     def tell(self, kind: str, event: Event) -> list[Instruction]:
-        """One event and all that is due because of it; what the core wants done is done."""
-        began, now = self._begin(), self.now
+        """One event, and one cycle; what the core wants done is done."""
+        began = self._begin()
         self.core.handle(event)
-        out = self.core.cycle(now, PER_CYCLE)
-        cycles = 1
-        while (due := self.core.wakes_at()) is not None and due <= now:
-            out += self.core.cycle(now + time.process_time() - began, PER_CYCLE)
-            cycles += 1
-            if cycles > MOST_CYCLES:
-                raise RuntimeError(f"the core does not come to rest after {event}")
+        out = self.core.cycle(self.now, PER_CYCLE)
         self._charge(kind, began)
         self._carry_out(out)
         return out
 
     def arrive(self, pod: manifest.Pod) -> bool:
-        """A pod is created; whether it was placed at once."""
+        """A pod is created; whether it was placed in the cycle that followed."""
         self.pods[pod.key] = pod
         self._silent_since[pod.key] = self.now
         out = self.tell(PLACED, PodSeen(pod))
@@ -152,25 +143,23 @@ class Driver:
         else:
             self.tell(DEPARTURE, PodGone(key))
 
-    def wait(self, seconds: float) -> None:
-        """Time passes, with the echoes and timers that fall into it."""
-        until = self.now + seconds
-        while (due := self._next_due()) is not None and due <= until:
-            self.now = max(self.now, due)
-            if self._news and self._news[0][0] <= due:
-                _, _, kind, news = heapq.heappop(self._news)
-                event = news()
-                if event is not None:
-                    self.tell(kind, event)
-            else:
-                self._cycle()
+    def rest(self) -> None:
+        """All cycles that the core wants now."""
+        while (due := self.core.wakes_at()) is not None and due <= self.now:
+            self._cycle()
+
+    def wait(self, until: float) -> None:
+        """Time passes, with the news and cycles that fall into it.  If it is later already, only news do."""
+        until = max(until, self.now)
+        while self._next(until):
+            pass
         self.now = max(self.now, until)
 
     def settle(self, most: float) -> float:
         """Nothing new happens until nothing is left to do, or for so many seconds; the seconds that passed."""
         began = self.now
-        while (due := self._next_due()) is not None and self.now < began + most:
-            self.wait(max(due - self.now, 0.0))
+        while self.now < began + most and self._next(began + most):
+            pass
         return self.now - began
 
     def waiting(self) -> list[str]:
@@ -179,16 +168,27 @@ class Driver:
 
     # What the core wants done
 
-    def _next_due(self) -> float | None:
+    def _next(self, until: float) -> bool:
+        """Whatever comes next before this moment; whether there was something."""
         wake = self.core.wakes_at()
-        if not self._news:
-            return wake
-        return self._news[0][0] if wake is None else min(self._news[0][0], wake)
+        cycle = None if wake is None else max(wake, self.now)
+        if self._news and self._news[0][0] <= until and (cycle is None or self._news[0][0] <= cycle):
+            due, _, kind, news = heapq.heappop(self._news)
+            self.now = max(self.now, due)
+            event = news()
+            if event is not None:
+                self.tell(kind, event)
+            return True
+        if cycle is None or cycle >= until:
+            return False
+        self.now = cycle
+        self._cycle()
+        return True
 
     def _cycle(self) -> None:
         began = self._begin()
         out = self.core.cycle(self.now, PER_CYCLE)
-        self._charge(TIMER, began)
+        self._charge(CYCLE, began)
         self._carry_out(out)
 
     def _begin(self) -> float:

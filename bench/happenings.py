@@ -32,23 +32,23 @@ class Happenings:
         self._chance = random.Random(seed)
         self._undo: dict[str, Event] = {}
         self._balance = 0
-
-    def __iter__(self) -> Iterator[str]:
-        """Lets one thing after the other happen: each kind twice at first, since a slow core sees few events."""
-        acts: dict[str, Callable[[], object]] = {
-            ARRIVAL: lambda: self._driver.arrive(next(self._arrivals)),
+        self._acts: dict[str, Callable[[], object]] = {
+            ARRIVAL: lambda: driver.arrive(next(self._arrivals)),
             DEPARTURE: self._depart,
             NODE: lambda: self._there_and_back(NODE, self._change_node),
             DEVICE: lambda: self._there_and_back(DEVICE, self._change_device),
             COMES: lambda: self._there_and_back(COMES, self._take_node),
             BEAT: self._beat,
         }
-        for kind in (*acts, *acts):
-            acts[kind]()
+
+    def __iter__(self) -> Iterator[str]:
+        """Lets one thing after the other happen: each kind twice at first, since a slow core sees few events."""
+        for kind in (*self._acts, *self._acts):
+            self._acts[kind]()
             yield kind
         while True:
             kind = self._balanced(self._chance.choices(list(MIX), list(MIX.values()))[0])
-            acts[kind]()
+            self._acts[kind]()
             yield kind
 
     def undo(self) -> None:

@@ -48,7 +48,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct):
-    """All that was measured; times are CPU seconds, `told_after` and `settled` are seconds of the service's clock."""
+    """All that was measured.  Times are CPU seconds; `behind`, `told_after` and `settled` are of the driver's clock."""
 
     nodes_told: float = 0.0
     pods_told: float = 0.0
@@ -56,8 +56,12 @@ class Result(msgspec.Struct):
     waiting: int = 0
     wanted: int = 0
     fill: float = 0.0
+    alone: dict[str, Samples] = {}
     events: int = 0
     busy: float = 0.0
+    behind: float = 0.0
+    flood: int = 0
+    flooded: float = 0.0
     settled: float = 0.0
     left: int = 0
     reports: int = 0
@@ -90,12 +94,13 @@ class Side:
         self.garbage = Garbage()
         self.world = World(size.nodes, size.shapes, size.seed)
         self.driver = Driver(self.garbage)
+        self.happenings = Happenings(self.driver, self.world, size.seed)
 
     def turns(self) -> Iterator[str]:
         """Everything; yields what is done after each turn."""
-        for part in (self.start, self.fill, self.churn):
+        for part in (self.start, self.fill, self.quiet, self.churn, self.flood):
             yield from part()
-        del self.world, self.driver  # what comes next has clusters of its own
+        del self.world, self.driver, self.happenings  # what comes next has clusters of its own
         for part in (self.grow, self.join, self.compare_shapes):
             yield from part()
         self.result.memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -118,7 +123,8 @@ class Side:
         began, turn = driver.spent, TURN
         while len(driver.core) < result.wanted and driver.spent - began < self.size.fill_seconds:
             driver.arrive(next(arrivals))
-            driver.wait(1 / self.size.rate)
+            driver.rest()
+            driver.wait(driver.now + 1 / self.size.rate)
             if driver.spent - began > turn:
                 turn += TURN
                 yield f"{len(driver.core):,} of {result.wanted:,} pods wait"
@@ -126,24 +132,43 @@ class Side:
         result.waiting, result.fill = len(driver.core), driver.spent - began
         yield f"{result.waiting:,} pods wait after {result.fill:.1f} s"
 
+    def quiet(self) -> Iterator[str]:
+        """One event after the other, each with all that follows from it until nothing is left to do."""
+        driver, number = self.driver, 0
+        costs: dict[str, array[float]] = {}
+        driver.clear()
+        began, before, turn = driver.spent, 0.0, TURN
+        for number, kind in enumerate(self.happenings, 1):
+            driver.settle(self.size.fill_seconds)
+            used = driver.spent - began
+            costs.setdefault(kind, array("d")).append(used - before)
+            before = used
+            if self._enough(used, self.size.seconds / 4, number):
+                break
+            if used > turn:
+                turn = used + TURN
+                yield f"{number:,} single events, the last: {kind}"
+        self.result.alone = summaries(costs)
+        yield f"{number:,} single events in {driver.spent - began:.1f} s"
+
     def churn(self) -> Iterator[str]:
-        """Pods come and go, nodes and devices change; then the ledger is read."""
+        """Pods come and go, nodes and devices change, at the rate that is offered; then the ledger is read."""
         driver, result = self.driver, self.result
         driver.clear()
         driver.one_fails_in = ONE_FAILS_IN
-        began, turn = driver.spent, TURN
-        happenings = Happenings(driver, self.world, self.size.seed)
-        for kind in happenings:
+        began, turn, due = driver.spent, TURN, driver.now
+        for kind in self.happenings:
             result.events += 1
-            driver.wait(1 / self.size.rate)
-            used = driver.spent - began
-            if used > (self.size.seconds if result.events >= len(MIX) else self.size.fill_seconds):
-                break  # a slow side sees each kind at least once
-            if used > turn:
-                turn = used + TURN
+            due += 1 / self.size.rate
+            driver.wait(due)
+            result.busy = driver.spent - began
+            if self._enough(result.busy, self.size.seconds, result.events):
+                break
+            if result.busy > turn:
+                turn = result.busy + TURN
                 yield f"{result.events:,} events, the last: {kind}"
-        result.busy = driver.spent - began
-        happenings.undo()
+        result.behind = driver.now - due
+        self.happenings.undo()
         result.settled = driver.settle(self.size.bound)
         yield f"{result.events:,} events in {result.busy:.1f} s"
         result.left, result.reports = driver.counts["left"], driver.counts["reports"]
@@ -155,6 +180,25 @@ class Side:
         result.ledger = ledger.read(driver, self.size.seed)
         yield str(result.ledger)
 
+    def flood(self) -> Iterator[str]:
+        """The same, but something has always happened already."""
+        driver, result = self.driver, self.result
+        began, turn = driver.spent, TURN
+        for kind in self.happenings:
+            result.flood += 1
+            driver.wait(driver.now)
+            result.flooded = driver.spent - began
+            if self._enough(result.flooded, self.size.seconds / 4, result.flood):
+                break
+            if result.flooded > turn:
+                turn = result.flooded + TURN
+                yield f"{result.flood:,} events in a flood, the last: {kind}"
+        yield f"{result.flood:,} events in a flood in {result.flooded:.1f} s"
+
+    def _enough(self, used: float, seconds: float, events: int) -> bool:
+        """Whether to stop; a slow side sees each kind at least once."""
+        return used > (seconds if events >= len(MIX) else self.size.fill_seconds)
+
     def grow(self) -> Iterator[str]:
         """How the cost of a start depends on the number of nodes."""
         for size in self.size.growth:
@@ -164,19 +208,21 @@ class Side:
 
     def join(self) -> Iterator[str]:
         """Nodes join one by one while pods wait that fit on none of them."""
-        driver = Driver(self.garbage)
+        driver, costs = Driver(self.garbage), array("d")
         for number, shape in enumerate(load.too_large(STRANGERS)):
             driver.arrive(driver.core.interpreter.admit(load.pod(f"stranger-{number}", shape)))
         turn = TURN
         for number in range(self.size.nodes):
+            before = driver.spent
             driver.tell("join", NodeSeen(load.node(number)))
-            driver.wait(1 / self.size.rate)
+            driver.rest()
+            costs.append(driver.spent - before)
             if driver.spent > self.size.seconds / 4:
                 break
             if driver.spent > turn:
                 turn += TURN
                 yield f"{number + 1:,} nodes joined"
-        self.result.joins = summary(driver.costs["join"])
+        self.result.joins = summary(costs)
         yield f"{self.result.joins.count:,} nodes joined in {driver.spent:.1f} s"
 
     def compare_shapes(self) -> Iterator[str]:
@@ -200,9 +246,11 @@ class Side:
         arrivals, chance, began = world.arrivals(), random.Random(self.size.seed), driver.spent
         while driver.spent - began < seconds:
             driver.arrive(next(arrivals))
-            driver.wait(1 / self.size.rate)
+            driver.rest()
+            driver.wait(driver.now + 1 / self.size.rate)
             driver.depart(chance.randrange(len(driver.running)))
-            driver.wait(1 / self.size.rate)
+            driver.rest()
+            driver.wait(driver.now + 1 / self.size.rate)
 
 
 def main() -> None:

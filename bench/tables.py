@@ -4,30 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.driver import ECHO, FAILED, PLACED, TIMER
-from bench.happenings import OUTSIDE
+from bench.driver import CYCLE, ECHO, FAILED, PLACED
+from bench.happenings import MIX, OUTSIDE
 from bench.printed import table
 from bench.samples import Samples
 from bench.side import Result, Size
 
 ALL = "all from outside"
+INSIDE = (ECHO, FAILED, CYCLE)
 
 Results = dict[str, Result]
 
 
 def events(results: Results) -> str:
-    """What each kind of event cost."""
-    headings = ["event"]
-    for name in results:
+    """What each kind of event cost while many happened."""
+    rows = {kind: [_samples(result, kind) for result in results.values()] for kind in (*OUTSIDE, ALL, *INSIDE)}
+    return _compared("event", list(results), rows)
+
+
+def alone(results: Results) -> str:
+    """What each kind of event cost by itself, with all that followed from it."""
+    rows = {kind: [result.alone.get(kind) for result in results.values()] for kind in MIX}
+    return _compared("event by itself", list(results), rows)
+
+
+def _compared(heading: str, names: list[str], kinds: dict[str, list[Samples | None]]) -> str:
+    headings = [heading]
+    for name in names:
         headings += [f"{name}: seen", "p50 ms", "p99 ms", "p99.9 ms", "worst ms"]
-    if len(results) > 1:
-        headings.append("mean, {} / {}".format(*results))
+    if len(names) > 1:
+        headings.append("mean, {} / {}".format(*names))
     rows = []
-    for kind in (*OUTSIDE, ALL, ECHO, FAILED, TIMER):
-        found = [_samples(result, kind) for result in results.values()]
+    for kind, found in kinds.items():
         if any(found):
             rows.append([kind, *(cell for each in found for cell in _cells(each))])
-            if len(results) > 1:
+            if len(names) > 1:
                 rows[-1].append(_ratio(*(each.mean if each else 0.0 for each in found)))
     return table(headings, rows)
 
@@ -53,7 +64,8 @@ def figures(results: Results, size: Size) -> str:
         ("pods that waited when the churn began", lambda each: each.waiting, ",.0f", ""),
         ("CPU until so many waited, s", lambda each: each.fill, ".1f", ""),
         ("events from outside", lambda each: each.events, ",.0f", ""),
-        ("events/s", lambda each: each.events / each.busy, ",.0f", "at least 2,000"),
+        (f"behind after them, at {size.rate:,.0f} events/s, s", lambda each: each.behind, ",.3f", "0"),
+        ("events/s in a flood", lambda each: each.flood / each.flooded, ",.0f", "at least 2,000"),
         ("p99.9 of events, ms", lambda each: _of(each.any).p999 * 1e3, ",.2f", "5"),
         ("pods that left", lambda each: each.left, ",.0f", ""),
         ("reports", lambda each: each.reports, ",.0f", ""),
