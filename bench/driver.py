@@ -23,9 +23,7 @@ from bench.world import bound, in_phase
 from subak.model import manifest
 from subak.scheduler.core import Core
 from subak.scheduler.messages import Bind, BindFailed, Event, Instruction, PodGone, PodSeen, Report
-
-PER_CYCLE = 16
-"""Decisions of a cycle, as in the service."""
+from subak.scheduler.service import PER_CYCLE
 
 ECHO_AFTER = 0.005
 """Seconds until a watch tells of what was written."""

@@ -67,6 +67,7 @@ def figures(results: Results, size: Size) -> str:
         (f"behind after them, at {size.rate:,.0f} events/s, s", lambda each: each.behind, ",.3f", "0"),
         ("events/s in a flood", lambda each: each.flood / each.flooded, ",.0f", "at least 2,000"),
         ("p99.9 of events, ms", lambda each: _of(each.any).p999 * 1e3, ",.2f", "5"),
+        ("longest single call, ms", lambda each: max(kind.worst for kind in each.kinds.values()) * 1e3, ",.2f", ""),
         ("pods that left", lambda each: each.left, ",.0f", ""),
         ("reports", lambda each: each.reports, ",.0f", ""),
         ("reports in one second, at most", lambda each: each.most_reports, ",.0f", ""),
