@@ -32,7 +32,8 @@ RUNS_AFTER = 0.5
 """Seconds until a bound pod is seen to run."""
 
 START = "start"
-PLACED, REFUSED, DEPARTURE = "arrival, placed", "arrival, waits", "departure"
+PLACED, REFUSED = "arrival, placed", "arrival, waits"
+DEPARTURE, WITHDRAWAL = "departure", "withdrawal"
 ECHO, FAILED, CYCLE = "echo of a write", "binding refused", "further cycle"
 
 News = Callable[[], Event | None]
@@ -141,6 +142,12 @@ class Driver:
         else:
             self.tell(DEPARTURE, PodGone(key))
 
+    def withdraw(self, key: str) -> None:
+        """The user deletes a pod that waits."""
+        del self.pods[key], self.told[key]
+        self._silent_since.pop(key, None)
+        self.tell(WITHDRAWAL, PodGone(key))
+
     def rest(self) -> None:
         """All cycles that the core wants now."""
         while (due := self.core.wakes_at()) is not None and due <= self.now:
@@ -228,6 +235,8 @@ class Driver:
         """The reason is written into the pod's status, and the watch tells of the pod again."""
         self.counts["reports"] += 1
         self.told_in[int(self.now)] += 1
+        if key not in self.pods:
+            return  # it has left meanwhile
         since = self._silent_since.pop(key, None)
         if since is not None:
             self.longest_silence = max(self.longest_silence, self.now - since)

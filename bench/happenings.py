@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from bench import load
-from bench.driver import DEPARTURE, PLACED, REFUSED, Driver
+from bench.driver import DEPARTURE, PLACED, REFUSED, WITHDRAWAL, Driver
 from bench.world import World
 from subak.model import manifest
 from subak.scheduler.messages import DeviceSeen, Event, NodeGone, NodeSeen
 
 ARRIVAL, NODE, DEVICE, COMES, BEAT = "arrival", "node change", "device change", "node gone or back", "heartbeat"
 
-MIX = {ARRIVAL: 44, DEPARTURE: 44, NODE: 4, DEVICE: 2, COMES: 2, BEAT: 4}
+MIX = {ARRIVAL: 44, DEPARTURE: 40, WITHDRAWAL: 4, NODE: 4, DEVICE: 2, COMES: 2, BEAT: 4}
 """Of a hundred."""
 
-OUTSIDE = (PLACED, REFUSED, DEPARTURE, NODE, DEVICE, COMES, BEAT)
+OUTSIDE = (PLACED, REFUSED, DEPARTURE, WITHDRAWAL, NODE, DEVICE, COMES, BEAT)
 """The kinds under which they are counted."""
 
 
@@ -35,6 +35,7 @@ class Happenings:
         self._acts: dict[str, Callable[[], object]] = {
             ARRIVAL: lambda: driver.arrive(next(self._arrivals)),
             DEPARTURE: self._depart,
+            WITHDRAWAL: self._withdraw,
             NODE: lambda: self._there_and_back(NODE, self._change_node),
             DEVICE: lambda: self._there_and_back(DEVICE, self._change_device),
             COMES: lambda: self._there_and_back(COMES, self._take_node),
@@ -57,14 +58,22 @@ class Happenings:
             self._driver.tell(kind, self._undo.pop(kind))
 
     def _balanced(self, kind: str) -> str:
-        """Arrivals and departures take turns, so that there are always as many pods as at first."""
-        if kind in (ARRIVAL, DEPARTURE):
-            kind = DEPARTURE if self._balance > 0 else ARRIVAL
+        """As many pods go as come: whoever would outnumber the others becomes one of them."""
+        if kind in (ARRIVAL, DEPARTURE, WITHDRAWAL):
+            if self._balance > 0 and kind == ARRIVAL:
+                kind = DEPARTURE
+            elif self._balance <= 0:
+                kind = ARRIVAL
             self._balance += 1 if kind == ARRIVAL else -1
         return kind
 
     def _depart(self) -> None:
         self._driver.depart(self._chance.randrange(len(self._driver.running)))
+
+    def _withdraw(self) -> None:
+        waiting = list(self._driver.told)
+        if waiting:
+            self._driver.withdraw(self._chance.choice(waiting))
 
     def _there_and_back(self, kind: str, change: Callable[[], tuple[Event, Event]]) -> None:
         """Something changes; the next time it changes back."""
