@@ -18,9 +18,11 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
+from typing import NamedTuple
 
 from bench.world import bound, in_phase
 from subak.model import manifest
+from subak.model.reason import Reason
 from subak.scheduler.core import Core
 from subak.scheduler.messages import Bind, BindFailed, Event, Instruction, PodGone, PodSeen, Report
 from subak.scheduler.service import PER_CYCLE
@@ -61,6 +63,14 @@ class Garbage:
         gc.callbacks.remove(self._hear)
 
 
+class Told(NamedTuple):
+    """What a pod was told last, and when."""
+
+    message: str
+    reasons: frozenset[Reason]
+    at: float
+
+
 class Driver:
     """A core, what is true around it, and what it cost so far.
 
@@ -77,7 +87,7 @@ class Driver:
         self.counts: Counter[str] = Counter()
         self.pods: dict[str, manifest.Pod] = {}
         self.running: list[str] = []
-        self.told: dict[str, str] = {}
+        self.told: dict[str, Told] = {}
         self.told_in: Counter[int] = Counter()
         self.longest_silence = 0.0
         self.one_fails_in = 0
@@ -213,8 +223,8 @@ class Driver:
             match instruction:
                 case Bind():
                     self._bind(instruction)
-                case Report(key, _, message, _):
-                    self._report(key, message)
+                case Report():
+                    self._report(instruction)
                 case _:
                     self.counts[type(instruction).__name__] += 1
 
@@ -231,8 +241,9 @@ class Driver:
         self._later(ECHO_AFTER, ECHO, lambda: self._is_bound(pod))
         self._later(RUNS_AFTER, ECHO, lambda: self._runs(in_phase(pod, "Running")))
 
-    def _report(self, key: str, message: str) -> None:
+    def _report(self, report: Report) -> None:
         """The reason is written into the pod's status, and the watch tells of the pod again."""
+        key = report.key
         self.counts["reports"] += 1
         self.told_in[int(self.now)] += 1
         if key not in self.pods:
@@ -240,7 +251,7 @@ class Driver:
         since = self._silent_since.pop(key, None)
         if since is not None:
             self.longest_silence = max(self.longest_silence, self.now - since)
-        self.told[key] = message
+        self.told[key] = Told(report.message, frozenset(report.reasons), self.now)
         self._later(ECHO_AFTER, ECHO, lambda: PodSeen(self.pods[key]) if key in self.pods else None)
 
     def _is_bound(self, pod: manifest.Pod) -> Event:

@@ -14,7 +14,11 @@ ASKED = 50
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """Counts of pods and cards.  `lost` run and hold nothing, `ghosts` hold something and have left."""
+    """Counts of pods and cards.  `lost` run and hold nothing, `ghosts` hold something and have left.
+
+    Of those who wait some were `asked`: `word_for_word` were told last what would be said now, `same_reasons` the same
+    reasons at least; of those told something else the longest ago, it was so many seconds (`oldest`).
+    """
 
     running: int
     lost: int
@@ -24,7 +28,9 @@ class Ledger(msgspec.Struct, frozen=True):
     in_line: int
     untold: int
     asked: int
-    current: int
+    word_for_word: int
+    same_reasons: int
+    oldest: float
 
     @property
     def sound(self) -> bool:
@@ -36,8 +42,8 @@ class Ledger(msgspec.Struct, frozen=True):
         return (
             f"{self.running:,} pods hold cards, {self.lost:,} are lost, {self.ghosts:,} have left and still hold some, "
             f"{self.overcommitted:,} cards are overcommitted; {self.waiting:,} pods wait ({self.in_line:,} in line), "
-            f"{self.untold:,} were never told why; {self.current:,} of {self.asked:,} reasons that were looked at are "
-            "what would be said now"
+            f"{self.untold:,} were never told why; of {self.asked:,} that were asked, {self.word_for_word:,} were told last "
+            f"what would be said now, {self.same_reasons:,} the same reasons, the others up to {self.oldest:.1f} s ago"
         )
 
 
@@ -48,7 +54,9 @@ def read(driver: Driver, seed: int) -> Ledger:
     cards = [card for node in snapshot for card in snapshot.cards(node.name)]
     waiting = driver.waiting()
     asked = random.Random(seed).sample(waiting, min(ASKED, len(waiting)))
-    reasons = {key: str(explain(snapshot, core.interpreter.request(driver.pods[key]))) for key in asked}
+    now = {key: explain(snapshot, core.interpreter.request(driver.pods[key])) for key in asked if key in driver.told}
+    told = {key: driver.told[key] for key in now}
+    other = [key for key, why in now.items() if told[key].message != str(why)]
     return Ledger(
         running=len(snapshot.bookings),
         lost=len(there - snapshot.bookings.keys()),
@@ -58,5 +66,7 @@ def read(driver: Driver, seed: int) -> Ledger:
         in_line=len(core),
         untold=sum(key not in driver.told for key in waiting),
         asked=len(asked),
-        current=sum(driver.told.get(key) == reason for key, reason in reasons.items()),
+        word_for_word=len(now) - len(other),
+        same_reasons=sum(told[key].reasons == why.reasons.keys() for key, why in now.items()),
+        oldest=max((driver.now - told[key].at for key in other), default=0.0),
     )

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench import __main__, churn, decisions, ledger, load, printed
-from bench.driver import CYCLE, DEPARTURE, WITHDRAWAL, Driver, Garbage
+from bench.driver import CYCLE, DEPARTURE, WITHDRAWAL, Driver, Garbage, Told
 from bench.happenings import ARRIVAL, MIX, Happenings
 from bench.samples import summary
 from bench.world import World
@@ -99,6 +99,15 @@ def test_the_ledger_tells_of_whoever_was_not_told_why(driver: Driver) -> None:
     assert (found.untold, found.sound) == (1, False)
 
 
+def test_the_ledger_tells_how_old_a_wrong_reason_is(driver: Driver) -> None:
+    before = ledger.read(driver, 1)
+    assert before.same_reasons <= before.asked
+    driver.told = {key: Told("the moon is full", frozenset(), driver.now - 77.0) for key in driver.told}
+    found = ledger.read(driver, 1)
+    assert (found.word_for_word, found.same_reasons) == (0, 0)
+    assert found.oldest == pytest.approx(77.0)
+
+
 @dataclass
 class Late:
     """A core that explains two seconds later."""
@@ -128,7 +137,7 @@ def test_what_a_core_does_later_is_paid_for_and_heard() -> None:
     driver.arrive(load.pod("a", load.too_large(1)[0]))
     assert not driver.told
     assert driver.settle(60) < 60
-    assert driver.told == {"default/a": "no room"}
+    assert driver.told["default/a"].message == "no room"
     assert driver.longest_silence >= 2.0
     assert len(driver.costs[CYCLE]) == 1
     assert len(late.told) == 2, "the watch tells of what was written"
