@@ -42,7 +42,7 @@ class Ledger(msgspec.Struct, frozen=True):
         return (
             f"{self.running:,} pods hold cards, {self.lost:,} are lost, {self.ghosts:,} have left and still hold some, "
             f"{self.overcommitted:,} cards are overcommitted; {self.waiting:,} pods wait ({self.in_line:,} in line), "
-            f"{self.untold:,} were never told why; of {self.asked:,} that were asked, {self.word_for_word:,} were told last "
+            f"{self.untold:,} were never told why; of {self.asked:,} that were asked, {self.word_for_word:,} were told "
             f"what would be said now, {self.same_reasons:,} the same reasons, the others up to {self.oldest:.1f} s ago"
         )
 
