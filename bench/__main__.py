@@ -6,6 +6,8 @@ import importlib
 import sys
 from itertools import takewhile
 
+import click
+
 BENCHMARKS = ("decisions", "cluster", "churn")
 
 
@@ -19,7 +21,11 @@ def main(arguments: list[str]) -> int:
         print(f"{wrong}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
     for name in names or BENCHMARKS:
-        importlib.import_module(f"bench.{name}").main(options)
+        try:
+            importlib.import_module(f"bench.{name}").main(options, f"python -m bench {name}", standalone_mode=False)
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
     return 0
 
 

@@ -2,8 +2,9 @@
 
 `subak up --state` with simulated nodes of eight cards, and the runtime that starts nothing.  A client in a process of
 its own creates pods in four dialects over HTTPS, 32 at a time, and waits until all of them run.  In the middle the
-cluster is killed and started again.  At the end the invariants are checked on what the API server says: every pod that
-was confirmed is there, holds a card, and no card has more than it can hold.
+cluster is killed and started again.  Then a third of the pods leaves and as many come.  At the end the invariants are
+checked on what the API server says: exactly the pods that were created and not deleted are there, each holds a card,
+and no card has more than it can hold.
 
 The server's CPU time is shown beside wall time, because machines are noisy and the client shares the processors.  Wake-
 ups are measured on a small cluster that runs real processes.
@@ -15,15 +16,19 @@ import asyncio
 import os
 import signal
 import socket
-import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from array import array
+from collections.abc import AsyncIterator, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
+
+from bench.printed import say, show, table
+from bench.samples import Samples, summary
 from subak.cli.live import picture
 from subak.kube import kubeconfig
 from subak.kube.client import Client
@@ -34,16 +39,13 @@ from subak.kube.status import ApiError
 from subak.kube.wait import condition, until
 from tests.live import Live, live
 
-NODES = int(os.environ.get("BENCH_NODES", "1000"))
-PODS_IN_ALL = int(os.environ.get("BENCH_PODS", "10000"))
 AT_ONCE = 32
-WAKE_UPS = 30
 PATIENCE = 600.0
 
-HARDWARE = f"""
+HARDWARE = """
 nodes:
-- {{profile: shared, name: nvidia, count: {NODES * 3 // 4}, taints: [], cards: {{count: 8}}}}
-- {{profile: moore-threads, name: mthreads, count: {NODES - NODES * 3 // 4}}}
+- {{profile: shared, name: nvidia, count: {nvidia}, taints: [], cards: {{count: 8}}}}
+- {{profile: moore-threads, name: mthreads, count: {mthreads}}}
 """
 SMALL = "nodes: [{profile: volcano, cards: {count: 1}}]"
 
@@ -75,6 +77,12 @@ class Usage:
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
 
 
+def varied(number: int) -> dict[str, Any]:
+    """What the pod with this number asks for; CPU and memory vary too."""
+    plain = {"cpu": f"{50 + number * 7 % 200}m", "memory": f"{64 + number * 11 % 300}Mi"}
+    return SHAPES[number % len(SHAPES)] | plain
+
+
 def pod(name: str, limits: dict[str, Any]) -> dict[str, Any]:
     """A small pod."""
     container = {"name": "c", "image": "busybox", "command": ["sleep", "infinity"], "resources": {"limits": limits}}
@@ -87,15 +95,29 @@ def connect(cluster: Live) -> Client:
     return Client(HttpTransport(kubeconfig.load(cluster.kubeconfig)))
 
 
-async def create(client: Client, numbers: range) -> None:
+@dataclass
+class Stopwatch:
+    """When each pod was asked for, and when it was seen to run; by name."""
+
+    asked: dict[str, float] = field(default_factory=dict)
+    running: dict[str, float] = field(default_factory=dict)
+
+    def waits(self) -> Samples:
+        """Seconds from asking until running."""
+        return summary(array("d", [self.running[name] - asked for name, asked in self.asked.items()]))
+
+
+async def create(client: Client, numbers: range, watch: Stopwatch) -> None:
     """Create pods; those whose answer was lost are asked for again."""
     crowd = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:
         async with crowd:
+            name = f"p{number}"
+            watch.asked[name] = time.perf_counter()
             while True:
                 try:
-                    await client.create(PODS, pod(f"p{number}", SHAPES[number % len(SHAPES)]), "default")
+                    await client.create(PODS, pod(name, varied(number)), "default")
                     return
                 except ApiError as error:
                     if error.reason == "AlreadyExists":
@@ -107,43 +129,63 @@ async def create(client: Client, numbers: range) -> None:
     await asyncio.gather(*(one(number) for number in numbers))
 
 
-async def running(client: Client, count: int) -> None:
-    """Wait until so many pods run."""
-    selected = "status.phase=Running"
+async def delete(client: Client, numbers: range) -> None:
+    """Delete pods."""
+    crowd = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> None:
+        async with crowd:
+            await client.delete(PODS, f"p{number}", "default")
+
+    await asyncio.gather(*(one(number) for number in numbers))
+
+
+async def follow(events: AsyncIterator[object], watch: Stopwatch, coming: range, leaving: range) -> None:
+    """Wait until all who come run, and all who leave are gone."""
+    missing, staying = {f"p{number}" for number in coming}, {f"p{number}" for number in leaving}
     async with asyncio.timeout(PATIENCE):
-        listing = await client.list(PODS, fields=selected)
-        names = {each["metadata"]["name"] for each in listing.items}
-        events = await client.watch(PODS, revision=listing.revision, fields=selected)
-        while len(names) < count:
+        while missing or staying:
             event = await anext(events)
-            if isinstance(event, WatchEvent) and event.type == "ADDED":
-                names.add(event.object["metadata"]["name"])
+            if isinstance(event, WatchEvent):
+                name = event.object["metadata"]["name"]
+                if event.type == "DELETED":
+                    staying.discard(name)
+                elif name in missing:
+                    missing.discard(name)
+                    watch.running[name] = time.perf_counter()
 
 
-async def load(cluster: Live, numbers: range) -> dict[str, float]:
-    """Create pods and wait until they run."""
-    client, usage = connect(cluster), Usage(cluster.process.pid)
+async def load(cluster: Live, coming: range, leaving: range = range(0)) -> dict[str, int | float]:
+    """Create pods and delete others, until the ones run and the others are gone."""
+    client, usage, watch, running = connect(cluster), Usage(cluster.process.pid), Stopwatch(), "status.phase=Running"
+    listing = await client.list(PODS, fields=running)
+    events = await client.watch(PODS, revision=listing.revision, fields=running)
     began, cpu = time.perf_counter(), usage.cpu
-    waiting = asyncio.create_task(running(client, numbers.stop))
-    await create(client, numbers)
-    created = time.perf_counter() - began
-    await waiting
-    seconds = time.perf_counter() - began
+    following = asyncio.create_task(follow(events, watch, coming, leaving))
+    await delete(client, leaving)
+    await create(client, coming, watch)
+    await following
+    seconds, spent = time.perf_counter() - began, usage.cpu - cpu
     await client.close()
+    waits = watch.waits()
     return {
-        "created/s": len(numbers) / created,
-        "running/s": len(numbers) / seconds,
-        "server CPU, ms a pod": (usage.cpu - cpu) / len(numbers) * 1e3,
+        "came": len(coming),
+        "left": len(leaving),
+        "running/s": len(coming) / seconds,
+        "server CPU, ms a pod": spent / len(coming) * 1e3,
+        "created to running, p50 ms": waits.p50 * 1e3,
+        "p99 ms": waits.p99 * 1e3,
+        "worst ms": waits.worst * 1e3,
         "memory, MiB": usage.memory_mib,
     }
 
 
-async def check(cluster: Live) -> None:
-    """Every pod is there and holds a card, and no card holds more than it can."""
+async def check(cluster: Live, numbers: Iterable[int]) -> None:
+    """Exactly these pods are there, each holds a card, and no card holds more than it can."""
     client = connect(cluster)
     now = await picture(client)
     await client.close()
-    assert set(now.pods) == {f"default/p{number}" for number in range(PODS_IN_ALL)}, "a pod is lost"
+    assert set(now.pods) == {f"default/p{number}" for number in numbers}, "a pod is lost, or has not left"
     holders: list[str] = []
     for node in now.cluster.snapshot:
         for card in now.cluster.snapshot.cards(node.name):
@@ -152,10 +194,10 @@ async def check(cluster: Live) -> None:
     assert sorted(holders) == sorted(now.pods), "a pod has no card, or two"
 
 
-async def wake_ups(cluster: Live) -> list[float]:
-    """Milliseconds from asking for the deletion of a pod until the one that waited for its card is ready."""
-    client, found = connect(cluster), []
-    for number in range(WAKE_UPS):
+async def wake(cluster: Live, times: int) -> array[float]:
+    """Seconds from asking for the deletion of a pod until the one that waited for its card is ready."""
+    client, found = connect(cluster), array("d")
+    for number in range(times):
         first, second = f"holds-{number}", f"waits-{number}"
         await client.create(PODS, pod(first, WHOLE), "default")
         await until(client, PODS, first, "default", condition("Ready"))
@@ -164,7 +206,7 @@ async def wake_ups(cluster: Live) -> list[float]:
         began = time.perf_counter()
         await client.delete(PODS, first, "default")
         await until(client, PODS, second, "default", condition("Ready"))
-        found.append((time.perf_counter() - began) * 1e3)
+        found.append(time.perf_counter() - began)
         await client.delete(PODS, second, "default")
     await client.close()
     return found
@@ -184,38 +226,53 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def main(options: Sequence[str] = ()) -> None:
-    """Measure and print."""
-    half = PODS_IN_ALL // 2
+@click.command()
+@click.option("--nodes", default=1_000, show_default=True, help="Simulated nodes, of 8 cards each.")
+@click.option("--pods", default=10_000, show_default=True, help="Pods that run at the end.")
+@click.option(
+    "--wake-ups", default=30, show_default=True, help="How often a pod wakes the one that waits for its card."
+)
+@click.option("--write", is_flag=True, help="Put the table into docs/benchmarks.md.")
+def main(nodes: int, pods: int, wake_ups: int, write: bool) -> None:
+    """Measure a whole cluster in one process: pods per second, a restart, memory, wake-ups."""
+    half, third = pods // 2, pods // 3
+    rows: dict[str, dict[str, int | float]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "large.yaml").write_text(HARDWARE)
+        nvidia = nodes * 3 // 4
+        (folder / "large.yaml").write_text(HARDWARE.format(nvidia=nvidia, mthreads=nodes - nvidia))
         (folder / "small.yaml").write_text(SMALL)
-        flags = ["--hardware", str(folder / "large.yaml"), "--state", str(folder / "state"), "--runtime", "none"]
-        flags += ["--port", str(free_port())]
+        options = ["--hardware", str(folder / "large.yaml"), "--state", str(folder / "state"), "--runtime", "none"]
+        options += ["--port", str(free_port())]
         began = time.perf_counter()
-        cluster = stack.enter_context(live(*flags))
-        print(f"{NODES:,} nodes with {NODES * 8:,} cards: ready after {time.perf_counter() - began:.1f} s")
-        rows = {"first half": asyncio.run(load(cluster, range(half)))}
-        cluster, seconds = restarted(stack, cluster, flags)
-        print(f"killed and started again with {half:,} pods: ready after {seconds:.1f} s")
-        rows["second half"] = asyncio.run(load(cluster, range(half, PODS_IN_ALL)))
-        asyncio.run(check(cluster))
-        print(f"{PODS_IN_ALL:,} pods run, none is lost, no card is overcommitted")
+        cluster = stack.enter_context(live(*options))
+        first = time.perf_counter() - began
+        say(f"{nodes:,} nodes are ready")
+        rows["first half"] = asyncio.run(load(cluster, range(half)))
+        say(f"{half:,} pods run")
+        cluster, again = restarted(stack, cluster, options)
+        say("killed and started again")
+        rows["second half"] = asyncio.run(load(cluster, range(half, pods)))
+        say(f"{pods:,} pods run")
+        rows["a third leaves, as many come"] = asyncio.run(load(cluster, range(pods, pods + third), range(third)))
+        say(f"{third:,} pods have left, as many have come")
+        asyncio.run(check(cluster, range(third, pods + third)))
         cluster.stop()
-        show(rows)
         small = stack.enter_context(live("--hardware", str(folder / "small.yaml")))
-        waits = sorted(asyncio.run(wake_ups(small)))
-        print(
-            f"deleted to ready, {WAKE_UPS} times, with real processes: median {statistics.median(waits):.0f} ms, "
-            f"best {waits[0]:.0f}, worst {waits[-1]:.0f}"
-        )
+        waits = summary(asyncio.run(wake(small, wake_ups)))
+    names = list(rows["first half"])
+    cells = ([row, *(_figure(figures[name]) for name in names)] for row, figures in rows.items())
+    story = (
+        f"{nodes:,} nodes with {nodes * 8:,} cards: ready after {first:.1f} s.\n"
+        f"Killed and started again with {half:,} pods: ready after {again:.1f} s.\n"
+        f"At the end {pods:,} pods ran, {third:,} had left, none was lost, no card was overcommitted."
+    )
+    woken = (
+        f"Deleted to ready, {wake_ups} times, with real processes: median {waits.p50 * 1e3:.0f} ms, "
+        f"p99 {waits.p99 * 1e3:.0f}, worst {waits.worst * 1e3:.0f}."
+    )
+    show("cluster", (story, table(["", *names], cells), woken), write)
 
 
-def show(rows: dict[str, dict[str, float]]) -> None:
-    """The table."""
-    names = list(next(iter(rows.values())))
-    print("| | " + " | ".join(names) + " |")
-    print("|---" * (len(names) + 1) + "|")
-    for row, figures in rows.items():
-        print(f"| {row} | " + " | ".join(f"{figures[name]:,.1f}" for name in names) + " |")
+def _figure(value: int | float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

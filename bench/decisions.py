@@ -1,36 +1,41 @@
 """Decisions per second on one core, and how they depend on the size of the cluster.
 
 A decision is `place` and `assume` for a pod that has been read: which node, which cards, booked.  The load is mixed
-(`bench.load`): 19 shapes of all dialects.  Pods leave again, oldest first, so that the cluster stays in use without
-filling up.  Sizes take turns in several rounds, because machines are noisy; CPU time of the process counts, and the
-best round is shown beside the median.  The slow reference of the tests decides the same pods on the smallest size.
+(`bench.load`): 200 shapes of all dialects.  The clusters are filled first; then for each pod that comes the oldest
+leaves, so that they stay as full as they are.  A refusal is measured with its explanation, for pods that no card can
+hold.  Sizes take turns in several rounds, because machines are noisy; CPU time of the process counts.  At the end the
+ledger is read.  The slow reference of the tests decides the same pods on the smallest size.
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
+from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from pathlib import Path
 
+import click
+
 from bench import load
+from bench.printed import say, show, table
+from bench.samples import Samples, summary
 from subak.dialects.interpreter import Interpreter
 from subak.model.request import Request
+from subak.policy.explain import explain
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from tests.policy.reference import Reference
 
-SIZES = (500, 5_000, 50_000)
-ROUNDS = 5
-DECISIONS = 4_000
 SHAPES = 200
+SMALLEST = 0.02
 REFERENCE_DECISIONS = 40
-PODS_PER_NODE = 12
-OUT = Path("bench/out")
+REFUSALS = 4
+"""In each round."""
+
+OUT = Path(__file__).parent / "out"
 
 
 @dataclass
@@ -41,97 +46,127 @@ class Cluster:
     snapshot: Snapshot
     arrivals: cycle[Request]
     running: deque[str] = field(default_factory=deque)
-    number: int = 0
-    waiting: int = 0
+    numbers: count[int] = field(default_factory=count)
+    left: int = 0
     rates: list[float] = field(default_factory=list)
-    latencies: list[float] = field(default_factory=list)
+    decisions: array[float] = field(default_factory=lambda: array("d"))
+    refusals: array[float] = field(default_factory=lambda: array("d"))
 
-    def decide(self, count: int) -> float:
-        """Decide so many pods; seconds of CPU."""
-        start = time.process_time()
-        for request in islice(self.arrivals, count):
-            began = time.perf_counter()
-            placement = place(self.snapshot, request)
-            if placement is None:
-                self.waiting += 1
-            else:
-                self.number += 1
-                key = f"pod-{self.number}"
-                self.snapshot.assume(key, placement, request.needs.resources)
-                self.running.append(key)
-            self.latencies.append(time.perf_counter() - began)
-            if len(self.running) > self.size * PODS_PER_NODE:
+    def fill(self, pods: int) -> None:
+        """Pods come until so many run."""
+        while len(self.running) < pods:
+            self._decide(next(self.arrivals))
+
+    def turn(self, decisions: int) -> None:
+        """Decide so many pods; for each that comes the oldest leaves."""
+        began = time.process_time()
+        for request in islice(self.arrivals, decisions):
+            start = time.process_time()
+            placed = self._decide(request)
+            if placed:
                 self.snapshot.forget(self.running.popleft())
-        return time.process_time() - start
+                self.left += 1
+            (self.decisions if placed else self.refusals).append(time.process_time() - start)
+        self.rates.append(decisions / (time.process_time() - began))
+
+    def refuse(self, requests: list[Request]) -> None:
+        """Refuse pods, with the reason in words."""
+        for request in requests:
+            start = time.process_time()
+            if self._decide(request):
+                raise AssertionError(f"{request} fits on no card, and was placed")
+            self.refusals.append(time.process_time() - start)
+
+    def clear(self) -> None:
+        """Measure anew; the cluster stays as it is."""
+        self.left = 0
+        self.rates.clear()
+        del self.decisions[:], self.refusals[:]
+
+    def _decide(self, request: Request) -> bool:
+        placement = place(self.snapshot, request)
+        if placement is None:
+            str(explain(self.snapshot, request))
+            return False
+        key = f"pod-{next(self.numbers)}"
+        self.snapshot.assume(key, placement, request.needs.resources)
+        self.running.append(key)
+        return True
+
+    def check(self, pods: int) -> None:
+        """Raise unless the ledger holds exactly those who run, and no card holds more than it can."""
+        held = self.snapshot.bookings.keys()
+        if held != set(self.running) or len(held) != pods:
+            raise AssertionError(f"{len(held):,} pods hold cards, {len(self.running):,} run, {pods:,} should")
+        for node in self.snapshot:
+            for card in self.snapshot.cards(node.name):
+                if min(card.memory_free, card.cores_free) < 0:
+                    raise AssertionError(f"card {card.device.id} of {node.name} is overcommitted")
 
 
-def main(options: Sequence[str] = ()) -> None:
-    """Measure, print a table, write a plot."""
-    from rich.console import Console
-    from rich.table import Table
-
+@click.command()
+@click.option("--sizes", default="500,5000,50000", show_default=True, help="Numbers of nodes, of 8 cards each.")
+@click.option("--pods-per-node", default=4, show_default=True, help="Pods that run.")
+@click.option("--rounds", default=5, show_default=True)
+@click.option("--decisions", default=4_000, show_default=True, help="Decisions of a round.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=OUT, help="Where the plot goes.")
+@click.option("--write", is_flag=True, help="Put the table into docs/benchmarks.md.")
+def main(sizes: str, pods_per_node: int, rounds: int, decisions: int, out: Path, write: bool) -> None:
+    """Measure decisions per second on one core, for clusters of several sizes."""
     interpreter = Interpreter()
-    console = Console()
-    say(console.print, f"reading {DECISIONS * 2:,} pods")
-    start = time.process_time()
-    among = load.shapes(SHAPES, 1, smallest=0.02)
-    requests = [interpreter.request(interpreter.admit(pod)) for pod in islice(load.pods(among, 1), DECISIONS * 2)]
-    reading = len(requests) / (time.process_time() - start)
+    among = load.shapes(SHAPES, 1, SMALLEST)
+    pods = list(islice(load.pods(among, 1), decisions * 2))
+    began = time.process_time()
+    requests = [interpreter.request(interpreter.admit(pod)) for pod in pods]
+    reading = len(requests) / (time.process_time() - began)
     clusters = []
-    for size in SIZES:
-        say(console.print, f"building {size:,} nodes x {load.CARDS} cards")
+    for size in (int(each) for each in sizes.split(",")):
+        say(f"{size:,} nodes x {load.CARDS} cards, {size * pods_per_node:,} pods")
         clusters.append(Cluster(size, Snapshot(load.nodes(size, interpreter)), cycle(requests)))
-        clusters[-1].decide(DECISIONS)  # rows of scores are made on first use
-        clusters[-1].latencies.clear()
-    for number in range(ROUNDS):
-        say(console.print, f"round {number + 1} of {ROUNDS}")
+        clusters[-1].fill(size * pods_per_node)
+        clusters[-1].turn(decisions)
+        clusters[-1].clear()
+    too_large = [load.request(shape, interpreter) for shape in load.too_large(rounds * REFUSALS)]
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}")
         for cluster in clusters:
-            cluster.rates.append(DECISIONS / cluster.decide(DECISIONS))
-    slow = reference_rate(requests, interpreter)
-    table = Table(title="Decisions per second, one core, mixed load")
-    for heading in (
-        "nodes",
-        "cards",
-        "best/s",
-        "median/s",
-        "us per decision",
-        "p99 us",
-        "against 5,000 nodes",
-        "waiting",
-    ):
-        table.add_column(heading, justify="right")
-    base = best(clusters[1])
+            cluster.turn(decisions)
+            cluster.refuse(too_large[number * REFUSALS : (number + 1) * REFUSALS])
     for cluster in clusters:
-        rate = best(cluster)
-        p99 = statistics.quantiles(cluster.latencies, n=100)[98] * 1e6
-        table.add_row(
-            *(f"{cluster.size:,}", f"{cluster.size * load.CARDS:,}", f"{rate:,.0f}"),
-            *(f"{statistics.median(cluster.rates):,.0f}", f"{1e6 / rate:.0f}", f"{p99:.0f}"),
-            *(f"{base / rate:.2f} x", f"{cluster.waiting:,}"),
+        cluster.check(cluster.size * pods_per_node)
+    slow = reference_rate(clusters[0].size, requests, interpreter)
+    faster = max(clusters[0].rates) / slow
+    compared = f"Slow reference, {clusters[0].size:,} nodes: {slow:,.1f}/s; columns are {faster:,.0f} times faster."
+    show("decisions", (report(clusters), f"{compared}\nReading and admitting a pod: {reading:,.0f}/s."), write)
+    plot(clusters, slow, out / "decisions.png")
+
+
+def report(clusters: list[Cluster]) -> str:
+    """The table."""
+    headings = ["nodes", "pods", "left", "best/s", "median/s", "p50 µs", "p99 µs", "worst µs"]
+    headings += ["against the first", "refused", "refusal p50 ms", "worst ms"]
+    rows = []
+    base = max(clusters[0].rates)
+    for cluster in clusters:
+        costs, refusals = summary(cluster.decisions), summary(cluster.refusals)
+        rows.append(
+            [
+                *(f"{cluster.size:,}", f"{len(cluster.snapshot.bookings):,}", f"{cluster.left:,}"),
+                *(f"{max(cluster.rates):,.0f}", f"{statistics.median(cluster.rates):,.0f}"),
+                *(f"{each * 1e6:,.0f}" for each in (costs.p50, costs.p99, costs.worst)),
+                *(f"{base / max(cluster.rates):.2f}", f"{refusals.count:,}", *_milliseconds(refusals)),
+            ]
         )
-    console.print(table)
-    console.print(
-        f"slow reference, {SIZES[0]:,} nodes: {slow:,.1f}/s; columns are {best(clusters[0]) / slow:,.0f} x faster"
-    )
-    console.print(f"reading and admitting a pod: {reading:,.0f}/s")
-    plot(clusters, slow)
-    console.print(f"plot: {OUT / 'decisions.png'}")
+    return table(headings, rows)
 
 
-def say(show: Callable[[str], None], text: str) -> None:
-    """Progress, for people only."""
-    if sys.stdout.isatty():
-        show(text)
+def _milliseconds(samples: Samples) -> tuple[str, str]:
+    return f"{samples.p50 * 1e3:,.2f}", f"{samples.worst * 1e3:,.2f}"
 
 
-def best(cluster: Cluster) -> float:
-    """The best round: what the code can do when nothing disturbs it."""
-    return max(cluster.rates)
-
-
-def reference_rate(requests: list[Request], interpreter: Interpreter) -> float:
-    """Decisions per second of the slow reference on the smallest size."""
-    reference = Reference({node.name: node for node in load.nodes(SIZES[0], interpreter)})
+def reference_rate(size: int, requests: list[Request], interpreter: Interpreter) -> float:
+    """Decisions per second of the slow reference."""
+    reference = Reference({node.name: node for node in load.nodes(size, interpreter)})
     start = time.process_time()
     for number, request in enumerate(requests[:REFERENCE_DECISIONS]):
         placement = reference.place(request)
@@ -140,7 +175,7 @@ def reference_rate(requests: list[Request], interpreter: Interpreter) -> float:
     return REFERENCE_DECISIONS / (time.process_time() - start)
 
 
-def plot(clusters: list[Cluster], slow: float) -> None:
+def plot(clusters: list[Cluster], slow: float, file: Path) -> None:
     """Decisions per second over the size of the cluster."""
     import matplotlib
 
@@ -148,11 +183,12 @@ def plot(clusters: list[Cluster], slow: float) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
-    axes.plot([c.size for c in clusters], [best(c) for c in clusters], marker="o", label="columns")
-    axes.plot([SIZES[0]], [slow], marker="x", linestyle="", label="slow reference")
+    axes.plot([c.size for c in clusters], [max(c.rates) for c in clusters], marker="o", label="columns")
+    axes.plot([clusters[0].size], [slow], marker="x", linestyle="", label="slow reference")
     axes.axhline(10_000, color="grey", linewidth=0.8, linestyle="--", label="goal at 5,000 nodes")
     axes.set(xscale="log", yscale="log", xlabel="nodes (8 cards each)", ylabel="decisions per second, one core")
     axes.legend()
     figure.tight_layout()
-    OUT.mkdir(parents=True, exist_ok=True)
-    figure.savefig(OUT / "decisions.png", dpi=120)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=120)
+    say(f"plot: {file}")

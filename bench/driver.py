@@ -2,94 +2,138 @@
 
 The driver plays everybody else: it is the API server that carries out bindings and writes reports down, and the watch
 that tells of them a little later.  Its clock is that of a service with one core to itself: it moves by the CPU time
-that the core takes, and to whatever comes next while the core is idle.
+that the scheduler takes, and to whatever comes next while the scheduler is idle.
 
-An event costs what the core takes to handle it and to run all cycles that are due at once; cycles that the core asks
-for at a later time are the kind `timer`.  So every explanation is paid for by somebody in the table.
+An event costs what the scheduler takes to handle it and to run one cycle, and the garbage that was collected since the
+event before.  If the scheduler wants more cycles, each is of the kind `further cycle`; as in the service, news that
+have come meanwhile go first.  So every explanation and every collection is paid for by somebody in the table.
 """
 
 from __future__ import annotations
 
+import gc
 import heapq
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
+from typing import NamedTuple
 
 from bench.world import bound, in_phase
 from subak.model import manifest
+from subak.model.reason import Reason
 from subak.scheduler.core import Core
 from subak.scheduler.messages import Bind, BindFailed, Event, Instruction, PodGone, PodSeen, Report
-
-PER_CYCLE = 16
-"""As the service."""
+from subak.scheduler.service import PER_CYCLE
 
 ECHO_AFTER = 0.005
 """Seconds until a watch tells of what was written."""
 
 RUNS_AFTER = 0.5
-ONE_FAILS_IN = 200
-"""Of so many bindings one is refused."""
+"""Seconds until a bound pod is seen to run."""
 
-MOST_CYCLES = 100_000
+START = "start"
+PLACED, REFUSED = "arrival, placed", "arrival, waits"
+DEPARTURE, WITHDRAWAL = "departure", "withdrawal"
+ECHO, FAILED, CYCLE = "echo of a write", "binding refused", "further cycle"
 
-TIMER, ECHO, FAILED = "timer", "echo", "binding refused"
-PLACED, REFUSED = "arrival, placed", "arrival, refused"
+News = Callable[[], Event | None]
+"""What a watch tells when its time has come; None if it has nothing to tell any more."""
+
+
+class Garbage:
+    """Seconds spent on garbage collection, by the collector's own account."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.total = 0.0
+        self._began = 0.0
+        gc.callbacks.append(self._hear)
+
+    def _hear(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.process_time()
+        else:
+            self.seconds.append(time.process_time() - self._began)
+            self.total += self.seconds[-1]
+
+    def stop(self) -> None:
+        """Listen no more."""
+        gc.callbacks.remove(self._hear)
+
+
+class Told(NamedTuple):
+    """What a pod was told last, and when."""
+
+    message: str
+    reasons: frozenset[Reason]
+    at: float
 
 
 class Driver:
-    """A core, what is true around it, and what it cost so far."""
+    """A core, what is true around it, and what it cost so far.
 
-    def __init__(self, core: Core | None = None) -> None:
-        self.core = core or Core()
+    `pods` is what the API server stores, `running` the keys of bound pods, `told` the last reason that was written for
+    each pod, `told_in` how many were written in each second of the driver's clock.  Of `one_fails_in` bindings the API
+    server refuses one; of 0 none.
+    """
+
+    def __init__(self, garbage: Garbage) -> None:
+        self.core = Core()
         self.now = 1_000_000.0
         self.spent = 0.0
         self.costs: dict[str, array[float]] = {}
         self.counts: Counter[str] = Counter()
         self.pods: dict[str, manifest.Pod] = {}
         self.running: list[str] = []
-        self.told: dict[str, str] = {}
+        self.told: dict[str, Told] = {}
+        self.told_in: Counter[int] = Counter()
         self.longest_silence = 0.0
-        self._arrived: dict[str, float] = {}
-        self._echoes: list[tuple[float, int, str, Callable[[], Event | None]]] = []
+        self.one_fails_in = 0
+        self._garbage = garbage
+        self._collected = garbage.total
+        self._silent_since: dict[str, float] = {}
+        self._news: list[tuple[float, int, str, News]] = []
         self._numbers = count()
+
+    def clear(self) -> None:
+        """Measure anew; the cluster stays as it is."""
+        self.costs.clear()
+        self.counts.clear()
+        self.told_in.clear()
+        self.longest_silence = 0.0
+        self._garbage.seconds.clear()
+        self._collected = self._garbage.total
 
     # What happens
 
-    def tell(self, kind: str, event: Event) -> list[Instruction]:
-        """One event and all that is due because of it; what the core wants done is done."""
-        began, now = time.process_time(), self.now
-        self.core.handle(event)
-        out = self.core.cycle(now, PER_CYCLE)
-        cycles = 1
-        while (due := self.core.wakes_at()) is not None and due <= now:
-            out += self.core.cycle(now + time.process_time() - began, PER_CYCLE)
-            cycles += 1
-            if cycles > MOST_CYCLES:
-                raise RuntimeError(f"the core does not come to rest after {event}")
-        self._charge(kind, time.process_time() - began)
-        self._do(out)
-        return out
-
-    def load(self, kind: str, events: list[Event]) -> float:
-        """Events without a cycle between them, as when the service starts; CPU seconds, the first cycles included."""
+    def start(self, events: Iterable[Event]) -> float:
+        """Everything is told before the first cycle, as when the service starts; CPU seconds, those cycles included."""
         before = self.spent
         for event in events:
-            began = time.process_time()
+            began = self._begin()
             self.core.handle(event)
-            self._charge(kind, time.process_time() - began)
+            self._charge(START, began)
             if isinstance(event, PodSeen):
                 self.pods[event.pod.key] = event.pod
                 self.running.append(event.pod.key)
-        while (due := self.core.wakes_at()) is not None and due <= self.now:
-            self._cycle()
+        self.rest()
         return self.spent - before
 
+    def tell(self, kind: str, event: Event) -> list[Instruction]:
+        """One event, and one cycle; what the core wants done is done."""
+        began = self._begin()
+        self.core.handle(event)
+        out = self.core.cycle(self.now, PER_CYCLE)
+        self._charge(kind, began)
+        self._carry_out(out)
+        return out
+
     def arrive(self, pod: manifest.Pod) -> bool:
-        """A pod is created; whether it was placed at once."""
+        """A pod is created; whether it was placed in the cycle that followed."""
         self.pods[pod.key] = pod
-        self._arrived[pod.key] = self.now
+        self._silent_since[pod.key] = self.now
         out = self.tell(PLACED, PodSeen(pod))
         placed = any(isinstance(each, Bind) and each.key == pod.key for each in out)
         if not placed:
@@ -97,103 +141,128 @@ class Driver:
         return placed
 
     def depart(self, at: int) -> None:
-        """A running pod leaves: every other finishes first, the others are deleted."""
+        """The running pod at this position leaves: every other finishes first, the others are deleted."""
         self.running[at], self.running[-1] = self.running[-1], self.running[at]
         key = self.running.pop()
         pod = self.pods.pop(key)
         self.counts["left"] += 1
         if self.counts["left"] % 2:
             self._later(ECHO_AFTER, ECHO, lambda: PodGone(key))
-            self.tell("departure", PodSeen(in_phase(pod, "Succeeded")))
+            self.tell(DEPARTURE, PodSeen(in_phase(pod, "Succeeded")))
         else:
-            self.tell("departure", PodGone(key))
+            self.tell(DEPARTURE, PodGone(key))
+
+    def withdraw(self, key: str) -> None:
+        """The user deletes a pod that waits."""
+        del self.pods[key], self.told[key]
+        self._silent_since.pop(key, None)
+        self.tell(WITHDRAWAL, PodGone(key))
+
+    def rest(self) -> None:
+        """All cycles that the core wants now."""
+        while (due := self.core.wakes_at()) is not None and due <= self.now:
+            self._cycle()
 
     def wait(self, until: float) -> None:
-        """Echoes and timers that are due before this moment; the clock then stands there, or later if it was busy."""
-        while True:
-            wake = self.core.wakes_at()
-            echo = self._echoes[0][0] if self._echoes else None
-            due = min((each for each in (wake, echo) if each is not None), default=None)
-            if due is None or due > until:
-                break
-            self.now = max(self.now, due)
-            if echo is not None and echo == due:
-                _, _, kind, news = heapq.heappop(self._echoes)
-                event = news()
-                if event is not None:
-                    self.tell(kind, event)
-            else:
-                self._cycle()
+        """Time passes, with the news and cycles that fall into it.  If it is later already, only news do."""
+        until = max(until, self.now)
+        while self._next(until):
+            pass
         self.now = max(self.now, until)
 
-    def settle(self, bound: float) -> float:
-        """Nothing new happens for so many seconds, or until nothing is left to do; seconds that passed."""
+    def settle(self, most: float) -> float:
+        """Nothing new happens until nothing is left to do, or for so many seconds; the seconds that passed."""
         began = self.now
-        while self.now < began + bound and (self._echoes or self.core.wakes_at() is not None):
-            wake = self.core.wakes_at()
-            echo = self._echoes[0][0] if self._echoes else None
-            self.wait(max(self.now, min(each for each in (wake, echo) if each is not None)))
+        while self.now < began + most and self._next(began + most):
+            pass
         return self.now - began
 
     def waiting(self) -> list[str]:
-        """The pods that have no node yet."""
+        """The pods that have no node yet, as the API server knows them."""
         return [key for key, pod in self.pods.items() if not pod.spec.node_name]
 
     # What the core wants done
 
-    def _cycle(self) -> None:
-        began = time.process_time()
-        out = self.core.cycle(self.now, PER_CYCLE)
-        self._charge(TIMER, time.process_time() - began)
-        self._do(out)
+    def _next(self, until: float) -> bool:
+        """Whatever comes next before this moment; whether there was something."""
+        wake = self.core.wakes_at()
+        cycle = None if wake is None else max(wake, self.now)
+        if self._news and self._news[0][0] <= until and (cycle is None or self._news[0][0] <= cycle):
+            due, _, kind, news = heapq.heappop(self._news)
+            self.now = max(self.now, due)
+            event = news()
+            if event is not None:
+                self.tell(kind, event)
+            return True
+        if cycle is None or cycle >= until:
+            return False
+        self.now = cycle
+        self._cycle()
+        return True
 
-    def _charge(self, kind: str, seconds: float) -> None:
+    def _cycle(self) -> None:
+        began = self._begin()
+        out = self.core.cycle(self.now, PER_CYCLE)
+        self._charge(CYCLE, began)
+        self._carry_out(out)
+
+    def _begin(self) -> float:
+        """The moment, set back by the time of the garbage that was collected since the event before."""
+        return time.process_time() - (self._garbage.total - self._collected)
+
+    def _charge(self, kind: str, began: float) -> None:
+        """Note the cost of what began at this moment."""
+        seconds = time.process_time() - began
+        self._collected = self._garbage.total
         self.costs.setdefault(kind, array("d")).append(seconds)
         self.spent += seconds
         self.now += seconds
 
-    def _do(self, instructions: list[Instruction]) -> None:
+    def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Bind():
                     self._bind(instruction)
-                case Report(key, _, message, _):
-                    self._report(key, message)
+                case Report():
+                    self._report(instruction)
                 case _:
                     self.counts[type(instruction).__name__] += 1
 
     def _bind(self, bind: Bind) -> None:
-        pod = self.pods[bind.key]
         self.counts["bindings"] += 1
-        if not self.counts["bindings"] % ONE_FAILS_IN:
-            self._later(ECHO_AFTER, FAILED, lambda: self._unless_gone(bind.key, BindFailed(bind.key, bind.uid, "busy")))
+        key = bind.key
+        if self.one_fails_in and not self.counts["bindings"] % self.one_fails_in:
+            failed = BindFailed(key, bind.uid, "refused")
+            self._later(ECHO_AFTER, FAILED, lambda: failed if key in self.pods else None)
             return
-        self.pods[bind.key] = pod = bound(pod, bind.node, bind.annotations)
-        self._arrived.pop(bind.key, None)
-        self.told.pop(bind.key, None)
+        pod = self.pods[key] = bound(self.pods[key], bind.node, bind.annotations)
+        self._silent_since.pop(key, None)
+        self.told.pop(key, None)
         self._later(ECHO_AFTER, ECHO, lambda: self._is_bound(pod))
-        self._later(RUNS_AFTER, ECHO, lambda: self._runs(pod))
+        self._later(RUNS_AFTER, ECHO, lambda: self._runs(in_phase(pod, "Running")))
 
-    def _is_bound(self, pod: manifest.Pod) -> Event | None:
+    def _report(self, report: Report) -> None:
+        """The reason is written into the pod's status, and the watch tells of the pod again."""
+        key = report.key
+        self.counts["reports"] += 1
+        self.told_in[int(self.now)] += 1
+        if key not in self.pods:
+            return  # it has left meanwhile
+        since = self._silent_since.pop(key, None)
+        if since is not None:
+            self.longest_silence = max(self.longest_silence, self.now - since)
+        self.told[key] = Told(report.message, frozenset(report.reasons), self.now)
+        self._later(ECHO_AFTER, ECHO, lambda: PodSeen(self.pods[key]) if key in self.pods else None)
+
+    def _is_bound(self, pod: manifest.Pod) -> Event:
         self.running.append(pod.key)
         return PodSeen(pod)
 
     def _runs(self, pod: manifest.Pod) -> Event | None:
-        if pod.key in self.pods:
-            self.pods[pod.key] = in_phase(pod, "Running")
-        return self._unless_gone(pod.key, PodSeen(in_phase(pod, "Running")))
+        if pod.key not in self.pods:
+            return None  # it has left
+        self.pods[pod.key] = pod
+        return PodSeen(pod)
 
-    def _report(self, key: str, message: str) -> None:
-        """The reason is written into the pod's status, and the watch tells of the pod again."""
-        self.counts["reports"] += 1
-        since = self._arrived.pop(key, None)
-        if since is not None:
-            self.longest_silence = max(self.longest_silence, self.now - since)
-        self.told[key] = message
-        self._later(ECHO_AFTER, ECHO, lambda: PodSeen(self.pods[key]) if key in self.pods else None)
-
-    def _unless_gone(self, key: str, event: Event) -> Event | None:
-        return event if key in self.pods else None
-
-    def _later(self, seconds: float, kind: str, news: Callable[[], Event | None]) -> None:
-        heapq.heappush(self._echoes, (self.now + seconds, next(self._numbers), kind, news))
+    def _later(self, seconds: float, kind: str, news: News) -> None:
+        heapq.heappush(self._news, (self.now + seconds, next(self._numbers), kind, news))

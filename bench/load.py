@@ -176,6 +176,12 @@ def shapes(number: int, seed: int, smallest: float = 0.3) -> list[Shape]:
     return list(found.values())
 
 
+def too_large(number: int) -> list[Shape]:
+    """So many different shapes that fit on no card."""
+    sizes = ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": MIB_PER_CARD + 1 + each} for each in range(number))
+    return [Shape("nvidia", limits, {}) for limits in sizes]
+
+
 def pod(name: str, shape: Shape) -> manifest.Pod:
     """A pod with one container."""
     container = {"name": "main", "resources": {"limits": shape.limits}}

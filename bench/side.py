@@ -1,46 +1,38 @@
-"""One side of `bench churn`: a process that measures the code it imports, a step at a time.
+"""One side of `bench churn`: a process that measures the code it imports, a turn at a time.
 
-It reads its size as JSON from the first line of standard input.  Each further line asks for one step, and each step is
-answered by a line of JSON: what was done, and at the end all that was measured.  So two sides can take turns.
+The first line of standard input says how much to measure, as JSON.  Each further line asks for one turn and is answered
+by one line: what was done, or at the end all that was measured.  So several sides can take turns.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import random
 import resource
 import sys
-import time
 from array import array
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
-from bench import load
-from bench.driver import ECHO, FAILED, PLACED, REFUSED, TIMER, Driver
+from bench import ledger, load
+from bench.driver import Driver, Garbage
+from bench.happenings import MIX, OUTSIDE, Happenings
+from bench.samples import Samples, summaries, summary
 from bench.world import World
-from subak.model import manifest
-from subak.policy.explain import explain
-from subak.scheduler.messages import DeviceSeen, Event, NodeGone, NodeSeen, PodSeen
+from subak.scheduler.messages import DeviceSeen, Event, NodeSeen, PodSeen
 
-SLICE = 4.0
-"""CPU seconds of a turn."""
+TURN = 4.0
+"""CPU seconds, roughly."""
 
-MIX = {"arrival": 44, "departure": 44, "node change": 4, "device change": 2, "node gone or back": 2, "heartbeat": 4}
-"""Of a hundred things that happen."""
-
-DEPARTURE, NODE, DEVICE, COMES, BEAT = "departure", "node change", "device change", "node gone or back", "heartbeat"
-OUTSIDE = (PLACED, REFUSED, DEPARTURE, NODE, DEVICE, COMES, BEAT)
-INSIDE = (ECHO, FAILED, TIMER)
-
-POINTS = 200
-SAMPLE = 50
+ONE_FAILS_IN = 200
+ROUNDS = 5
+STRANGERS = 20
+"""Pods that wait, and fit nowhere, while nodes join."""
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How much is measured."""
+    """How much is measured; what the options of `bench churn` say."""
 
     nodes: int
     waiting: float
@@ -49,259 +41,227 @@ class Size(msgspec.Struct, frozen=True):
     seconds: float
     fill_seconds: float
     bound: float
-    seed: int
     growth: tuple[int, ...]
     few: int
     many: int
+    seed: int
+
+
+class Result(msgspec.Struct):
+    """All that was measured.  Times are CPU seconds; `behind`, `told_after` and `settled` are of the driver's clock."""
+
+    nodes_told: float = 0.0
+    pods_told: float = 0.0
+    running: int = 0
+    waiting: int = 0
+    wanted: int = 0
+    fill: float = 0.0
+    alone: dict[str, Samples] = {}
+    events: int = 0
+    busy: float = 0.0
+    behind: float = 0.0
+    flood: int = 0
+    flooded: float = 0.0
+    settled: float = 0.0
+    left: int = 0
+    reports: int = 0
+    most_reports: int = 0
+    told_after: float = 0.0
+    collections: int = 0
+    longest_collection: float = 0.0
+    any: Samples | None = None
+    kinds: dict[str, Samples] = {}
+    ledger: ledger.Ledger | None = None
+    growth: dict[int, float] = {}
+    joins: Samples | None = None
+    arrivals: dict[int, dict[str, Samples]] = {}
+    memory_mib: int = 0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a turn brought: progress, or the result."""
+
+    done: str = ""
+    result: Result | None = None
 
 
 class Side:
-    """What is measured, step by step."""
+    """What is measured, turn by turn."""
 
     def __init__(self, size: Size) -> None:
         self.size = size
-        self.result: dict[str, Any] = {}
-        self.chance = random.Random(size.seed)
-        self.collections: list[float] = []
-        self._collecting = 0.0
-        gc.callbacks.append(self._collected)
+        self.result = Result()
+        self.garbage = Garbage()
+        self.world = World(size.nodes, size.shapes, size.seed)
+        self.driver = Driver(self.garbage)
+        self.happenings = Happenings(self.driver, self.world, size.seed)
 
-    def steps(self) -> Iterator[str]:
-        """Everything, one turn at a time; yields what is done."""
-        self.world = World(self.size.nodes, self.size.shapes, self.size.seed)
-        yield f"{len(self.world.running):,} pods on {self.size.nodes:,} nodes"
-        yield from self.start()
-        yield from self.queue()
-        yield from self.churn()
-        yield from self.audit()
-        del self.world, self.driver
-        yield from self.growth()
-        yield from self.few_and_many()
-        self.result["memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    def turns(self) -> Iterator[str]:
+        """Everything; yields what is done after each turn."""
+        for part in (self.start, self.fill, self.quiet, self.churn, self.flood):
+            yield from part()
+        del self.world, self.driver, self.happenings  # what comes next has clusters of its own
+        for part in (self.grow, self.join, self.compare_shapes):
+            yield from part()
+        self.result.memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        self.garbage.stop()
 
     def start(self) -> Iterator[str]:
-        """A restart: everything is told at once."""
-        self.driver = driver = Driver()
-        nodes = driver.load("start", [NodeSeen(node) for node in self.world.nodes])
-        devices = driver.load("start", [DeviceSeen(device) for device in self.world.devices])
-        pods = driver.load("start", [PodSeen(pod) for pod in self.world.running])
-        self.result["start"] = {"nodes": nodes + devices, "pods": pods, "running": len(driver.core.snapshot.bookings)}
-        yield f"started in {nodes + devices + pods:.1f} s"
+        """A restart: all nodes, then all pods."""
+        world, driver, result = self.world, self.driver, self.result
+        nodes: list[Event] = [NodeSeen(node) for node in world.nodes]
+        result.nodes_told = driver.start([*nodes, *(DeviceSeen(device) for device in world.devices.values())])
+        yield f"{len(world.nodes):,} nodes told in {result.nodes_told:.1f} s"
+        result.pods_told = driver.start(PodSeen(pod) for pod in world.running)
+        result.running = len(driver.core.snapshot.bookings)
+        yield f"{result.running:,} pods told in {result.pods_told:.1f} s"
 
-    def queue(self) -> Iterator[str]:
+    def fill(self) -> Iterator[str]:
         """Pods come until so many wait."""
-        driver, arrivals = self.driver, self.world.arrivals()
-        goal, turn = int(self.size.waiting * len(self.world.running)), SLICE
-        driver.costs.clear()
-        began = driver.spent
-        while len(driver.core) < goal and driver.spent - began < self.size.fill_seconds:
+        driver, result, arrivals = self.driver, self.result, self.world.arrivals()
+        result.wanted = int(self.size.waiting * result.running)
+        began, turn = driver.spent, TURN
+        while len(driver.core) < result.wanted and driver.spent - began < self.size.fill_seconds:
             driver.arrive(next(arrivals))
+            driver.rest()
             driver.wait(driver.now + 1 / self.size.rate)
             if driver.spent - began > turn:
-                turn += SLICE
-                yield f"{len(driver.core):,} of {goal:,} wait"
+                turn += TURN
+                yield f"{len(driver.core):,} of {result.wanted:,} pods wait"
         driver.settle(self.size.bound)
-        self.result["queue"] = {"waiting": len(driver.core), "goal": goal, "cpu": driver.spent - began}
-        self.result["queue"]["kinds"] = summaries(driver.costs)
-        yield f"{len(driver.core):,} of {goal:,} wait"
+        result.waiting, result.fill = len(driver.core), driver.spent - began
+        yield f"{result.waiting:,} pods wait after {result.fill:.1f} s"
+
+    def quiet(self) -> Iterator[str]:
+        """One event after the other, each with all that follows from it until nothing is left to do."""
+        driver, number = self.driver, 0
+        costs: dict[str, array[float]] = {}
+        driver.clear()
+        began, before, turn = driver.spent, 0.0, TURN
+        for number, kind in enumerate(self.happenings, 1):
+            driver.settle(self.size.fill_seconds)
+            used = driver.spent - began
+            costs.setdefault(kind, array("d")).append(used - before)
+            before = used
+            if self._enough(used, self.size.seconds / 4, number):
+                break
+            if used > turn:
+                turn = used + TURN
+                yield f"{number:,} single events, the last: {kind}"
+        self.result.alone = summaries(costs)
+        yield f"{number:,} single events in {driver.spent - began:.1f} s"
 
     def churn(self) -> Iterator[str]:
-        """Pods come and go."""
-        driver = self.driver
-        driver.costs.clear()
-        driver.counts.clear()
-        self.collections.clear()
-        driver.longest_silence = 0.0
-        began, turn, events = driver.spent, SLICE, 0
-        for kind, happen in self.happenings():
-            if driver.spent - began > self.size.seconds:
+        """Pods come and go, nodes and devices change, at the rate that is offered; then the ledger is read."""
+        driver, result = self.driver, self.result
+        driver.clear()
+        driver.one_fails_in = ONE_FAILS_IN
+        began, turn, due = driver.spent, TURN, driver.now
+        for kind in self.happenings:
+            result.events += 1
+            due += 1 / self.size.rate
+            driver.wait(due)
+            result.busy = driver.spent - began
+            if self._enough(result.busy, self.size.seconds, result.events):
                 break
-            driver.wait(driver.now + 1 / self.size.rate)
-            happen()
-            events += 1
-            if driver.spent - began > turn:
-                turn += SLICE
-                yield f"{events:,} events, last a {kind}"
-        for name in list(self.undo):
-            self.undo.pop(name)()
-        busy = driver.spent - began
-        settled = driver.settle(self.size.bound)
-        self.result["churn"] = {
-            "events": events,
-            "cpu": busy,
-            "cpu_with_rest": driver.spent - began,
-            "settled": settled,
-            "kinds": summaries(driver.costs),
-            "all": summary(array("d", [cost for kind in OUTSIDE for cost in driver.costs.get(kind, ())])),
-            "counts": dict(driver.counts),
-            "silence": driver.longest_silence,
-            "collections": {"count": len(self.collections), "worst": max(self.collections, default=0.0)},
-        }
-        yield f"{events:,} events"
+            if result.busy > turn:
+                turn = result.busy + TURN
+                yield f"{result.events:,} events, the last: {kind}"
+        result.behind = driver.now - due
+        self.happenings.undo()
+        result.settled = driver.settle(self.size.bound)
+        yield f"{result.events:,} events in {result.busy:.1f} s"
+        result.left, result.reports = driver.counts["left"], driver.counts["reports"]
+        result.most_reports, result.told_after = max(driver.told_in.values(), default=0), driver.longest_silence
+        result.collections = len(self.garbage.seconds)
+        result.longest_collection = max(self.garbage.seconds, default=0.0)
+        result.kinds = summaries(driver.costs)
+        result.any = summary(array("d", [cost for kind in OUTSIDE for cost in driver.costs.get(kind, ())]))
+        result.ledger = ledger.read(driver, self.size.seed)
+        yield str(result.ledger)
 
-    def happenings(self) -> Iterator[tuple[str, Any]]:
-        """What happens: each kind once or twice at first, since a slow side sees few events; then mixed."""
-        driver, arrivals, chance = self.driver, self.world.arrivals(), self.chance
-        self.undo: dict[str, Any] = {}
-        acts = {
-            "arrival": lambda: driver.arrive(next(arrivals)),
-            "departure": lambda: driver.depart(chance.randrange(len(driver.running))),
-            "node change": lambda: self.there_and_back(NODE, self.node_changes),
-            "device change": lambda: self.there_and_back(DEVICE, self.device_changes),
-            "node gone or back": lambda: self.there_and_back(COMES, self.node_goes),
-            "heartbeat": self.heartbeat,
-        }
-        for kind in (*acts, *acts):
-            yield kind, acts[kind]
-        while True:
-            kind = chance.choices(list(MIX), list(MIX.values()))[0]
-            yield kind, acts[kind]
+    def flood(self) -> Iterator[str]:
+        """The same, but something has always happened already."""
+        driver, result = self.driver, self.result
+        began, turn = driver.spent, TURN
+        for kind in self.happenings:
+            result.flood += 1
+            driver.wait(driver.now)
+            result.flooded = driver.spent - began
+            if self._enough(result.flooded, self.size.seconds / 4, result.flood):
+                break
+            if result.flooded > turn:
+                turn = result.flooded + TURN
+                yield f"{result.flood:,} events in a flood, the last: {kind}"
+        yield f"{result.flood:,} events in a flood in {result.flooded:.1f} s"
 
-    def there_and_back(self, kind: str, change: Any) -> None:
-        """Something changes; the next time it changes back."""
-        back = self.undo.pop(kind, None)
-        if back is None:
-            there, again = change()
-            self.undo[kind] = lambda: self.driver.tell(kind, again)
-            self.driver.tell(kind, there)
-        else:
-            back()
+    def _enough(self, used: float, seconds: float, events: int) -> bool:
+        """Whether to stop; a slow side sees each kind at least once."""
+        return used > (seconds if events >= len(MIX) else self.size.fill_seconds)
 
-    def node_changes(self) -> tuple[Event, Event]:
-        """An administrator closes a node, labels it, or takes CPUs from it."""
-        node = self.chance.choice(self.world.nodes)
-        match self.chance.randrange(3):
-            case 0:
-                changed = msgspec.structs.replace(node, spec=manifest.NodeSpec(unschedulable=True))
-            case 1:
-                metadata = msgspec.structs.replace(node.metadata, labels={"zone": "b"})
-                changed = msgspec.structs.replace(node, metadata=metadata)
-            case _:
-                capacity = {**node.capacity, "cpu": "240"}
-                changed = msgspec.structs.replace(node, status=manifest.NodeStatus(capacity=capacity))
-        return NodeSeen(changed), NodeSeen(node)
-
-    def device_changes(self) -> tuple[Event, Event]:
-        """A card falls sick."""
-        at = self.chance.randrange(len(self.world.devices))
-        return DeviceSeen(load.device(at * 10, sick=self.chance.randrange(load.CARDS))), DeviceSeen(
-            load.device(at * 10)
-        )
-
-    def node_goes(self) -> tuple[Event, Event]:
-        """A node is taken out; its pods stay what they are."""
-        node = self.chance.choice(self.world.nodes)
-        return NodeGone(node.name), NodeSeen(node)
-
-    def heartbeat(self) -> None:
-        """A node says that it lives."""
-        node = self.chance.choice(self.world.nodes)
-        ready = [manifest.Condition(type="Ready", status="True")]
-        beat = msgspec.structs.replace(node, status=manifest.NodeStatus(capacity=node.capacity, conditions=ready))
-        self.driver.tell(BEAT, NodeSeen(beat))
-
-    def audit(self) -> Iterator[str]:
-        """What the core's own ledger says: who holds cards, and how much of each card is left."""
-        driver, core = self.driver, self.driver.core
-        there = {key for key, pod in driver.pods.items() if pod.spec.node_name}
-        booked = set(core.snapshot.bookings)
-        over = [
-            f"{node.name}/{card.device.index}"
-            for node in core.snapshot
-            for card in core.snapshot.cards(node.name)
-            if min(card.memory_free, card.cores_free) < 0
-        ]
-        waiting = driver.waiting()
-        untold = [key for key in waiting if key not in driver.told]
-        asked = self.chance.sample(waiting, min(SAMPLE, len(waiting)))
-        current = 0
-        for key in asked:
-            why = str(explain(core.snapshot, core.interpreter.request(driver.pods[key])))
-            current += driver.told.get(key) == why
-        self.result["audit"] = {
-            "running": len(booked),
-            "lost": len(there - booked),
-            "ghosts": len(booked - there),
-            "overcommitted": len(over),
-            "waiting": len(waiting),
-            "in_line": len(core),
-            "untold": len(untold),
-            "asked": len(asked),
-            "current": current,
-        }
-        yield "ledger read"
-
-    def growth(self) -> Iterator[str]:
-        """How the cost of new nodes depends on their number."""
-        rows = self.result["growth"] = {}
+    def grow(self) -> Iterator[str]:
+        """How the cost of a start depends on the number of nodes."""
         for size in self.size.growth:
-            nodes = [load.node(number) for number in range(size)]
-            seconds = Driver().load("start", [NodeSeen(node) for node in nodes])
-            rows[size] = seconds
-            yield f"{size:,} nodes in {seconds:.2f} s"
+            events = [NodeSeen(load.node(number)) for number in range(size)]
+            self.result.growth[size] = Driver(self.garbage).start(events)
+            yield f"{size:,} nodes told in {self.result.growth[size]:.2f} s"
 
-    def few_and_many(self) -> Iterator[str]:
+    def join(self) -> Iterator[str]:
+        """Nodes join one by one while pods wait that fit on none of them."""
+        driver, costs = Driver(self.garbage), array("d")
+        for number, shape in enumerate(load.too_large(STRANGERS)):
+            driver.arrive(driver.core.interpreter.admit(load.pod(f"stranger-{number}", shape)))
+        turn = TURN
+        for number in range(self.size.nodes):
+            before = driver.spent
+            driver.tell("join", NodeSeen(load.node(number)))
+            driver.rest()
+            costs.append(driver.spent - before)
+            if driver.spent > self.size.seconds / 4:
+                break
+            if driver.spent > turn:
+                turn += TURN
+                yield f"{number + 1:,} nodes joined"
+        self.result.joins = summary(costs)
+        yield f"{self.result.joins.count:,} nodes joined in {driver.spent:.1f} s"
+
+    def compare_shapes(self) -> Iterator[str]:
         """The cost of an arrival with few and with many shapes, in turns, on clusters with room."""
-        few, many = self.size.few, self.size.many
-        drivers: dict[int, tuple[Driver, Iterator[manifest.Pod]]] = {}
-        for shapes in (few, many):
-            world = World(self.size.nodes, shapes, self.size.seed, pods_per_node=4)
-            driver = Driver()
-            driver.load("start", [NodeSeen(node) for node in world.nodes])
-            driver.load("start", [PodSeen(pod) for pod in world.running])
-            drivers[shapes] = driver, world.arrivals()
+        sides: dict[int, tuple[Driver, World]] = {}
+        for shapes in (self.size.few, self.size.many):
+            world, driver = World(self.size.nodes, shapes, self.size.seed, pods_per_node=4), Driver(self.garbage)
+            driver.start([*(NodeSeen(node) for node in world.nodes), *(PodSeen(pod) for pod in world.running)])
+            sides[shapes] = driver, world
             yield f"{shapes:,} shapes: {len(world.running):,} pods run"
-        for measured in (False, True):
-            for _ in range(5):
-                for shapes, (driver, arrivals) in drivers.items():
-                    began = driver.spent
-                    while driver.spent - began < self.size.seconds / 30:
-                        driver.arrive(next(arrivals))
-                        driver.wait(driver.now + 1 / self.size.rate)
-                        driver.depart(self.chance.randrange(len(driver.running)))
-                        driver.wait(driver.now + 1 / self.size.rate)
-                    yield f"{shapes:,} shapes"
-            if not measured:
-                for driver, _ in drivers.values():
-                    driver.costs.clear()
-        self.result["shapes"] = {shapes: summaries(driver.costs) for shapes, (driver, _) in drivers.items()}
+        seconds = self.size.seconds / 4 / len(sides) / ROUNDS
+        for number in range(ROUNDS + 1):
+            for shapes, (driver, world) in sides.items():
+                self._come_and_go(driver, world, seconds if number else seconds * 2)
+                if not number:
+                    driver.clear()  # this round prepared what is remembered per shape
+                yield f"{shapes:,} shapes: round {number}"
+        self.result.arrivals = {shapes: summaries(driver.costs) for shapes, (driver, _) in sides.items()}
 
-    def _collected(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "start":
-            self._collecting = time.process_time()
-        else:
-            self.collections.append(time.process_time() - self._collecting)
-
-
-def summaries(costs: dict[str, array[float]]) -> dict[str, dict[str, Any]]:
-    """Each kind's summary."""
-    return {kind: summary(values) for kind, values in costs.items() if values}
-
-
-def summary(values: array[float]) -> dict[str, Any]:
-    """How many, and how much in all, at the usual ranks, and at many ranks for a plot; in seconds."""
-    ordered = sorted(values)
-    if not ordered:
-        return {"count": 0}
-
-    def rank(part: float) -> float:
-        return ordered[min(int(part * len(ordered)), len(ordered) - 1)]
-
-    curve = [rank(1 - 10 ** (-5 * step / POINTS)) for step in range(POINTS)]
-    ranks = {"p50": rank(0.5), "p99": rank(0.99), "p999": rank(0.999), "worst": ordered[-1]}
-    return {"count": len(ordered), "total": sum(ordered), **ranks, "curve": curve}
+    def _come_and_go(self, driver: Driver, world: World, seconds: float) -> None:
+        arrivals, chance, began = world.arrivals(), random.Random(self.size.seed), driver.spent
+        while driver.spent - began < seconds:
+            driver.arrive(next(arrivals))
+            driver.rest()
+            driver.wait(driver.now + 1 / self.size.rate)
+            driver.depart(chance.randrange(len(driver.running)))
+            driver.rest()
+            driver.wait(driver.now + 1 / self.size.rate)
 
 
 def main() -> None:
-    """Answer one step for each line."""
+    """Answer each line by one turn."""
     gc.set_threshold(50_000, 20, 100)  # as `subak up`
     side = Side(msgspec.json.decode(sys.stdin.readline(), type=Size))
-    steps = side.steps()
+    turns = side.turns()
     for _ in sys.stdin:
-        done = next(steps, None)
-        print(json.dumps({"done": done} if done is not None else {"result": side.result}), flush=True)
-        if done is None:
-            return
+        done = next(turns, None)
+        answer = Answer(result=side.result) if done is None else Answer(done)
+        print(msgspec.json.encode(answer).decode(), flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Kind:
 
 
 class World:
-    """What is true before the scheduler starts."""
+    """What is true before the scheduler starts.  `devices` are Koordinator's, by the number of their node."""
 
     def __init__(self, nodes: int, shapes: int, seed: int = 1, pods_per_node: int | None = None) -> None:
         self._interpreter = Interpreter()
@@ -43,7 +43,7 @@ class World:
         self._numbers = count()
         self.kinds = [self._kind(shape) for shape in load.shapes(shapes, seed)]
         self.nodes = [load.node(number) for number in range(nodes)]
-        self.devices = [load.device(number) for number in range(nodes) if number % 10 == 0]
+        self.devices = {number: load.device(number) for number in range(0, nodes, 10)}
         self.running = [pod for number in range(nodes) for pod in self._fill(number, pods_per_node)]
 
     def arrivals(self) -> Iterator[manifest.Pod]:
@@ -64,7 +64,7 @@ class World:
 
     def _fill(self, number: int, most: int | None) -> list[manifest.Pod]:
         """Pods that run on a node, with the records that the scheduler writes."""
-        described, _ = self._interpreter.node(self.nodes[number], load.device(number) if number % 10 == 0 else None)
+        described, _ = self._interpreter.node(self.nodes[number], self.devices.get(number))
         snapshot, vendor = Snapshot([described]), load.VENDORS[number % 10]
         fitting = [kind for kind in self.kinds if kind.vendor == vendor]
         found: list[manifest.Pod] = []
