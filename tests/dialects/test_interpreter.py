@@ -116,7 +116,10 @@ class TestWhoSpeaks:
         limits = {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": "8Gi", "metax-tech.com/sgpu": 1}
         both = asking(limits)
         assert names(both) == ["koordinator"]
-        assert {claim.dialect for claim in INTERPRETER.request(INTERPRETER.admit(both)).claims} == {"koordinator"}
+        (claim,) = INTERPRETER.request(INTERPRETER.admit(both)).claims
+        assert (claim.dialect, claim.slotted) == ("koordinator", True)
+        (alone,) = INTERPRETER.request(INTERPRETER.admit(asking({"koordinator.sh/gpu-memory": "8Gi"}))).claims
+        assert not alone.slotted
 
     @pytest.mark.parametrize(
         "containers",

@@ -371,3 +371,13 @@ def test_cores_that_are_all_promised_keep_only_those_off_who_count_them() -> Non
     assert taken_by(snapshot, "default/d", {**HALF, "koordinator.sh/gpu-core": 1}) is None
     assert taken_by(snapshot, "default/e", HALF) is not None
     assert taken_by(snapshot, "default/f", A_GIB) is not None
+
+
+def test_koordinators_pods_on_metax_cards_take_the_sub_devices_that_there_are() -> None:
+    node = make(10, "node-0")
+    snapshot = Snapshot([replace(node, devices=node.devices[:1])])
+    limits: dict[str, object] = {"koordinator.sh/gpu-memory": "100Mi", "metax-tech.com/sgpu": 1}
+    for number in range(4):
+        assert taken_by(snapshot, f"default/p{number}", limits) is not None
+    assert taken_by(snapshot, "default/p4", limits) is None
+    assert taken_by(snapshot, "default/p5", {"metax-tech.com/sgpu": 1, "metax-tech.com/vcore": 10}) is None

@@ -46,11 +46,11 @@ def register(name: str, sizes: list[int], mode: str = "hami-core", **more: Any) 
     return json.dumps(cards)
 
 
-def device_object(name: str, kib: list[int]) -> dict[str, Any]:
-    """Koordinator's Device of a node, the same cards as in `register`."""
+def device_object(name: str, kib: list[int], word: str = "GPU") -> dict[str, Any]:
+    """Koordinator's Device of a node, the same cards as in `register`, or under MetaX's word as in `zones`."""
     devices = [
         {
-            **{"type": "gpu", "id": f"GPU-{name}-{i}", "minor": i, "health": True},
+            **{"type": "gpu", "id": f"{word}-{name}-{i}", "minor": i, "health": True},
             "resources": {
                 "koordinator.sh/gpu-core": 100,
                 "koordinator.sh/gpu-memory": f"{size}Ki",
@@ -129,6 +129,11 @@ def make(kind: int, name: str) -> Node:
         case 9:
             cards = register(name, [81_920, 81_920], mode="mig", migProfiles=PROFILES)
             return node(name, hami, {register_key: cards})
+        case 15:  # shared MetaX cards that Koordinator knows too
+            labels = {"node.koordinator.sh/gpu-vendor": "metax"}
+            described = device_object(name, [16_384 * 1024] * 4, "MX")
+            described["metadata"]["labels"] = labels
+            return node(name, {"metax-tech.com/sgpu": 16}, {sgpu_key: zones(name)}, described)
         case 10:  # a single card, whose instances may all go to one container; others cannot record any
             cards = register(name, [81_920], mode="mig", migProfiles=PROFILES, count=10)
             slices = f"GPU-{name}-0,10,81920,NVIDIA-A100,true,mig:"
@@ -159,11 +164,15 @@ def make(kind: int, name: str) -> Node:
             return node(name, hami, {register_key: register(name, [16_000] * 4), **keys})
 
 
-KINDS = 16
+KINDS = 17
 
 amounts = st.sampled_from([1, 100, 1000, 4000, 8000, 16000])
 percents = st.sampled_from([0, 10, 25, 50, 100])
 counts = st.sampled_from([1, 1, 1, 2, 3])
+
+
+def _cores(percent: int) -> dict[str, Any]:
+    return {"koordinator.sh/gpu-core": percent} if percent else {}
 
 
 def _limits(draw: st.DrawFn, dialect: str) -> dict[str, Any]:
@@ -212,6 +221,8 @@ def _limits(draw: st.DrawFn, dialect: str) -> dict[str, Any]:
                     ]
                 )
             )
+        case "koordinator-metax":
+            return {"metax-tech.com/sgpu": 1, "koordinator.sh/gpu-memory": f"{memory}Mi", **_cores(draw(percents))}
         case "ascend":
             # There is a template of one core and one of two, none of three.
             part = {"koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory": f"{3 * count}Gi"}
@@ -240,7 +251,7 @@ def _limits(draw: st.DrawFn, dialect: str) -> dict[str, Any]:
 
 DIALECTS = (
     *("hami", "hami", "hami", "volcano-memory", "volcano-number", "volcano-vgpu", "koordinator", "koordinator"),
-    "ascend",
+    *("ascend", "koordinator-metax"),
     *("iluvatar", "iluvatar-chip", "mthreads", "sgpu", "sgpu", "metax-gpu"),
 )
 

@@ -44,7 +44,7 @@ def dialects(config: Config) -> tuple[Dialect, ...]:
         MetaxGpu(config.metax),
         VolcanoVgpu(config.volcano),
         VolcanoShare(config.volcano),
-        Koordinator(config.koordinator),
+        Koordinator(config.koordinator, config.metax.resource_v_count_name),
     )
 
 

@@ -31,6 +31,7 @@ from subak.dialects import (
     koordinator_vendor,
 )
 from subak.dialects.config import Koordinator as Settings
+from subak.dialects.config import Metax
 from subak.dialects.koordinator_hint import Hints
 from subak.dialects.koordinator_names import (
     ALLOCATED,
@@ -70,8 +71,8 @@ from subak.model.request import (
 PROVIDER = "hami-core"
 """The isolation that libsubak gives, under the name that Koordinator's users know."""
 
-PLAIN_CARDS = Selection(modes=PROVIDER)
-"""Koordinator knows neither MIG nor MPS, and its record could not name a MIG instance."""
+PLAIN_CARDS = Selection(modes=f"{PROVIDER},sgpu,native")
+"""Koordinator knows neither MIG nor MPS, and its record could not name a MIG instance.  The others are MetaX's modes."""
 
 
 class Koordinator:
@@ -85,13 +86,14 @@ class Koordinator:
     protocols = Protocols()
     quota_units: Mapping[str, QuotaUnit] = {}
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, slot: str = Metax().resource_v_count_name) -> None:
         if settings.scoring_strategy not in (LEAST_ALLOCATED, MOST_ALLOCATED):
             raise ValueError(
                 f"koordinator.scoringStrategy is {settings.scoring_strategy!r}: "
                 f"use {LEAST_ALLOCATED} or {MOST_ALLOCATED}"
             )
         self.strategy = settings.scoring_strategy
+        self.slot = slot
         self.templates = koordinator_template.read(settings.gpu_shared_resource_templates)
 
     def speaks(self, pod: manifest.Pod) -> bool:
@@ -148,7 +150,7 @@ class Koordinator:
             cores=portion.cores,
             extras=portion.extras,
             idle=kind == GPU and portion.whole,
-            slotted=False,
+            slotted=kind == GPU and self._slotted(pod),
             isolation=_provider(pod) if kind == GPU and portion.shared else "",
             everywhere=hints.everywhere(kind, found[kind]),
             function=hints.function(kind),
@@ -157,6 +159,10 @@ class Koordinator:
             selection=replace(PLAIN_CARDS, labels=hints.labels(kind)),
             policy=policy,
         )
+
+    def _slotted(self, pod: manifest.Pod) -> bool:
+        """Whether the pod takes slots: Koordinator has none, but MetaX's agent cuts as many sub-devices as there are."""
+        return self.slot in pod.resource_names()
 
     def _policy(self, pod: manifest.Pod, portion: Portion, hints: Hints) -> CardPolicy:
         scope, partition = hints.scope(), None if portion.shared else hints.partition or Partitioning()
@@ -206,7 +212,7 @@ class Koordinator:
                 asking(amounts, kind),
                 Role.APP,
                 tuple(koordinator_allocation.share(each, kind, node, asked.get(kind)) for each in held[kind]),
-                slotted=False,
+                slotted=kind == GPU and self._slotted(pod),
             )
             for kind in KINDS
             if held.get(kind)
