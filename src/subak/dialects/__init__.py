@@ -162,7 +162,10 @@ class Dialect(Protocol):
 
     @property
     def owned(self) -> frozenset[str]:
-        """Annotations that only the controller and the agents may write."""
+        """Annotations that record an allocation: only the scheduler and the agents may write them.
+
+        A `*` at the end stands for any ending.
+        """
 
     @property
     def protocols(self) -> Protocols:
