@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from subak.kube.transport import Request, Response
+from subak.kube.transport import Request, Response, Transport
 from subak.local.api.server import Server
 from subak.local.api.store import Store
 
@@ -38,10 +38,11 @@ class Answer:
 
 
 class Talk:
-    """Speaks to one server."""
+    """Speaks to one server; `way` may lead to another one."""
 
     def __init__(self, server: Server | None = None) -> None:
         self.server = server or Server(Store())
+        self.way: Transport = self.server
 
     async def send(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
         """Any request; `headers`, `patch` and `user` apart, options are its query."""
@@ -57,7 +58,7 @@ class Talk:
             headers = {**headers, "content-type": PATCHES[patch]}
         content = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
         query = {key: str(value) for key, value in options.items()}
-        return await self.server.send(Request(method, path, query, headers, content, user))
+        return await self.way.send(Request(method, path, query, headers, content, user))
 
     async def get(self, path: str, **options: Any) -> Any:
         """What is there; it must be there."""
