@@ -73,6 +73,7 @@ def test_kubectl_cannot_change_a_record_by_any_command(cluster: Live, held: dict
         "back, delete the pod\n"
     )
     refused(cluster, "annotate", "pod", "a", f"{RECORD}-")
+    refused(cluster, "annotate", "pod", "a", f"{RECORD}-", "--as=system:subak-scheduler")
     refused(cluster, "annotate", "pod", "a", "volcano.sh/gpu-index=0")
     change = {"metadata": {"annotations": {RECORD: FORGED}}}
     for kind in ("merge", "strategic"):

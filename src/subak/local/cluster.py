@@ -3,8 +3,9 @@
     async with Cluster(machines) as cluster:
         await cluster.client.create(PODS, pod, "default")
 
-Everybody inside speaks to the API server by plain calls; `endpoint.start` opens it to kubectl.  At the end all
-containers are ended, and what was made on disk is removed, except for the state directory that somebody asked for.
+Everybody inside speaks to the API server by plain calls, as a user of its own; `endpoint.start` opens it to kubectl.
+At the end all containers are ended, and what was made on disk is removed, except for the state directory that somebody
+asked for.
 """
 
 from __future__ import annotations
