@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from subak.admission.records import guard
 from subak.admission.review import review
@@ -24,6 +24,7 @@ from tests.admission.doors import (
     sequences,
     write_all,
 )
+from tests.fuzz import histories
 from tests.local.api.talk import PODS, Json, Talk
 
 
@@ -37,7 +38,7 @@ async def test_a_forged_record_is_refused_at_every_door(key: str) -> None:
     await forge_everywhere(await opened(), key)
 
 
-@settings(max_examples=150, deadline=None)
+@histories()
 @given(sequences)
 def test_no_write_of_a_user_changes_a_record_and_all_others_are_answered_as_ever(sequence: list[Asked]) -> None:
     async def story() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given
 
 from subak.model import manifest
 from subak.model.reason import Refusal
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
+from tests.fuzz import examples
 from tests.policy.world import INTERPRETER, KINDS, make, pods
 
 WISHES = {
@@ -45,19 +45,20 @@ class Heard(dict[str, str]):
         return super().get(key, default)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-@given(pods(), st.integers(0, KINDS - 1))
-def test_what_a_placement_is_written_to_and_read_from_belongs_to_the_scheduler(pod: manifest.Pod, kind: int) -> None:
+@examples(60, 500)
+@given(pods())
+def test_what_a_placement_is_written_to_and_read_from_belongs_to_the_scheduler(pod: manifest.Pod) -> None:
     try:
         complete = INTERPRETER.admit(pod)
     except Refusal:
         assume(False)
+    nodes = {f"node-{kind}": make(kind, f"node-{kind}") for kind in range(KINDS)}
     snapshot = Snapshot()
-    node = make(kind, "node-0")
-    snapshot.put([node])
+    snapshot.put(nodes.values())
     placement = place(snapshot, INTERPRETER.request(complete))
     assume(placement is not None)
     assert placement is not None
+    node = nodes[placement.node]
     written = INTERPRETER.annotations(complete, placement, node, 10**18)
     assert INTERPRETER.records(written) == written
     heard = Heard({**complete.annotations, **written})

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from subak.admission.records import guard
 from subak.kube.http import HttpTransport
@@ -32,6 +32,7 @@ from tests.contracts.client import eventually
 from tests.e2e.cluster import ADDRESS, Cluster
 from tests.e2e.identities import TOKEN
 from tests.e2e.webhook import serving
+from tests.fuzz import examples
 from tests.local.api.talk import PODS, Talk, pod
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -85,7 +86,7 @@ async def test_a_forged_record_is_refused_at_every_door(guarded: Cluster, key: s
         await forge_everywhere(world, key)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, 100)
 @given(sequence=sequences)
 def test_no_write_of_a_user_changes_a_record_and_all_others_are_answered_as_ever(
     guarded: Cluster, sequence: list[Asked]
