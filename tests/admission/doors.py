@@ -53,7 +53,7 @@ class World:
 
 
 def recorded(object: Json) -> dict[str, str]:
-    return INTERPRETER.records(object.get("metadata", {}).get("annotations", {}))
+    return INTERPRETER.owned_among(object.get("metadata", {}).get("annotations", {}))
 
 
 def forgeries(key: str, whole: Json) -> list[Request]:

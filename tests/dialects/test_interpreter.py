@@ -411,7 +411,7 @@ class TestRecords:
         assert written["hami.io/vgpu-time"] == "1700000000"
         assert written["mthreads.com/predicate-time"] == "1700000000123456789"
         assert written["iluvatar.ai/predicate-gpu-idx-1"] == "0"
-        assert INTERPRETER.records(written) == written
+        assert INTERPRETER.owned_among(written) == written
         assert INTERPRETER.placement(annotated(mixed(), written), NODE) == MIXED
 
     def test_a_pod_without_cards_has_nothing_to_record(self) -> None:

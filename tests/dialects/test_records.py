@@ -60,18 +60,18 @@ def test_what_a_placement_is_written_to_and_read_from_belongs_to_the_scheduler(p
     assert placement is not None
     node = nodes[placement.node]
     written = INTERPRETER.annotations(complete, placement, node, 10**18)
-    assert INTERPRETER.records(written) == written
+    assert INTERPRETER.owned_among(written) == written
     heard = Heard({**complete.annotations, **written})
     metadata = msgspec.structs.replace(complete.metadata, annotations=heard)
     assert INTERPRETER.placement(msgspec.structs.replace(complete, metadata=metadata), node) == placement
     asked = {key: "" for key in heard.asked if isinstance(key, str)}
-    assert asked.keys() - INTERPRETER.records(asked).keys() <= TOLD
+    assert asked.keys() - INTERPRETER.owned_among(asked).keys() <= TOLD
 
 
 def test_wishes_are_no_records() -> None:
-    assert INTERPRETER.records(dict.fromkeys(WISHES, "")) == {}
+    assert INTERPRETER.owned_among(dict.fromkeys(WISHES, "")) == {}
 
 
 def test_an_index_for_any_container_is_a_record_of_iluvatars() -> None:
     indices = {f"iluvatar.ai/predicate-gpu-idx-{place}": "0" for place in (0, 9, 100)}
-    assert INTERPRETER.records({**indices, "iluvatar.ai/predicate-gpu": "x"}) == indices
+    assert INTERPRETER.owned_among({**indices, "iluvatar.ai/predicate-gpu": "x"}) == indices

@@ -34,7 +34,7 @@ def guard(interpreter: Interpreter, writers: Container[str], review: Review) -> 
     """Raises ApiError if the write changes a record and its user is none of the `writers`, who are users or groups."""
     if review.object is None or review.user.is_among(writers):
         return
-    before, after = interpreter.records(_annotations(review.old)), interpreter.records(_annotations(review.object))
+    before, after = (interpreter.owned_among(_annotations(each)) for each in (review.old, review.object))
     if before == after:
         return
     key = min(key for key in {**before, **after} if before.get(key) != after.get(key))

@@ -24,7 +24,7 @@ def review(interpreter: Interpreter, pod: dict[str, Any]) -> dict[str, Any]:
         lean = msgspec.convert(pod, manifest.Pod)
     except msgspec.ValidationError as error:
         raise denied(str(error)) from None
-    if not interpreter.speaking(lean) and not interpreter.records(lean.annotations):
+    if not interpreter.speaking(lean) and not interpreter.owned_among(lean.annotations):
         return pod
     try:
         complete = interpreter.admit(lean)

@@ -162,10 +162,7 @@ class Dialect(Protocol):
 
     @property
     def owned(self) -> frozenset[str]:
-        """Annotations that record an allocation: only the scheduler and the agents may write them.
-
-        A `*` at the end stands for any ending.
-        """
+        """Annotations that only the scheduler and the agents may write; a `*` at the end stands for any ending."""
 
     @property
     def protocols(self) -> Protocols:

@@ -78,8 +78,8 @@ class Interpreter:
                 names.pop(Nvidia.name, None)
         return list(names.values())
 
-    def records(self, annotations: Mapping[str, str]) -> dict[str, str]:
-        """Those of a pod's annotations that record an allocation, in whatever dialect."""
+    def owned_among(self, annotations: Mapping[str, str]) -> dict[str, str]:
+        """Those of a pod's annotations that only the scheduler and the agents may write."""
         owned, stems = self.owned, self._owned_stems
         return {key: text for key, text in annotations.items() if key in owned or key.startswith(stems)}
 
@@ -101,7 +101,7 @@ class Interpreter:
             raise Refusal("spec.containers", "", "the pod has no containers")
         if pod.spec.node_name:
             raise Refusal("spec.nodeName", pod.spec.node_name, "the pod has a node already: leave spec.nodeName empty")
-        for key, text in sorted(self.records(pod.annotations).items()):
+        for key, text in sorted(self.owned_among(pod.annotations).items()):
             raise Refusal(
                 f"metadata.annotations[{key}]",
                 text,
