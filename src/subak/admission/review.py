@@ -23,19 +23,20 @@ def review(interpreter: Interpreter, pod: dict[str, Any]) -> dict[str, Any]:
     try:
         lean = msgspec.convert(pod, manifest.Pod)
     except msgspec.ValidationError as error:
-        raise _denied(str(error)) from None
-    if not interpreter.speaking(lean) and interpreter.owned.isdisjoint(lean.annotations):
+        raise denied(str(error)) from None
+    if not interpreter.speaking(lean) and not interpreter.owned_among(lean.annotations):
         return pod
     try:
         complete = interpreter.admit(lean)
     except Refusal as refusal:
-        raise _denied(refusal.message, refusal.field) from None
+        raise denied(refusal.message, refusal.field) from None
     return _filled(pod, lean, complete)
 
 
-def _denied(message: str, field: str = "") -> ApiError:
+def denied(message: str, field: str = "", reason: str = "FieldValueInvalid") -> ApiError:
+    """The refusal of a webhook, as an API server passes it on."""
     text = f'admission webhook "{WEBHOOK}" denied the request: {message}'
-    causes = [Cause("FieldValueInvalid", message, field)] if field else []
+    causes = [Cause(reason, message, field)] if field else []
     return ApiError(403, "Forbidden", text, causes=causes)
 
 

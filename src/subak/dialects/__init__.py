@@ -176,7 +176,7 @@ class Dialect(Protocol):
 
     @property
     def owned(self) -> frozenset[str]:
-        """Annotations that only the controller and the agents may write."""
+        """Annotations that only the scheduler and the agents may write; a `*` at the end stands for any ending."""
 
     @property
     def recorded(self) -> frozenset[str]:

@@ -93,8 +93,7 @@ class _Generation:
         self.quota_units = totals.quota_units(name)
         self.to_allocate = f"hami.io/{stem}-devices-to-allocate"
         self.allocated = f"hami.io/{stem}-devices-allocated"
-        # The indices need no guard: gpu-manager reads none without `gpu-assigned`, and ours replace the user's.
-        self.owned = hami.OWNED | {self.to_allocate, self.allocated, ASSIGNED, PREDICATE_TIME}
+        self.owned = hami.OWNED | {self.to_allocate, self.allocated, ASSIGNED, PREDICATE_TIME, f"{PREDICATE_INDEX}*"}
         self.recorded = frozenset({self.allocated})
         self._use_ids, self._nouse_ids, self._models = use_ids, nouse_ids, frozenset(models)
 

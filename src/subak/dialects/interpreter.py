@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import msgspec
@@ -63,6 +63,7 @@ class Interpreter:
         self.owned = frozenset().union(*(dialect.owned for dialect in self.dialects))
         self._recorder = {key: number for number, each in enumerate(self.dialects) for key in each.recorded}
         self.recorded = frozenset(self._recorder)
+        self._owned_stems = tuple(sorted(key.removesuffix("*") for key in self.owned if key.endswith("*")))
 
     def speaking(self, pod: manifest.Pod) -> list[Dialect]:
         """The dialects in which the pod asks."""
@@ -80,6 +81,11 @@ class Interpreter:
             if owns_whole_cards(pod):
                 names.pop(Nvidia.name, None)
         return list(names.values())
+
+    def owned_among(self, annotations: Mapping[str, str]) -> dict[str, str]:
+        """Those of a pod's annotations that only the scheduler and the agents may write."""
+        owned, stems = self.owned, self._owned_stems
+        return {key: text for key, text in annotations.items() if key in owned or key.startswith(stems)}
 
     def admit(self, pod: manifest.Pod) -> manifest.Pod:
         """The pod with all defaults filled in.  Raises Refusal if it cannot mean anything."""
@@ -99,10 +105,10 @@ class Interpreter:
             raise Refusal("spec.containers", "", "the pod has no containers")
         if pod.spec.node_name:
             raise Refusal("spec.nodeName", pod.spec.node_name, "the pod has a node already: leave spec.nodeName empty")
-        for key in sorted(self.owned & pod.annotations.keys()):
+        for key, text in sorted(self.owned_among(pod.annotations).items()):
             raise Refusal(
                 f"metadata.annotations[{key}]",
-                pod.annotations[key],
+                text,
                 f"{key} records an allocation, which only the scheduler may write: remove it from the pod",
             )
         for container, field in zip(pod.containers, pod.fields, strict=True):

@@ -6,16 +6,22 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from subak.kube.user import User
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to an API server.  Names of headers are in lower case."""
+    """A request to an API server.  Names of headers are in lower case.
+
+    `user` is who asks, in a request that stays in this process; one that leaves it carries credentials instead.
+    """
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    user: User | None = None
 
 
 @dataclass(frozen=True, slots=True)

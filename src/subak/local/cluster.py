@@ -3,8 +3,9 @@
     async with Cluster(machines) as cluster:
         await cluster.client.create(PODS, pod, "default")
 
-Everybody inside speaks to the API server by plain calls; `endpoint.start` opens it to kubectl.  At the end all
-containers are ended, and what was made on disk is removed, except for the state directory that somebody asked for.
+Everybody inside speaks to the API server by plain calls, as a user of its own; `endpoint.start` opens it to kubectl.
+At the end all containers are ended, and what was made on disk is removed, except for the state directory that somebody
+asked for.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from subak.admission.records import guard
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
 from subak.kube.client import Client
+from subak.kube.user import AUTHENTICATED, NODES, User
 from subak.local import trees
 from subak.local.api.http import Endpoint
 from subak.local.api.server import Server
 from subak.local.api.sqlite import open_store
 from subak.local.api.store import Store
 from subak.local.api.tls import identity
+from subak.local.api.users import Acting
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
@@ -36,6 +40,14 @@ from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import Runtime
 from subak.local.runtime.stand_in import StandIns
 from subak.scheduler.service import Service
+
+SCHEDULER = User("system:subak-scheduler")
+AGENTS = User("system:subak-agents")
+KUBELET = User("system:subak-kubelet", (NODES, AUTHENTICATED))
+"""Users of the API server, as in a cluster of many machines; the administrator of the kubeconfig is another."""
+
+WRITERS = frozenset({SCHEDULER.name, AGENTS.name})
+"""Those who may write records of allocations."""
 
 RuntimeName = Literal["process", "stand-in", "none"]
 
@@ -77,18 +89,22 @@ class Cluster:
 
     async def _start(self) -> None:
         self.failed = asyncio.get_running_loop().create_future()
-        self.server = Server(self._store(), hooks=[partial(review, self.interpreter)])
+        self.server = Server(
+            self._store(),
+            hooks=[partial(review, self.interpreter)],
+            guards=[partial(guard, self.interpreter, WRITERS)],
+        )
         self.endpoint = Endpoint(self.server, identity(None if self._state is None else self._state / "identity"))
         self._stack.push_async_callback(self.endpoint.stop)
         self.client = Client(self.server)
         directory = self._directory()
         host = None if self._runtime == "none" else directory / "host"
-        self.agents = Agents(self.client, self.interpreter, self.machines, host)
+        self.agents = Agents(self.client_of(AGENTS), self.interpreter, self.machines, host)
         self.notes += self.agents.notes()
-        nodes = Nodes(self.client, self.machines)
+        nodes = Nodes(self.client_of(KUBELET), self.machines)
         self._stack.push_async_callback(nodes.stop)
         self.kubelet = await self._kubelet(directory)
-        self.scheduler = Service(self.client, self.interpreter)
+        self.scheduler = Service(self.client_of(SCHEDULER), self.interpreter)
         started = await nodes.start()
         if started.removed:
             self.notes.append(f"nodes of an earlier run were removed: {', '.join(started.removed)}")
@@ -105,6 +121,10 @@ class Cluster:
         if self.failed.done():
             ready.cancel()
             await self.failed
+
+    def client_of(self, user: User) -> Client:
+        """A client that the API server knows as this user; `client` is the administrator's."""
+        return Client(Acting(self.server, user))
 
     def _directory(self) -> Path:
         """Where volumes, logs and the files of agents are.  Those of agents are made anew."""
@@ -130,7 +150,8 @@ class Cluster:
             self._stack.push_async_callback(stand_in.close)
         names = [machine.name for machine in self.machines]
         processes = self._runtime != "none"
-        kubelet = Kubelet(self.client, runtime, self.agents, names, directory, stand_in=stand_in, processes=processes)
+        client = self.client_of(KUBELET)
+        kubelet = Kubelet(client, runtime, self.agents, names, directory, stand_in=stand_in, processes=processes)
         self.server.kubelet = kubelet
         return kubelet
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from subak.kube.transport import Request, Response
+from subak.kube.transport import Request, Response, Transport
 from subak.local.api.server import Server
 from subak.local.api.store import Store
 
@@ -38,13 +38,14 @@ class Answer:
 
 
 class Talk:
-    """Speaks to one server."""
+    """Speaks to one server; `way` may lead to another one."""
 
     def __init__(self, server: Server | None = None) -> None:
         self.server = server or Server(Store())
+        self.way: Transport = self.server
 
     async def send(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
-        """Any request; `headers` and `patch` apart, options are its query."""
+        """Any request; `headers`, `patch` and `user` apart, options are its query."""
         response = await self.raw(method, path, body, **options)
         is_json = response.headers.get("content-type", "").startswith("application/json")
         found = msgspec.json.decode(response.body) if is_json else response.body
@@ -52,12 +53,12 @@ class Talk:
 
     async def raw(self, method: str, path: str, body: Any = None, **options: Any) -> Response:
         headers = options.pop("headers", {})
-        patch = options.pop("patch", "")
+        patch, user = options.pop("patch", ""), options.pop("user", None)
         if patch:
             headers = {**headers, "content-type": PATCHES[patch]}
         content = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
         query = {key: str(value) for key, value in options.items()}
-        return await self.server.send(Request(method, path, query, headers, content))
+        return await self.way.send(Request(method, path, query, headers, content, user))
 
     async def get(self, path: str, **options: Any) -> Any:
         """What is there; it must be there."""

@@ -16,7 +16,7 @@ import yaml
 
 from subak.kube.client import Client
 from subak.kube.resource import NODES, PODS
-from subak.local.cluster import Cluster
+from subak.local.cluster import SCHEDULER, Cluster
 from subak.local.hardware import objects, profiles
 from subak.local.hardware.library import empty
 from subak.local.hardware.machine import Machine
@@ -149,12 +149,13 @@ async def test_a_pod_that_another_scheduler_bound_without_choosing_a_card_fails_
 
 
 async def test_a_card_is_never_overcommitted_by_another_scheduler() -> None:
-    async with cluster(machine("shared", taints=[])) as client:
+    async with Cluster([machine("shared", taints=[])], INTERPRETER, runtime="none") as running:
+        client = running.client
         await create(client, pod("first", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 20000}))
         await until(client, "first", phase("Running"))
         await create(client, pod("greedy", {"volcano.sh/gpu-memory": 3029}))
         await until(client, "greedy", has_a_reason)
-        await client.bind("greedy", "default", "a10", annotations={"volcano.sh/gpu-index": "0"})
+        await running.client_of(SCHEDULER).bind("greedy", "default", "a10", annotations={"volcano.sh/gpu-index": "0"})
         failed = await until(client, "greedy", phase("Failed"))
         assert "has 3,028 MiB" in failed["status"]["message"]
         assert "default/first hold" in failed["status"]["message"]

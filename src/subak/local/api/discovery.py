@@ -17,6 +17,7 @@ from subak.local.api.answers import answer
 from subak.local.api.kinds import KINDS, NAMESPACE, Kind
 from subak.local.api.negotiation import JSON
 from subak.local.api.store import encode
+from subak.local.api.users import ADMIN
 
 Json = dict[str, Any]
 
@@ -49,9 +50,8 @@ def answer_to(request: Request, parts: list[str], now: Callable[[], str]) -> Res
     if len(parts) == 4 and (parts[1], parts[3]) in reviews.REVIEWS:
         if request.method != "POST":
             raise routes.not_allowed()
-        made = reviews.review(
-            parts[1], parts[3], documents.decoded(request.body, request.headers.get("content-type", "")), now()
-        )
+        body = documents.decoded(request.body, request.headers.get("content-type", ""))
+        made = reviews.review(parts[1], parts[3], body, request.user or ADMIN, now())
         return answer(encode(made), status=201)
     if parts[0] in ("api", "apis", "version"):
         negotiation.check(request.headers.get("accept", ""))

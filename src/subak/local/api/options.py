@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from subak.kube.status import ApiError, Cause
+from subak.kube.user import User
 from subak.local.api import errors, rules
 from subak.local.api.kinds import Kind
 from subak.local.api.rules import problem
+from subak.local.api.users import LOOPBACK
 
 Query = Mapping[str, str]
 
@@ -56,6 +58,7 @@ class WriteOptions:
     dry_run: bool = False
     validation: str = "Warn"
     force: bool = False
+    user: User = LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def _watch_problems(options: ListOptions) -> list[Cause]:
     return found
 
 
-def writing(query: Query, agent: str, kind: Kind, applied: bool = False) -> WriteOptions:
+def writing(query: Query, agent: str, kind: Kind, applied: bool = False, user: User = LOOPBACK) -> WriteOptions:
     """The options of a write; `kind` names them in a refusal, `applied` says that the body is a server-side apply."""
     manager = query.get("fieldManager", "")
     problems: list[Cause] = []
@@ -148,7 +151,7 @@ def writing(query: Query, agent: str, kind: Kind, applied: bool = False) -> Writ
         problems.append(problem.unsupported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
     if problems:
         raise errors.invalid(kind, "", problems)
-    return WriteOptions(manager or _name(agent), "dryRun" in query, validation or "Warn", bool(force))
+    return WriteOptions(manager or _name(agent), "dryRun" in query, validation or "Warn", bool(force), user)
 
 
 def deleting(query: Query) -> DeleteOptions:

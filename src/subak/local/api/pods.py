@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from subak.kube.admission import CREATE
 from subak.kube.status import ApiError
 from subak.local.api import errors
 from subak.local.api.deletion import check, delete
 from subak.local.api.kinds import NODE, POD, Kind
-from subak.local.api.options import DeleteOptions
+from subak.local.api.options import DeleteOptions, WriteOptions
 from subak.local.api.registry import Registry, Target, check_uid, storage_error
 from subak.local.api.store import Stored
 
@@ -68,9 +69,10 @@ def binding(object: Json) -> Binding:
     )
 
 
-def bind(registry: Registry, target: Target, binding: Binding, dry_run: bool) -> None:
+def bind(registry: Registry, target: Target, binding: Binding, options: WriteOptions) -> None:
     """Set a pod's node, and its annotations in the same write."""
     metadata, node = binding.metadata, binding.target
+    reviewed = target if target.name else Target(BINDING, target.namespace)
     target = target if target.name else replace(target, name=metadata.name)
     if metadata.namespace and metadata.namespace != target.namespace:
         message = "the namespace of the provided object does not match the namespace sent on the request"
@@ -82,10 +84,12 @@ def bind(registry: Registry, target: Target, binding: Binding, dry_run: bool) ->
         raise ApiError(500, "", message)
     if not node.name:
         raise ApiError(500, "", "target.name: Required value")
+    registry.review(CREATE, reviewed, msgspec.to_builtins(binding), None, options)
     stored = registry.find(target)
     _check_free(target, stored, metadata)
     labels = {**_topology(registry, node), **metadata.labels}
-    registry.put(POD, _bound(stored.object, node.name, metadata.annotations, labels, registry.now()), stored, dry_run)
+    bound = _bound(stored.object, node.name, metadata.annotations, labels, registry.now())
+    registry.put(POD, bound, stored, options.dry_run)
 
 
 def _check_free(target: Target, stored: Stored, metadata: _Metadata) -> None:

@@ -1,7 +1,7 @@
 """What happens to an object on its way from a request to the store.
 
-    create:  names, owners of fields ──> hooks ──> rules (admission, validation) ──> store
-    update:  version checked ──> owners of fields ──> rules ──> store, unless nothing has changed
+    create:  names, owners of fields ──> hooks ──> rules (admission, validation) ──> guards ──> store
+    update:  version checked ──> owners of fields ──> rules ──> guards ──> store, unless nothing has changed
     patch:   the stored object, patched and read again ──> as an update; an apply may create
 
 Everything happens at once, without a wait between reading and writing, so that no write is lost.
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from subak.kube.admission import CREATE, UPDATE, Review
 from subak.kube.status import ApiError
 from subak.local.api import errors, events, rules, schema
 from subak.local.api.kinds import EVENT, LEASE, NAMESPACE, NEW_EVENT, POD, SERVICE, Kind
@@ -29,6 +30,7 @@ from subak.local.api.store import Store, Stored, encode
 
 Json = dict[str, Any]
 Hook = Callable[[Json], Json]
+Guard = Callable[[Review], None]
 Change = Callable[[Json], Json]
 
 # Letters and digits that do not look alike and make no words.
@@ -58,9 +60,16 @@ class Target:
 class Registry:
     """Reads and writes objects as an API server does."""
 
-    def __init__(self, store: Store, hooks: Sequence[Hook] = (), clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        hooks: Sequence[Hook] = (),
+        guards: Sequence[Guard] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.store = store
         self.hooks = tuple(hooks)
+        self.guards = tuple(guards)
         self.clock = clock
 
     def now(self, later: float = 0) -> str:
@@ -119,6 +128,8 @@ class Registry:
         if not metadata.get("name") and metadata.get("generateName"):
             self._generate_name(target, metadata)
         object = rules.create(kind, object, self.store, dry_run=options.dry_run)
+        if kind is POD:
+            self.review(CREATE, target, object, None, options)
         stored = events.to_stored(kind, object)
         if versioned and not options.dry_run:
             raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -126,6 +137,12 @@ class Registry:
         if options.dry_run:
             return Stored(object, 0, encode(object))
         return events.shown(kind, self.store.create(events.stored_as(kind), stored))
+
+    def review(self, operation: str, target: Target, object: Json, old: Json | None, options: WriteOptions) -> None:
+        """Put a write to the guards, as validating webhooks see it.  Raises ApiError if one of them refuses it."""
+        plural, subresource = target.kind.plural, target.subresource
+        for guard in self.guards:
+            guard(Review(operation, plural, subresource, target.namespace, options.user, object, old))
 
     def _generate_name(self, target: Target, metadata: Json) -> None:
         for _ in range(_ATTEMPTS):
@@ -176,6 +193,8 @@ class Registry:
         _check_version(target, object["metadata"].get("resourceVersion", ""), stored.revision)
         old = events.from_stored(kind, stored.object)
         object = rules.update(kind, object, old, self.store, target.subresource, dry_run=options.dry_run)
+        if kind is POD:
+            self.review(UPDATE, target, object, old, options)
         object = events.to_stored(kind, object)
         object["metadata"] = {**object["metadata"], "resourceVersion": str(stored.revision)}
         object = managed_fields.settled(stored.object, object)

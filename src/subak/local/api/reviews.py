@@ -1,15 +1,15 @@
-"""Who am I, and what may I do: there is one user, who may do everything."""
+"""Who am I, and what may I do: everything, whoever asks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from subak.kube.user import User
 from subak.local.api import errors
 
 Json = dict[str, Any]
 
-USER = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 AUTHENTICATION = "authentication.k8s.io"
 AUTHORIZATION = "authorization.k8s.io"
 
@@ -19,14 +19,14 @@ _EVERYTHING = {
     "incomplete": False,
 }
 # Group and plural: kind, and what to say.
-REVIEWS: dict[tuple[str, str], tuple[str, Callable[[], Json]]] = {
-    (AUTHENTICATION, "selfsubjectreviews"): ("SelfSubjectReview", lambda: {"userInfo": USER}),
-    (AUTHORIZATION, "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", lambda: {"allowed": True}),
-    (AUTHORIZATION, "selfsubjectrulesreviews"): ("SelfSubjectRulesReview", lambda: _EVERYTHING),
+REVIEWS: dict[tuple[str, str], tuple[str, Callable[[User], Json]]] = {
+    (AUTHENTICATION, "selfsubjectreviews"): ("SelfSubjectReview", lambda user: {"userInfo": user.info()}),
+    (AUTHORIZATION, "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", lambda user: {"allowed": True}),
+    (AUTHORIZATION, "selfsubjectrulesreviews"): ("SelfSubjectRulesReview", lambda user: _EVERYTHING),
 }
 
 
-def review(group: str, plural: str, body: Any, now: str) -> Json:
+def review(group: str, plural: str, body: Any, user: User, now: str) -> Json:
     """The answer to a question that a client has posted."""
     kind, said = REVIEWS[group, plural]
     if not isinstance(body, dict) or body.get("kind", kind) != kind:
@@ -35,4 +35,4 @@ def review(group: str, plural: str, body: Any, now: str) -> Json:
     made: Json = {"kind": kind, "apiVersion": f"{group}/v1", "metadata": metadata}
     if "spec" in body:
         made["spec"] = body["spec"]
-    return made | {"status": said()}
+    return made | {"status": said(user)}

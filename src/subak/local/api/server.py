@@ -34,8 +34,9 @@ from subak.local.api.discovery import answer_to
 from subak.local.api.kinds import POD, Kind
 from subak.local.api.kubelet import Kubelet, Session
 from subak.local.api.negotiation import JSON, YAML, Form
-from subak.local.api.registry import Hook, Registry, Target
+from subak.local.api.registry import Guard, Hook, Registry, Target
 from subak.local.api.store import Store, Stored, encode
+from subak.local.api.users import ADMIN
 from subak.local.api.watch import Bell, Watch
 
 Json = dict[str, Any]
@@ -51,7 +52,8 @@ log = logging.getLogger(__name__)
 class Server:
     """Answers requests as a kube-apiserver does, for the kinds that it serves.
 
-    `hooks` stand for admission webhooks: each may change a pod that is being created, or refuse it.
+    `hooks` and `guards` stand for admission webhooks.  A hook may change a pod that is being created, or refuse it; a
+    guard may refuse any write of a pod, and a Binding.
     """
 
     def __init__(
@@ -59,10 +61,11 @@ class Server:
         store: Store,
         kubelet: Kubelet | None = None,
         hooks: Sequence[Hook] = (),
+        guards: Sequence[Guard] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.kubelet = kubelet
-        self.registry = Registry(store, hooks, clock)
+        self.registry = Registry(store, hooks, guards, clock)
         self._store = store
         self._clock = clock
         self._turn = 0.0
@@ -137,7 +140,7 @@ class Server:
     # Writing
 
     async def _create(self, request: Request, target: Target, view: View) -> Response:
-        wanted = options.writing(request.query, _agent(request), options.CREATE)
+        wanted = _writing(request, options.CREATE)
         object = _read(request, target.kind, wanted.validation, view.warnings)
         try:
             stored = self.registry.create(target, object, wanted)
@@ -149,13 +152,13 @@ class Server:
         return _written(view, target, stored, True)
 
     async def _update(self, request: Request, target: Target, view: View) -> Response:
-        wanted = options.writing(request.query, _agent(request), options.UPDATE)
+        wanted = _writing(request, options.UPDATE)
         object = _read(request, target.kind, wanted.validation, view.warnings)
         return _written(view, target, *self.registry.update(target, object, wanted))
 
     async def _patch(self, request: Request, target: Target, view: View) -> Response:
         media = patching.media(target.kind, request.headers.get("content-type", ""))
-        wanted = options.writing(request.query, _agent(request), options.PATCH, media == patching.APPLY)
+        wanted = _writing(request, options.PATCH, media == patching.APPLY)
         if media == patching.APPLY:
             applied = patching.applied(request.body, wanted, view.warnings)
             reader = patching.reader(target.kind, wanted, view.warnings)
@@ -174,16 +177,16 @@ class Server:
         return view.page(deletion.delete_collection(self.registry, target, listed, _deletion(request)))
 
     async def _bind(self, request: Request, target: Target, view: View) -> Response:
-        wanted = options.writing(request.query, _agent(request), options.CREATE)
+        wanted = _writing(request, options.CREATE)
         content, _ = documents.content(request.body, request.headers.get("content-type", ""))
         binding = pods.quick_binding(content)
         if binding is None:
             binding = pods.binding(_read(request, pods.BINDING, wanted.validation, view.warnings))
-        pods.bind(self.registry, target, binding, wanted.dry_run)
+        pods.bind(self.registry, target, binding, wanted)
         return view.said(_CREATED, 201)
 
     async def _evict(self, request: Request, target: Target, view: View) -> Response:
-        wanted = options.writing(request.query, _agent(request), options.CREATE)
+        wanted = _writing(request, options.CREATE)
         eviction = _read(request, pods.EVICTION, wanted.validation, view.warnings)
         chosen = options.deletion(eviction.get("deleteOptions") or {})
         if wanted.dry_run:
@@ -231,6 +234,10 @@ def _form(request: Request, target: Target, verb: str) -> Form:
 
 def _agent(request: Request) -> str:
     return request.headers.get("user-agent", "")
+
+
+def _writing(request: Request, kind: Kind, applied: bool = False) -> options.WriteOptions:
+    return options.writing(request.query, _agent(request), kind, applied, request.user or ADMIN)
 
 
 def _written(view: View, target: Target, stored: Stored, created: bool) -> Response:

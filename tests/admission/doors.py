@@ -1,0 +1,192 @@
+"""The doors by which a pod's annotations can be written: every way to forge a record, and any sequence of writes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from subak.dialects.interpreter import Interpreter
+from subak.kube.user import AUTHENTICATED, MASTERS, User
+from tests.local.api.talk import PODS, Answer, Json, Talk, binding, pod
+
+INTERPRETER = Interpreter()
+SCHEDULER = User("system:subak-scheduler", (MASTERS, AUTHENTICATED))
+TENANT = User("system:serviceaccount:team:default", (MASTERS, AUTHENTICATED))
+"""He may do everything but write records."""
+
+WRITERS = frozenset({SCHEDULER.name})
+BINDINGS = "/api/v1/namespaces/default/bindings"
+RECORDS = sorted(key.replace("*", "7") for key in INTERPRETER.owned)
+HELD = {
+    "hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,3000,0:;",
+    "volcano.sh/gpu-index": "0",
+    "iluvatar.ai/predicate-gpu-idx-0": "1",
+}
+
+Request = tuple[str, str, Any, Json]
+"""Method, path, body, and what else there is to say."""
+
+
+class World:
+    """A server whose records are guarded, a pod `p` that holds cards, and a pod `q` that waits."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk = talk
+
+    async def open(self) -> World:
+        for name in ("p", "q"):
+            await self.talk.create(PODS, pod(name), user=TENANT)
+        bound = binding("p", annotations={**HELD, "note": "by the scheduler"})
+        await self.talk.create(f"{PODS}/p/binding", bound, user=SCHEDULER)
+        return self
+
+    async def pods(self) -> dict[str, Json]:
+        """All pods, by their UIDs."""
+        return {each["metadata"]["uid"]: each for each in (await self.talk.get(PODS))["items"]}
+
+    async def records(self) -> dict[str, dict[str, str]]:
+        """The records of each pod that has any."""
+        found = {uid: recorded(each) for uid, each in (await self.pods()).items()}
+        return {uid: records for uid, records in found.items() if records}
+
+
+def recorded(object: Json) -> dict[str, str]:
+    return INTERPRETER.owned_among(object.get("metadata", {}).get("annotations", {}))
+
+
+def forgeries(key: str, whole: Json) -> list[Request]:
+    """Every way to write a record; `whole` is the pod that holds cards."""
+    named = {"name": "p", "annotations": {key: "forged"}}
+    typed = {"apiVersion": "v1", "kind": "Pod", "metadata": named}
+    put = {**whole, "metadata": {**whole["metadata"], "annotations": {**HELD, key: "forged"}}}
+    add = {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": "forged"}
+    new = {**pod("new"), "metadata": {"name": "new", "annotations": {key: "forged"}}}
+    nameless = {**new, "metadata": {"generateName": "new-", "annotations": {key: "forged"}}}
+    bound = binding("q", annotations={key: "forged"})
+    requests: list[Request] = [
+        ("POST", f"{PODS}/q/binding", bound, {}),
+        ("POST", BINDINGS, bound, {}),
+        ("POST", BINDINGS, {**bound, "unknown": 1}, {}),
+        ("POST", PODS, new, {}),
+        ("POST", PODS, nameless, {}),
+        ("PATCH", f"{PODS}/new", {**typed, **new}, {"patch": "apply", "fieldManager": "me"}),
+    ]
+    for path in (f"{PODS}/p", f"{PODS}/p/status"):
+        requests += [
+            ("PUT", path, put, {}),
+            ("PATCH", path, typed, {"patch": "merge"}),
+            ("PATCH", path, typed, {"patch": "merge", "dryRun": "All"}),
+            ("PATCH", path, typed, {"patch": "strategic"}),
+            ("PATCH", path, [add], {"patch": "json"}),
+            ("PATCH", path, typed, {"patch": "apply", "fieldManager": "me", "force": "true"}),
+        ]
+    return requests
+
+
+async def forge_everywhere(world: World, key: str) -> None:
+    """Try every way to write a record: each must be refused, and change nothing."""
+    whole = await world.talk.get(f"{PODS}/p")
+    before = await world.pods()
+    for method, path, body, more in forgeries(key, whole):
+        answer = await world.talk.send(method, path, body, user=TENANT, **more)
+        assert (answer.code, answer.body.get("reason")) == (403, "Forbidden"), (method, path, more, answer.body)
+        assert f"metadata.annotations[{key}]" in answer.body["details"]["causes"][0]["field"]
+        assert 'admission webhook "pods.subak.io" denied the request: ' in answer.body["message"]
+    assert await world.pods() == before
+
+
+# Any sequence of writes
+
+keys = st.sampled_from([*RECORDS, *HELD, *HELD, "note", "hami.io/gpu-scheduler-policy", "HAMI.IO/bind-phase"])
+texts = st.sampled_from(["", "0", "1", HELD["hami.io/vgpu-devices-allocated"], "binpack"])
+written = st.dictionaries(keys, texts, max_size=3)
+changed = st.dictionaries(keys, st.none() | texts, max_size=3)
+paths = st.sampled_from([f"{PODS}/p", f"{PODS}/p/status", f"{PODS}/q"])
+operations = st.tuples(
+    st.sampled_from(["add", "replace", "remove", "move", "copy"]), st.just("") | keys, st.just("") | keys, texts
+)
+Asked = Callable[[World], Awaitable[Request]]
+
+
+def put(path: str, change: Json, bare: bool) -> Asked:
+    """The whole pod with some annotations changed, or with no others."""
+
+    async def ask(world: World) -> Request:
+        now = await world.talk.get(path.removesuffix("/status"))
+        kept = {} if bare else now["metadata"].get("annotations", {})
+        annotations = {key: text for key, text in {**kept, **change}.items() if text is not None}
+        return "PUT", path, {**now, "metadata": {**now["metadata"], "annotations": annotations}}, {}
+
+    return ask
+
+
+def send(method: str, path: str, body: Any, **more: Any) -> Asked:
+    async def ask(world: World) -> Request:
+        return method, path, body, more
+
+    return ask
+
+
+def merge(path: str, kind: str, change: Json | None, directive: str | None) -> Asked:
+    annotations = change if change is None or directive is None else {"$patch": directive, **change}
+    return send("PATCH", path, {"metadata": {"annotations": annotations}}, patch=kind)
+
+
+def operate(path: str, operations: list[tuple[str, str, str, str]]) -> Asked:
+    def place(key: str) -> str:
+        return "/metadata/annotations" + (f"/{key.replace('~', '~0').replace('/', '~1')}" if key else "")
+
+    body = [
+        {"op": op, "path": place(key), "from": place(source or key), "value": text if key else {source or "note": text}}
+        for op, key, source, text in operations
+    ]
+    return send("PATCH", path, body, patch="json")
+
+
+def apply(path: str, annotations: Json, manager: str, force: bool) -> Asked:
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": path.split("/")[6], "annotations": annotations}}
+    return send("PATCH", path, body, patch="apply", fieldManager=manager, force=str(force).lower())
+
+
+def bind(path: str, annotations: Json) -> Asked:
+    return send("POST", path, binding("q", annotations=annotations))
+
+
+def create(annotations: Json) -> Asked:
+    return send("POST", PODS, {**pod(), "metadata": {"generateName": "x-", "annotations": annotations}})
+
+
+writes = st.one_of(
+    st.builds(put, paths, changed, st.booleans()),
+    st.builds(merge, paths, st.just("merge"), st.none() | changed, st.none()),
+    st.builds(merge, paths, st.just("strategic"), st.none() | changed, st.sampled_from([None, "replace", "delete"])),
+    st.builds(operate, paths, st.lists(operations, min_size=1, max_size=3)),
+    st.builds(apply, paths, written, st.sampled_from(["a", "b"]), st.booleans()),
+    st.builds(bind, st.sampled_from([f"{PODS}/q/binding", BINDINGS]), written),
+    st.builds(create, written),
+)
+sequences = st.lists(writes, min_size=1, max_size=8)
+
+
+async def write_all(world: World, sequence: list[Asked]) -> None:
+    """Send writes as an ordinary user: refused is what would change a record, all else is answered as ever.
+
+    What a write would do is asked first, in a dry run, as the scheduler, who may do it.
+    """
+    for ask in sequence:
+        method, path, body, more = await ask(world)
+        tried = await world.talk.send(method, path, body, user=SCHEDULER, dryRun="All", **more)
+        before = await world.records()
+        expected = 403 if would_change(path, body, tried, before) else tried.code
+        answer = await world.talk.send(method, path, body, user=TENANT, **more)
+        assert answer.code == expected, (method, path, body, more, answer.body)
+        assert await world.records() == before
+
+
+def would_change(path: str, body: Any, tried: Answer, records: dict[str, dict[str, str]]) -> bool:
+    """Whether a write that was tried changes a record; a Binding is judged before its pod is looked at."""
+    if path.endswith(("/binding", "/bindings")):
+        return bool(recorded(body))
+    return tried.code < 300 and recorded(tried.body) != records.get(tried.body["metadata"]["uid"], {})
