@@ -159,6 +159,8 @@ def _subresources(kind: Kind) -> Iterator[tuple[str, list[str], Json]]:
         what = {"kind": _OTHER_KINDS.get(name, kind.kind)}
         if name == "eviction":
             what = {"group": "policy", "version": "v1", "kind": "Eviction"}
+        if name == "scale":
+            what = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
         yield name, sorted(verbs), what
 
 

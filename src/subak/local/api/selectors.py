@@ -306,3 +306,35 @@ def exact(kind: Kind, field_text: str, field: str) -> str | None:
         if term.field == field and term.equal:
             return term.value
     return None
+
+
+def of(selector: Json | None) -> tuple[Requirement, ...]:
+    """The requirements of a `labelSelector` that stands in an object."""
+    selector = selector or {}
+    found = [Requirement(key, "in", (value,)) for key, value in selector.get("matchLabels", {}).items()]
+    for line in selector.get("matchExpressions", ()):
+        operator = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}.get(line["operator"], "!")
+        found.append(Requirement(line["key"], operator, tuple(sorted(line.get("values", ())))))
+    return tuple(found)
+
+
+def selects(selector: Json | None, labels: dict[str, str]) -> bool:
+    """Whether a `labelSelector` that stands in an object is met."""
+    return all(each.meets(labels) for each in of(selector))
+
+
+def text(selector: Json | None) -> str:
+    """The same selector as people write it."""
+    equal = (selector or {}).get("matchLabels", {})
+    told = []
+    for each in sorted(of(selector), key=lambda each: each.key):
+        match each.operator:
+            case "exists":
+                told.append(each.key)
+            case "!":
+                told.append(f"!{each.key}")
+            case "in" if (equal.get(each.key),) == each.values:
+                told.append(f"{each.key}={each.values[0]}")
+            case _:
+                told.append(f"{each.key} {each.operator} ({','.join(each.values)})")
+    return ",".join(told)

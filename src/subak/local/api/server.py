@@ -24,6 +24,7 @@ from subak.local.api import (
     pods,
     routes,
     rules,
+    scale,
     selectors,
     streams,
     table,
@@ -101,7 +102,8 @@ class Server:
             form = _form(request, target, verb)
             include = table.check(request.query.get("includeObject", "")) if form.convert == "Table" else ""
             view = View(target.kind, form, include, self._clock)
-            return await self._handlers[verb](request, target, view)
+            handler = self._scale if target.subresource == "scale" else self._handlers[verb]
+            return await handler(request, target, view)
         except ApiError as error:
             return view.refused(error) if view else refusal(error)
         except Exception as error:
@@ -162,6 +164,21 @@ class Server:
             return _written(view, target, *self.registry.apply(target, applied, reader, wanted))
         change = patching.change(target, media, request.body, wanted, view.warnings)
         return _written(view, target, self.registry.patch(target, change, wanted), False)
+
+    async def _scale(self, request: Request, target: Target, view: View) -> Response:
+        if request.method == "GET":
+            return view.object(scale.shown(self.registry.get(target, request.query.get("resourceVersion", ""))))
+        if request.method == "PUT":
+            wanted = options.writing(request.query, _agent(request), options.UPDATE)
+            sent = _read(request, scale.SCALE, wanted.validation, view.warnings)
+            return view.object(scale.write(self.registry, target, lambda _: sent, wanted))
+        media = patching.media(scale.SCALE, request.headers.get("content-type", ""))
+        if media == patching.APPLY:
+            raise errors.bad_request("subak up has no server-side apply for scale; use a merge patch")
+        wanted = options.writing(request.query, _agent(request), options.PATCH)
+        part = replace(target, kind=scale.SCALE, subresource="")
+        change = patching.change(part, media, request.body, wanted, view.warnings)
+        return view.object(scale.write(self.registry, target, change, wanted))
 
     async def _delete(self, request: Request, target: Target, view: View) -> Response:
         wanted = _deletion(request)
