@@ -294,7 +294,10 @@ _KINDS: dict[Kind, tuple[tuple[Column, ...], Cells]] = {
     ),
     kinds.DAEMON_SET: (
         (
-            NAME, *_counted("Desired", "Current", "Ready", "Up-to-date", "Available"), Column("Node Selector"), AGE,
+            NAME,
+            *_counted("Desired", "Current", "Ready", "Up-to-date", "Available"),
+            Column("Node Selector"),
+            AGE,
             *_TEMPLATE_COLUMNS,
         ),
         _workload(workload_summary.daemon_set),

@@ -25,6 +25,9 @@ _TOKEN = re.compile(r"[ \t\r\n]*(?:(==|!=|[=!(),<>])|([^ \t\r\n=!(),<>]+))")
 _EXPECTED = "in, notin, =, ==, !=, gt, lt"
 
 
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": ">", "Lt": "<"}
+
+
 class _Unreadable(Exception):
     """Text that is no selector, and why."""
 
@@ -313,14 +316,14 @@ def of(selector: Json | None) -> tuple[Requirement, ...]:
     selector = selector or {}
     found = [Requirement(key, "in", (value,)) for key, value in selector.get("matchLabels", {}).items()]
     for line in selector.get("matchExpressions", ()):
-        operator = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}.get(line["operator"], "!")
+        operator = _OPERATORS.get(line["operator"], "!")
         found.append(Requirement(line["key"], operator, tuple(sorted(line.get("values", ())))))
     return tuple(found)
 
 
 def selects(selector: Json | None, labels: dict[str, str]) -> bool:
-    """Whether a `labelSelector` that stands in an object is met."""
-    return all(each.meets(labels) for each in of(selector))
+    """Whether a `labelSelector` that stands in an object is met; none at all selects nothing."""
+    return selector is not None and all(each.meets(labels) for each in of(selector))
 
 
 def text(selector: Json | None) -> str:

@@ -52,7 +52,8 @@ log = logging.getLogger(__name__)
 class Server:
     """Answers requests as a kube-apiserver does, for the kinds that it serves.
 
-    `hooks` stand for admission webhooks: each may change a pod that is being created, or refuse it.
+    `hooks` stand for admission webhooks: each may change a pod that is being created, or refuse it.  Without
+    `workloads` nobody makes the pods of Deployments and the like, as where there is no controller manager.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Server:
         kubelet: Kubelet | None = None,
         hooks: Sequence[Hook] = (),
         clock: Callable[[], float] = time.time,
+        workloads: bool = True,
     ) -> None:
         self.kubelet = kubelet
         self.registry = Registry(store, hooks, clock)
@@ -68,7 +70,7 @@ class Server:
         self._clock = clock
         self._turn = 0.0
         self._bell = Bell(store)
-        self._controllers = Controllers(self.registry)
+        self._controllers = Controllers(self.registry, workloads)
         self._handlers: dict[str, Handler] = {
             "get": self._get,
             "list": self._list,

@@ -72,4 +72,3 @@ def _rolling(strategy: Json, **limits: int | str) -> None:
         strategy["type"] = "RollingUpdate"
     if strategy["type"] == "RollingUpdate":
         strategy["rollingUpdate"] = {**limits, **strategy.get("rollingUpdate", {})}
-

@@ -52,7 +52,7 @@ def template(problems: Problems, template: Json) -> None:
     """Of the template of a workload's pods, which is in its `spec.template`."""
     meta, spec = template["metadata"], template["spec"]
     metadata.labels(problems, "spec.template.labels", meta.get("labels"))
-    metadata.annotations(problems, meta.get("annotations", {}), "spec.template")
+    metadata.of_annotations(problems, meta.get("annotations", {}), "spec.template")
     inside: Problems = []
     own_annotations(inside, meta.get("annotations", {}), spec)
     problems += [replace(each, field=f"spec.template.{each.field.removeprefix('metadata.')}") for each in inside]

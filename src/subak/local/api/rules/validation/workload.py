@@ -167,9 +167,9 @@ def _lasting(problems: Problems, spec: Json, kind: str) -> None:
 
 
 def _strategy(problems: Problems, strategy: Json) -> None:
-    path, limits = "spec.strategy", strategy.get("rollingUpdate")
+    path, limits = "spec.strategy", strategy.get("rollingUpdate", {})
     if strategy["type"] == "Recreate":
-        if limits is not None:
+        if "rollingUpdate" in strategy:
             words = "may not be specified when strategy `type` is 'Recreate'"
             problems.append(problem.forbidden(f"{path}.rollingUpdate", words))
     elif strategy["type"] == "RollingUpdate":
