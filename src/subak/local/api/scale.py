@@ -8,7 +8,7 @@ from typing import Any
 from subak.local.api import errors, selectors
 from subak.local.api.kinds import Kind
 from subak.local.api.options import WriteOptions
-from subak.local.api.registry import Registry, Target
+from subak.local.api.registry import Registry, Target, check_uid
 from subak.local.api.rules.problem import Problems
 from subak.local.api.rules.validation.workload import not_negative
 from subak.local.api.store import Stored, encode
@@ -45,11 +45,7 @@ def write(registry: Registry, target: Target, change: Callable[[Json], Json], op
         not_negative(problems, "spec.replicas", replicas)
         if problems:
             raise errors.invalid(SCALE, target.name, problems)
-        uid = object["metadata"]["uid"]
-        if meta.get("uid", uid) != uid:
-            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {uid}"
-            part = Kind(target.kind.group, "", "", f"{target.kind.plural}/scale")
-            raise errors.conflict(part, target.name, why)
+        check_uid(target, object, meta.get("uid", ""))
         versioned = {**object["metadata"], "resourceVersion": meta.get("resourceVersion", "")}
         return {**object, "metadata": versioned, "spec": {**object["spec"], "replicas": replicas}}
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from subak.local.api import errors
-from subak.local.api.kinds import EVENT, NAMESPACE, NEW_EVENT, NODE, POD, SECRET, SERVICE, Kind
+from subak.local.api.kinds import EVENT, JOB, NAMESPACE, NEW_EVENT, NODE, POD, SECRET, SERVICE, Kind
 from subak.local.api.rules.problem import quote
 from subak.local.api.rules.validation import names
 
@@ -235,6 +235,7 @@ _FIELDS: dict[Kind, dict[str, Callable[[Json], str]]] = {
     EVENT: _EVENT,
     NEW_EVENT: {**_BOTH, **{new: _EVENT[old] for new, old in _RENAMED.items()}},
     SECRET: {**_BOTH, "type": _path("type")},
+    JOB: {**_BOTH, "status.successful": lambda job: str(job.get("status", {}).get("succeeded", 0))},
     SERVICE: {**_BOTH, "spec.clusterIP": _path("spec", "clusterIP"), "spec.type": _path("spec", "type")},
 }
 
@@ -269,6 +270,8 @@ def _known(kind: Kind) -> dict[str, Callable[[Json], str]]:
 
 
 def _unsupported(kind: Kind, field: str) -> str:
+    if kind is JOB:
+        return f"field label {quote(field)} not supported for Job"
     if kind in _FIELDS or kind.custom:
         return f"field label not supported: {field}"
     return f'{quote(field)} is not a known field selector: only "metadata.name", "metadata.namespace"'

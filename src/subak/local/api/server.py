@@ -184,13 +184,17 @@ class Server:
 
     async def _delete(self, request: Request, target: Target, view: View) -> Response:
         wanted = _deletion(request)
+        if deletion.preserves(target.kind, wanted):
+            view.warnings.append(_PRESERVED)
         result, gone = deletion.delete(self.registry, target, wanted)
         code = 202 if not gone and wanted.orphan is False else 200
         return view.object(result, code) if isinstance(result, Stored) else view.said(result, code)
 
     async def _delete_collection(self, request: Request, target: Target, view: View) -> Response:
-        listed = options.listing({**request.query, "watch": "false"})
-        return view.page(deletion.delete_collection(self.registry, target, listed, _deletion(request)))
+        listed, wanted = options.listing({**request.query, "watch": "false"}), _deletion(request)
+        if deletion.preserves(target.kind, wanted):
+            view.warnings.append(_PRESERVED)
+        return view.page(deletion.delete_collection(self.registry, target, listed, wanted))
 
     async def _bind(self, request: Request, target: Target, view: View) -> Response:
         wanted = options.writing(request.query, _agent(request), options.CREATE)
@@ -289,4 +293,8 @@ def _deletion(request: Request) -> options.DeleteOptions:
     return options.deletion(_decoded(request))
 
 
+_PRESERVED = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 _CREATED: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}

@@ -15,8 +15,8 @@ _STATES = ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaM
 def deployment(object: Json) -> list[Any]:
     """Ready, up to date, available."""
     status = object["status"]
-    counts = status.get("readyReplicas", 0), status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
-    return [f"{counts[0]}/{object['spec']['replicas']}", str(counts[1]), str(counts[2])]
+    ready = f"{status.get('readyReplicas', 0)}/{object['spec']['replicas']}"
+    return [ready, status.get("updatedReplicas", 0), status.get("availableReplicas", 0)]
 
 
 def replica_set(object: Json) -> list[Any]:

@@ -25,7 +25,7 @@ from subak.local.api.controllers.owners import (
 )
 from subak.local.api.controllers.replica_sets import RETRY_SECONDS
 from subak.local.api.kinds import DAEMON_SET, NODE
-from subak.local.api.rules.workload import TEMPLATE_GENERATION
+from subak.local.api.rules.defaults.workload import TEMPLATE_GENERATION
 
 Json = dict[str, Any]
 

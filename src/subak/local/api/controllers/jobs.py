@@ -17,6 +17,7 @@ from subak.local.api.controllers.owners import (
     is_active,
     is_going,
     is_ready,
+    owner_of,
     pause_after,
     soonest,
 )
@@ -55,6 +56,20 @@ def sync(owners: Owners, job: Json) -> float | None:
             again = RETRY_SECONDS
     _report(owners, job, verdict)
     return soonest(again, left)
+
+
+def is_stranded(owners: Owners, pod: Json) -> bool:
+    """Whether a pod waits to be counted by a Job that is gone."""
+    if TRACKED not in pod["metadata"].get("finalizers", ()):
+        return False
+    job = owner_of(pod)
+    return job is None or owners.store.get(*job) is None
+
+
+def free(owners: Owners, pod: Json) -> None:
+    """Let a pod go that nobody is going to count."""
+    if is_stranded(owners, pod):
+        _release(owners, pod)
 
 
 def _verdict(job: Json, *types: str) -> Json | None:

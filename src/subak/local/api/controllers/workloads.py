@@ -32,6 +32,7 @@ _SYNC: dict[Kind, Callable[[Owners, Json], float | None]] = {
     REPLICA_SET: replica_sets.sync,
     DAEMON_SET: daemon_sets.sync,
     JOB: jobs.sync,
+    POD: jobs.free,
 }
 # Who may own what.
 _PARENTS = {POD: (REPLICA_SET, DAEMON_SET, JOB), REPLICA_SET: (DEPLOYMENT,)}
@@ -49,6 +50,8 @@ class Workloads:
         for kind in WORKLOADS:
             for object in self._store.list(kind):
                 self._wake(place(kind, object))
+        for pod in self._store.list(POD):
+            self._wake_stranded(pod)
 
     def note(self, change: Change) -> float | None:
         if change.kind in WORKLOADS:
@@ -56,6 +59,8 @@ class Workloads:
         if change.kind in _PARENTS:
             self._owners.note(change)
             self._wake_parents(change)
+            if change.kind is POD and change.type != "DELETED":
+                self._wake_stranded(change.object)
         elif change.kind is NODE and _matters(change):
             for each in self._store.list(DAEMON_SET):
                 self._wake(place(DAEMON_SET, each))
@@ -105,6 +110,10 @@ class Workloads:
             for each in self._store.list(kind, meta["namespace"]):
                 if selectors.selects(each["spec"].get("selector"), meta.get("labels", {})):
                     self._wake(place(kind, each))
+
+    def _wake_stranded(self, pod: Json) -> None:
+        if jobs.is_stranded(self._owners, pod):
+            self._wake(place(POD, pod))
 
 
 def _same(new: Json, old: Json, *keys: str) -> bool:

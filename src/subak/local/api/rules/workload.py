@@ -11,11 +11,11 @@ from typing import Any
 from subak.local.api import kinds
 from subak.local.api.kinds import Kind
 from subak.local.api.rules.defaults import workload as defaults
+from subak.local.api.rules.defaults.workload import TEMPLATE_GENERATION
 from subak.local.api.rules.validation.job import own_labels
 
 Json = dict[str, Any]
 
-TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _UID = "batch.kubernetes.io/controller-uid"
 
 

@@ -8,6 +8,9 @@ from subak.local.api.rules.defaults import pod
 
 Json = dict[str, Any]
 
+TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+"""The annotation by which a DaemonSet counts the changes of its template."""
+
 _MAX_INT32 = 2**31 - 1
 
 
@@ -28,6 +31,7 @@ def replica_set(object: Json) -> None:
 def daemon_set(object: Json) -> None:
     """Pods are replaced one after the other."""
     spec = object["spec"]
+    object["metadata"].setdefault("annotations", {}).setdefault(TEMPLATE_GENERATION, "1")
     _template(spec)
     _rolling(spec.setdefault("updateStrategy", {}), maxUnavailable=1, maxSurge=0)
     spec.setdefault("revisionHistoryLimit", 10)

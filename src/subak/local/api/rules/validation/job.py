@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from subak.local.api import selectors
 from subak.local.api.rules import problem
 from subak.local.api.rules.problem import Problems
 from subak.local.api.rules.validation import metadata, names, pod
@@ -44,6 +45,10 @@ def status(problems: Problems, new: Json, old: Json) -> None:
     metadata.update(problems, new["metadata"], old["metadata"])
     for name in ("active", "ready", "terminating", "succeeded", "failed"):
         not_negative(problems, f"status.{name}", new["status"].get(name, 0))
+    for name in ("succeeded", "failed"):
+        count = new["status"].get(name, 0)
+        if count < old["status"].get(name, 0):
+            problems.append(problem.invalid(f"status.{name}", count, f"cannot decrease the {name} counter"))
 
 
 def own_labels(job: Json) -> dict[str, str]:
@@ -66,7 +71,12 @@ def _own_labels(problems: Problems, job: Json) -> None:
         if given.get(key) != value:
             path = f"spec.template.metadata.labels[{key}]"
             words = f"must be '{value}'"
-            problems.append(problem.invalid(path, given, words) if key in given else problem.required(path, words))
+            told = problem.invalid(path, dict(sorted(given.items())), words)
+            problems.append(told if key in given else problem.required(path, words))
+    selector = spec["selector"]
+    if not selectors.selects(selector, wanted):
+        told_selector = {**selector, "matchLabels": dict(sorted(selector.get("matchLabels", {}).items()))}
+        problems.append(problem.invalid("spec.selector", told_selector, "`selector` not auto-generated"))
 
 
 def _spec(problems: Problems, spec: Json) -> None:
@@ -91,8 +101,7 @@ def _spec(problems: Problems, spec: Json) -> None:
         problems.append(problem.unsupported("spec.template.spec.restartPolicy", policy, ("OnFailure", "Never")))
     if "selector" not in spec:
         problems.append(problem.required("spec.selector"))
-        return
-    metadata.label_selector(problems, "spec.selector", spec["selector"])
+    metadata.label_selector(problems, "spec.selector", spec.get("selector"))
     matches(problems, spec)
 
 

@@ -213,7 +213,8 @@ def _pod_level(problems: Problems, spec: Json) -> None:
 def _host_network(problems: Problems, spec: Json) -> None:
     for index, container in enumerate(spec.get("containers") or ()):
         for place, port in enumerate(container.get("ports", ())):
-            if port.get("hostPort", 0) != port.get("containerPort", 0):
+            # In a template it may be open, and is filled in when the pod is made.
+            if port.get("hostPort") and port["hostPort"] != port.get("containerPort", 0):
                 here = f"spec.containers[{index}].ports[{place}].hostPort"
                 words = "must match `containerPort` when `hostNetwork` is true"
                 problems.append(problem.invalid(here, port.get("hostPort", 0), words))

@@ -91,13 +91,12 @@ def matches(problems: Problems, spec: Json) -> None:
     labels = spec["template"]["metadata"].get("labels", {})
     if not selectors.selects(spec.get("selector"), labels):
         words = "`selector` does not match template `labels`"
-        problems.append(problem.invalid("spec.template.metadata.labels", labels or None, words))
+        problems.append(problem.invalid("spec.template.metadata.labels", dict(sorted(labels.items())) or None, words))
 
 
 def _deployment(problems: Problems, spec: Json) -> None:
     not_negative(problems, "spec.replicas", spec["replicas"])
-    _selector(problems, spec, "deployment")
-    _lasting(problems, spec, "ReplicaSet")
+    _selected(problems, spec)
     _strategy(problems, spec["strategy"])
     not_negative(problems, "spec.minReadySeconds", spec.get("minReadySeconds", 0))
     not_negative(problems, "spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
@@ -111,13 +110,15 @@ def _deployment(problems: Problems, spec: Json) -> None:
 def _replica_set(problems: Problems, spec: Json) -> None:
     not_negative(problems, "spec.replicas", spec["replicas"])
     not_negative(problems, "spec.minReadySeconds", spec.get("minReadySeconds", 0))
-    _selector(problems, spec, "deployment")
-    _lasting(problems, spec, "ReplicaSet")
+    _selected(problems, spec)
 
 
 def _daemon_set(problems: Problems, spec: Json) -> None:
-    metadata.label_selector(problems, "spec.selector", spec.get("selector"))
-    matches(problems, spec)
+    wrong: Problems = []
+    metadata.label_selector(wrong, "spec.selector", spec.get("selector"))
+    problems += wrong
+    if not wrong:
+        matches(problems, spec)
     if "selector" in spec and not selectors.of(spec["selector"]):
         problems.append(problem.invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
     _lasting(problems, spec, "DaemonSet")
@@ -143,19 +144,24 @@ def _daemon_set(problems: Problems, spec: Json) -> None:
     not_negative(problems, "spec.revisionHistoryLimit", spec["revisionHistoryLimit"])
 
 
-def _selector(problems: Problems, spec: Json, kind: str) -> None:
+def _selected(problems: Problems, spec: Json) -> None:
+    """Of the selector and the template of a Deployment or a ReplicaSet; messages know only the former."""
+    wrong: Problems = []
+    metadata.label_selector(wrong, "spec.selector", spec.get("selector"))
+    problems += wrong
     if "selector" not in spec:
         problems.append(problem.required("spec.selector"))
+    elif not selectors.of(spec["selector"]):
+        problems.append(problem.invalid("spec.selector", {}, "empty selector is invalid for deployment"))
+    if wrong:
+        problems.append(problem.invalid("spec.selector", spec["selector"], "invalid label selector"))
         return
-    metadata.label_selector(problems, "spec.selector", spec["selector"])
-    if not selectors.of(spec["selector"]):
-        problems.append(problem.invalid("spec.selector", {}, f"empty selector is invalid for {kind}"))
+    matches(problems, spec)
+    _lasting(problems, spec, "ReplicaSet")
 
 
 def _lasting(problems: Problems, spec: Json, kind: str) -> None:
     """Pods of these kinds are there for good."""
-    if kind != "DaemonSet" and "selector" in spec:
-        matches(problems, spec)
     template = spec["template"]
     pod.template(problems, template)
     policy = template["spec"]["restartPolicy"]
