@@ -17,7 +17,7 @@ HISTORY = 500
 
 
 class Embedded:
-    """A server with nothing in it but what every cluster has; `workloads`: somebody looks after Deployments and such."""
+    """A server with nothing in it but what every cluster has; with `workloads`, somebody runs Deployments and such."""
 
     def __init__(self, workloads: bool = False) -> None:
         self._workloads = workloads
