@@ -277,6 +277,13 @@ def nodes_of(found: list[Any]) -> list[str]:
     return sorted(wanted)
 
 
+def bind(space: Space, pod: Any) -> None:
+    """Bring a pod to the node that it waits for."""
+    name, target = pod["metadata"]["name"], {"apiVersion": "v1", "kind": "Node", "name": nodes_of([pod])[0]}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    space.post(f"pods/{name}/binding", binding).must(201)
+
+
 def test_a_daemon_set_has_a_pod_for_each_node(space: Space) -> None:
     one, two = make_node(space, "one"), make_node(space, "two")
     space.post("daemonsets", daemon_set(space)).must(201)
@@ -294,13 +301,16 @@ def test_a_daemon_set_has_a_pod_for_each_node(space: Space) -> None:
     }
     three = make_node(space, "three")
     assert nodes_of(wait_for_pods(space, 3)) == sorted([one, two, three])
+    for pod in pods(space):
+        bind(space, pod)
     run_all(space)
     counts = {"desiredNumberScheduled": 3, "currentNumberScheduled": 3, "numberReady": 3, "numberAvailable": 3}
     wanted = {**counts, "updatedNumberScheduled": 3, "numberMisscheduled": 0}
     eventually(lambda: status(space, "daemonsets/agent") == wanted)
     space.merge(f"nodes/{two}", {"metadata": {"labels": {"space": None}}}).must(200)
     eventually(lambda: nodes_of(pods(space)) == sorted([one, three]))
-    space.delete(f"pods/{pods(space)[0]['metadata']['name']}").must(200)
+    (gone, _) = pods(space)
+    space.delete(f"pods/{gone['metadata']['name']}", gracePeriodSeconds=0).must(200)
     eventually(lambda: nodes_of(pods(space)) == sorted([one, three]))
 
 
@@ -313,7 +323,8 @@ def test_a_daemon_set_spares_nodes_whose_taints_it_does_not_tolerate(space: Spac
     space.post("daemonsets", daemon_set(space)).must(201)
     assert nodes_of(wait_for_pods(space, 1)) == [one]
     space.merge(f"nodes/{two}", {"spec": {"taints": None}}).must(200)
-    wait_for_pods(space, 2)
+    for pod in wait_for_pods(space, 2):
+        bind(space, pod)
     space.merge(f"nodes/{two}", {"spec": {"taints": [{**taint, "effect": "NoExecute"}]}}).must(200)
     eventually(lambda: nodes_of(pods(space)) == [one])
 
