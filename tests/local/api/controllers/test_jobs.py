@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from subak.kube.status import ApiError
@@ -76,7 +78,7 @@ def test_a_job_that_keeps_its_pods_for_a_while_is_deleted_with_them_later() -> N
         ({"podFailurePolicy": {"rules": []}}, "spec.podFailurePolicy: Forbidden: is not supported by subak up"),
     ],
 )
-def test_what_is_not_done_is_refused(spec: dict[str, object], told: str) -> None:
+def test_what_is_not_done_is_refused(spec: dict[str, Any], told: str) -> None:
     world = Workshop()
     with pytest.raises(ApiError) as refused:
         world.make(JOB, pod=ONCE, **spec)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from subak.local.api.controllers import Controller
 from subak.local.api.controllers.garbage import Garbage
 from subak.local.api.controllers.workloads import Workloads
 from subak.local.api.kinds import EVENT, NODE, POD, Kind
 from subak.local.api.options import WriteOptions
 from subak.local.api.registry import Target
-from subak.local.api.store import Store
+from subak.local.api.store import Change, Store
 from tests.local.api.controllers.world import Json, World
 
 CONTAINERS = [{"name": "c", "image": "i"}]
+
+
+def _heard(controller: Controller, change: Change) -> None:
+    controller.note(change)
 
 
 class Workshop(World):
@@ -26,8 +32,8 @@ class Workshop(World):
     def restart(self) -> None:
         for silence in self._silences:
             silence()
-        self._controllers = (Garbage(self.registry), Workloads(self.registry))
-        self._silences = [self.store.subscribe(each.note) for each in self._controllers]
+        self._controllers: tuple[Controller, ...] = (Garbage(self.registry), Workloads(self.registry))
+        self._silences = [self.store.subscribe(partial(_heard, each)) for each in self._controllers]
 
     def settle(self, turns: int = 10_000) -> None:
         """Let the controllers act until there is nothing to do at this moment; or for a few turns only."""
