@@ -17,9 +17,10 @@ HISTORY = 500
 
 
 class Embedded:
-    """A server with nothing in it but what every cluster has."""
+    """A server with nothing in it but what every cluster has; with `workloads`, somebody runs Deployments and such."""
 
-    def __init__(self) -> None:
+    def __init__(self, workloads: bool = False) -> None:
+        self._workloads = workloads
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -30,7 +31,7 @@ class Embedded:
         self.address = self._endpoint.address
 
     async def _start(self) -> Endpoint:
-        endpoint = Endpoint(Server(Store(history=HISTORY)), self._identity)
+        endpoint = Endpoint(Server(Store(history=HISTORY), workloads=self._workloads), self._identity)
         await endpoint.start()
         return endpoint
 

@@ -21,9 +21,9 @@ CRDS = Path(__file__).parents[2] / "src/subak/local/api/crds"
 
 
 @contextmanager
-def embedded() -> Iterator[Client]:
-    """A server in this process."""
-    started = Embedded()
+def embedded(workloads: bool = False) -> Iterator[Client]:
+    """A server in this process, with those who run workloads or without."""
+    started = Embedded(workloads)
     client = Client(started.address, started.authority, started.token)
     yield client
     client.close()

@@ -10,13 +10,17 @@ from tests.contracts.client import JSON, Client
 from tests.contracts.space import GLOBAL, KINDS
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+SWAGGER = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 GROUPS = {
+    "apps": "v1",
+    "batch": "v1",
     "coordination.k8s.io": "v1",
     "events.k8s.io": "v1",
     "scheduling.k8s.io": "v1",
     "scheduling.volcano.sh": "v1beta1",
     "scheduling.koordinator.sh": "v1alpha1",
 }
+GROWN = ("deployments", "replicasets", "daemonsets", "jobs")
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 SHORT = {
@@ -29,6 +33,9 @@ SHORT = {
     "serviceaccounts": ["sa"],
     "resourcequotas": ["quota"],
     "priorityclasses": ["pc"],
+    "deployments": ["deploy"],
+    "replicasets": ["rs"],
+    "daemonsets": ["ds"],
     "podgroups": ["pg", "podgroup-v1beta1"],
     "queues": ["q", "queue-v1beta1"],
 }
@@ -119,15 +126,44 @@ def test_subresources(client: Client) -> None:
         assert found[f"{plural}/status"]["verbs"] == ["get", "patch", "update"]
 
 
+def test_workloads_have_scales(client: Client) -> None:
+    found = {each["name"]: each for each in get(client, "/apis/apps/v1")["resources"]}
+    for plural in ("deployments", "replicasets"):
+        assert found[f"{plural}/scale"] == {
+            "name": f"{plural}/scale",
+            "singularName": "",
+            "namespaced": True,
+            "group": "autoscaling",
+            "version": "v1",
+            "kind": "Scale",
+            "verbs": ["get", "patch", "update"],
+        }
+    assert "daemonsets/scale" not in found
+
+
+def test_old_schemas_come_as_protobuf_if_that_is_what_a_client_reads(client: Client) -> None:
+    answer = client.send("GET", "/openapi/v2", headers={"Accept": SWAGGER})
+    assert (answer.code, answer.headers["Content-Type"]) == (200, SWAGGER.replace("@", "."))
+    assert answer.body.startswith(b"\x0a\x032.0\x12")  # swagger: "2.0", info: ...
+    assert b"io.k8s.api.apps.v1.Deployment" in answer.body
+
+
+def test_definitions_of_custom_kinds_are_told(client: Client) -> None:
+    found = get(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    assert found["kind"] == "CustomResourceDefinitionList"
+    assert "podgroups.scheduling.volcano.sh" in [each["metadata"]["name"] for each in found["items"]]
+
+
 def test_a_node_that_is_not_there_tells_nothing(client: Client) -> None:
     answer = client.send("GET", "/api/v1/nodes/nowhere/proxy/stats/summary")
     assert (answer.code, answer.reason) == (404, "NotFound")
     assert answer.message == 'nodes "nowhere" not found'
 
 
-def test_all_means_pods_and_services(client: Client) -> None:
-    found = get(client, "/api/v1")["resources"]
-    assert {"pods", "services"} <= {each["name"] for each in found if "all" in each.get("categories", ())}
+def test_all_means_pods_services_and_workloads(client: Client) -> None:
+    paths = ("/api/v1", "/apis/apps/v1", "/apis/batch/v1")
+    found = [each for path in paths for each in get(client, path)["resources"] if "all" in each.get("categories", ())]
+    assert {"pods", "services", *GROWN} <= {each["name"] for each in found}
 
 
 def aggregated(client: Client, path: str) -> dict[str, dict[str, Any]]:

@@ -32,6 +32,14 @@ CONTROLLERS = (
     "resourcequota-controller",
 )
 """Those whose work the embedded API server does itself.  More of them would change objects while tests look on."""
+WORKLOADS = (
+    "deployment-controller",
+    "replicaset-controller",
+    "daemonset-controller",
+    "job-controller",
+    "ttl-after-finished-controller",
+)
+"""Those of a second controller manager, which runs while tests look at what it does: `start("workloads")`."""
 
 
 class Failed(Exception):
@@ -80,7 +88,8 @@ class Cluster:
         """Start a part, and wait until it does its work."""
         (self.directory / "log").mkdir(exist_ok=True)
         with self.log(name).open("ab") as log:
-            command = [str(self._programs / name), *self._arguments()[name]]
+            program = "kube-controller-manager" if name == "workloads" else name
+            command = [str(self._programs / program), *self._arguments()[name]]
             # setpriv: if this process is killed, the kernel ends the part too.
             guarded = ["setpriv", "--pdeathsig", "KILL", "--", *command]
             self._running[name] = subprocess.Popen(guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -151,15 +160,21 @@ class Cluster:
                 f"--kubelet-client-key={who.key('to-kubelet')}",
             ],
             "kube-controller-manager": [
-                f"--kubeconfig={who.kubeconfig('kube-controller-manager', ADDRESS)}",
-                "--leader-elect=false",
-                f"--controllers={','.join(CONTROLLERS)}",
-                "--kube-api-qps=1000",  # the default of 20 makes tests wait
-                "--kube-api-burst=1000",
+                *self._manager(CONTROLLERS),
                 f"--service-account-private-key-file={who.key('service-accounts')}",
                 f"--root-ca-file={who.certificate('ca')}",
             ],
+            "workloads": [*self._manager(WORKLOADS), "--secure-port=0"],
         }
+
+    def _manager(self, controllers: tuple[str, ...]) -> list[str]:
+        return [
+            f"--kubeconfig={self._identities.kubeconfig('kube-controller-manager', ADDRESS)}",
+            "--leader-elect=false",
+            f"--controllers={','.join(controllers)}",
+            "--kube-api-qps=1000",  # the default of 20 makes tests wait
+            "--kube-api-burst=1000",
+        ]
 
     def _wait(self, name: str) -> None:
         """Until a part answers; the controllers, until there is a default service account."""
@@ -167,6 +182,7 @@ class Cluster:
             "etcd": f"{ETCD}/health",
             "kube-apiserver": f"{ADDRESS}/readyz",
             "kube-controller-manager": f"{ADDRESS}/api/v1/namespaces/default/serviceaccounts/default",
+            "workloads": f"{ADDRESS}/readyz",
         }[name]
         deadline = time.monotonic() + _PATIENCE
         while not self._answers(address):

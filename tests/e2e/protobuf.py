@@ -19,6 +19,7 @@ from tests.e2e.schema import ROOT, folder
 
 TARGET = ROOT / "src/subak/local/api/protobuf.json"
 SENT = (
+    "io.k8s.api.autoscaling.v1.Scale",
     "io.k8s.api.core.v1.Binding",
     "io.k8s.api.policy.v1.Eviction",
     "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",

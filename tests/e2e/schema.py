@@ -32,10 +32,19 @@ KIND_MARK = "x-kubernetes-group-version-kind"
 METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 # Kinds that are only ever sent to a subresource, or as options, or as an answer.
-EXTRA = (("", "v1", "Binding"), ("policy", "v1", "Eviction"), ("", "v1", "DeleteOptions"), ("", "v1", "Status"))
+EXTRA = (
+    ("", "v1", "Binding"),
+    ("policy", "v1", "Eviction"),
+    ("autoscaling", "v1", "Scale"),
+    ("", "v1", "DeleteOptions"),
+    ("", "v1", "Status"),
+)
 
 # Where the Go struct of a definition is: the beginning of its name, module, folder.
 STRUCTS = (
+    ("io.k8s.api.apps.v1.", "k8s.io/api", "apps/v1"),
+    ("io.k8s.api.autoscaling.v1.", "k8s.io/api", "autoscaling/v1"),
+    ("io.k8s.api.batch.v1.", "k8s.io/api", "batch/v1"),
     ("io.k8s.api.core.v1.", "k8s.io/api", "core/v1"),
     ("io.k8s.api.coordination.v1.", "k8s.io/api", "coordination/v1"),
     ("io.k8s.api.events.v1.", "k8s.io/api", "events/v1"),

@@ -31,6 +31,18 @@ spec:
   - {name: c, image: busybox, command: [sleep, "1"], resources: {limits: {cpu: 100m, memory: 64Mi}}}
 """
 
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: busybox}]}
+"""
+STRANGE = DEPLOYMENT.replace("Deployment", "NoSuchKind")
+
 STORY = """
 create namespace story
 config set-context --current --namespace=story
@@ -74,6 +86,24 @@ wait --for=jsonpath={.status.phase}=Pending pod/a
 get all
 auth can-i create pods
 api-resources --api-group=scheduling.k8s.io
+apply -f deployment.yaml
+apply -f deployment.yaml
+get deployments -o wide
+scale deployment web --replicas=3
+scale deployment web --replicas=2 --current-replicas=7
+set image deployment/web c=alpine
+rollout restart deployment/web
+rollout pause deployment/web
+rollout status deployment/web --timeout=1s
+apply -f strange.yaml
+create -f strange.yaml
+apply -f strange.yaml --server-side
+create job once --image=busybox -- true
+create job once --image=busybox -- true
+get jobs
+delete job once
+delete deployment web --cascade=orphan
+get deployments,jobs
 get pod nobody
 get gizmos
 create -f pod.yaml
@@ -109,7 +139,8 @@ def told(kubectl: Path, kubeconfig: Path, folder: Path) -> list[str]:
     """What the story prints, with what differs from run to run taken out."""
     mine = folder / "kubeconfig"
     mine.write_bytes(kubeconfig.read_bytes())
-    (folder / "pod.yaml").write_text(POD)
+    for name, content in (("pod", POD), ("deployment", DEPLOYMENT), ("strange", STRANGE)):
+        (folder / f"{name}.yaml").write_text(content)
     answers = []
     for line in STORY.strip().splitlines():
         done = subprocess.run(

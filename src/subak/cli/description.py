@@ -46,6 +46,8 @@ def of(object: dict[str, Any]) -> Told:
             return told + _pod(object)
         case "Node":
             return told + _node(object)
+        case "Deployment" | "ReplicaSet" | "DaemonSet" | "Job":
+            return told + _workload(object)
         case _:
             rest = {key: value for key, value in object.items() if key != "metadata"}
             rest["metadata"] = {key: value for key, value in metadata.items() if key not in _UNTOLD}
@@ -100,14 +102,20 @@ def _pod(pod: dict[str, Any]) -> Told:
 
 
 def _container(container: dict[str, Any], status: dict[str, Any]) -> Told:
+    told = list(_state("State", status.get("state", {})))
+    if status.get("lastState"):
+        told += list(_state("Last State", status["lastState"]))
+    told += [("Ready", str(status.get("ready", False))), ("Restart Count", str(status.get("restartCount", 0)))]
+    return _wanted(container, told)
+
+
+def _wanted(container: dict[str, Any], state: Told | None = None) -> Told:
+    """What a container is to be, and between that what it is."""
     told: Told = [("Image", container.get("image", ""))]
     for name in ("command", "args"):
         if container.get(name):
             told.append((name.capitalize(), [part for text in container[name] for part in text.splitlines()]))
-    told += list(_state("State", status.get("state", {})))
-    if status.get("lastState"):
-        told += list(_state("Last State", status["lastState"]))
-    told += [("Ready", str(status.get("ready", False))), ("Restart Count", str(status.get("restartCount", 0)))]
+    told += state or []
     for name in ("limits", "requests"):
         amounts = container.get("resources", {}).get(name)
         if amounts:
@@ -154,6 +162,40 @@ def _toleration(toleration: dict[str, Any]) -> str:
     if toleration.get("operator") == "Exists":
         text += " op=Exists"
     return text + (f" for {toleration['tolerationSeconds']}s" if "tolerationSeconds" in toleration else "")
+
+
+def _workload(workload: dict[str, Any]) -> Told:
+    spec, status = workload["spec"], workload.get("status", {})
+    template = spec["template"]
+    selector = spec.get("selector", {})
+    lines = [_inline(each) for each in selector.get("matchExpressions", ())]
+    settings = {key: value for key, value in spec.items() if key not in ("template", "selector")}
+    counts = {key: value for key, value in status.items() if key != "conditions"}
+    return [
+        ("Selector", [*_pairs(selector.get("matchLabels")), *lines]),
+        ("Spec", _anything(settings)),
+        ("Status", _anything(counts)),
+        ("Conditions", [(each["type"], _condition(each)) for each in status.get("conditions", ())]),
+        ("Pod Template", _template(template)),
+    ]
+
+
+def _template(template: dict[str, Any]) -> Told:
+    meta, spec = template.get("metadata", {}), template.get("spec", {})
+    told: Told = [
+        ("Labels", _pairs(meta.get("labels"))),
+        ("Annotations", _pairs(meta.get("annotations"), ": ")),
+        ("Scheduler", spec.get("schedulerName", "")),
+    ]
+    for heading, key in (("Init Containers", "initContainers"), ("Containers", "containers")):
+        if spec.get(key):
+            told.append((heading, [(each["name"], _wanted(each)) for each in spec[key]]))
+    return [
+        *told,
+        ("Volumes", [_volume(each) for each in spec.get("volumes", ())]),
+        ("Node-Selectors", _pairs(spec.get("nodeSelector"))),
+        ("Tolerations", [_toleration(each) for each in spec.get("tolerations", ())]),
+    ]
 
 
 def _node(node: dict[str, Any]) -> Told:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from subak.local.api import kinds, schema
+from subak.local.api import kinds, schema, workload_summary
 from subak.local.api.kinds import Kind
 from subak.local.api.pod_summary import summary
 
@@ -226,6 +226,23 @@ def _priority_class(object: Json, now: float) -> list[Any]:
     ]
 
 
+def _workload(line: Callable[[Json], list[Any]]) -> Cells:
+    return lambda object, now: [
+        object["metadata"]["name"], *line(object), age(object, now), *workload_summary.template(object)
+    ]  # fmt: skip
+
+
+def _job(job: Json, now: float) -> list[Any]:
+    state, completions, (began, ended) = workload_summary.job(job)
+    lasted = ""
+    if began:
+        until = datetime.fromisoformat(ended).timestamp() if ended else now
+        lasted = since(began, until)
+    return [
+        job["metadata"]["name"], state, completions, lasted, age(job, now), *workload_summary.template(job)
+    ]  # fmt: skip
+
+
 _POD_COLUMNS = (
     NAME, Column("Ready"), Column("Status"), Column("Restarts"), AGE,
     wide("IP"), wide("Node"), wide("Nominated Node"), wide("Readiness Gates"),
@@ -241,6 +258,13 @@ _EVENT_COLUMNS = (
 _SERVICE_COLUMNS = (
     NAME, Column("Type"), Column("Cluster-IP"), Column("External-IP"), Column("Port(s)"), AGE, wide("Selector"),
 )  # fmt: skip
+
+_TEMPLATE_COLUMNS = tuple(map(wide, ("Containers", "Images", "Selector")))
+
+
+def _counted(*names: str) -> tuple[Column, ...]:
+    return tuple(Column(name, "integer") for name in names)
+
 
 _KINDS: dict[Kind, tuple[tuple[Column, ...], Cells]] = {
     kinds.POD: (_POD_COLUMNS, _pod),
@@ -260,6 +284,28 @@ _KINDS: dict[Kind, tuple[tuple[Column, ...], Cells]] = {
     kinds.SERVICE_ACCOUNT: ((NAME, AGE), _plain()),
     kinds.RESOURCE_QUOTA: ((NAME, Column("Request"), Column("Limit"), AGE), _quota),
     kinds.LEASE: ((NAME, Column("Holder"), AGE), _plain(lambda each: each.get("spec", {}).get("holderIdentity", ""))),
+    kinds.DEPLOYMENT: (
+        (NAME, Column("Ready"), Column("Up-to-date"), Column("Available"), AGE, *_TEMPLATE_COLUMNS),
+        _workload(workload_summary.deployment),
+    ),
+    kinds.REPLICA_SET: (
+        (NAME, *_counted("Desired", "Current", "Ready"), AGE, *_TEMPLATE_COLUMNS),
+        _workload(workload_summary.replica_set),
+    ),
+    kinds.DAEMON_SET: (
+        (
+            NAME,
+            *_counted("Desired", "Current", "Ready", "Up-to-date", "Available"),
+            Column("Node Selector"),
+            AGE,
+            *_TEMPLATE_COLUMNS,
+        ),
+        _workload(workload_summary.daemon_set),
+    ),
+    kinds.JOB: (
+        (NAME, Column("Status"), Column("Completions"), Column("Duration"), AGE, *_TEMPLATE_COLUMNS),
+        _job,
+    ),
     kinds.PRIORITY_CLASS: (
         (NAME, Column("Value", "integer"), Column("Global-Default", "boolean"), AGE, Column("PreemptionPolicy")),
         _priority_class,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from subak.local.api import errors, events
-from subak.local.api.kinds import EVENT, NAMESPACE, NEW_EVENT, POD, RESOURCE_QUOTA, SERVICE, SERVICE_ACCOUNT, Kind
+from subak.local.api.kinds import EVENT, JOB, NAMESPACE, NEW_EVENT, POD, RESOURCE_QUOTA, SERVICE, SERVICE_ACCOUNT, Kind
 from subak.local.api.options import DeleteOptions, ListOptions
 from subak.local.api.paging import Page
 from subak.local.api.registry import Registry, Target, seconds
@@ -45,6 +45,11 @@ def delete_collection(registry: Registry, target: Target, listed: ListOptions, o
         if registry.store.stored(events.stored_as(one.kind), one.namespace, one.name) is not None:
             delete(registry, one, options)
     return page
+
+
+def preserves(kind: Kind, options: DeleteOptions) -> bool:
+    """Whether what an object owns stays, though nobody asked for that."""
+    return kind is JOB and options.orphan is None and options.policy is None
 
 
 def check(target: Target, object: Json, options: DeleteOptions) -> None:
@@ -130,6 +135,8 @@ def _finalizers(kind: Kind, present: list[str], options: DeleteOptions) -> list[
         orphan, foreground = options.orphan, False
     elif options.policy is not None:
         orphan, foreground = options.policy == "Orphan", options.policy == "Foreground"
+    elif kind is JOB:
+        orphan = not foreground  # as it was when jobs were new; see `preserves`
     wanted = [each for each in present if each not in (ORPHAN, FOREGROUND)]
     wanted += [ORPHAN] * orphan + [FOREGROUND] * foreground
     return present if set(wanted) == set(present) else wanted

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from subak.kube.transport import Request, Response
-from subak.local.api import documents, events, negotiation, openapi, reviews, routes
+from subak.local.api import documents, events, negotiation, openapi, reviews, routes, schema, swagger
 from subak.local.api.answers import answer
 from subak.local.api.kinds import KINDS, NAMESPACE, Kind
 from subak.local.api.negotiation import JSON
@@ -77,6 +77,8 @@ def _document(request: Request, parts: list[str]) -> Response | None:
             return answer(encode(_versions() if parts == ["api"] else _groups()))
         case ["api", "v1"]:
             return answer(encode(_resources("", "v1")))
+        case ["apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions"]:
+            return answer(_definitions())
         case ["apis", group]:
             about = next((each for each in _groups()["groups"] if each["name"] == group), None)
             return answer(encode({"kind": "APIGroup", "apiVersion": "v1", **about})) if about else None
@@ -90,7 +92,7 @@ def _document(request: Request, parts: list[str]) -> Response | None:
         case ["version"]:
             return answer(encode(VERSION))
         case ["openapi", *rest]:
-            return _openapi(rest)
+            return _openapi(rest, request.headers.get("accept", ""))
         case [check] | [check, "ping"] if check in _HEALTH:
             body = f"[+]ping ok\n{check} check passed\n" if "verbose" in request.query else "ok"
             return Response(200, {"content-type": "text/plain; charset=utf-8"}, body.encode())
@@ -99,13 +101,23 @@ def _document(request: Request, parts: list[str]) -> Response | None:
     return None
 
 
-def _openapi(rest: list[str]) -> Response | None:
+def _openapi(rest: list[str], accept: str) -> Response | None:
     if rest == ["v2"]:
+        if any(clause.media in (swagger.MEDIA, swagger.ANSWERED) for clause in negotiation.clauses(accept)):
+            return Response(200, {"content-type": swagger.ANSWERED}, openapi.old_document(protobuf=True))
         return answer(openapi.old_document())
     if rest == ["v3"]:
         return answer(openapi.index())
     found = openapi.document("/".join(rest[1:])) if rest[:1] == ["v3"] else None
     return answer(found) if found else None
+
+
+@cache
+def _definitions() -> bytes:
+    """The definitions of our custom kinds, which kubectl looks through for a kind that it does not find elsewhere."""
+    items = [schema.manifest(kind) for kind in KINDS if kind.custom]
+    about = {"kind": "CustomResourceDefinitionList", "apiVersion": "apiextensions.k8s.io/v1", "metadata": {}}
+    return encode({**about, "items": items})
 
 
 @cache
@@ -159,6 +171,8 @@ def _subresources(kind: Kind) -> Iterator[tuple[str, list[str], Json]]:
         what = {"kind": _OTHER_KINDS.get(name, kind.kind)}
         if name == "eviction":
             what = {"group": "policy", "version": "v1", "kind": "Eviction"}
+        if name == "scale":
+            what = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
         yield name, sorted(verbs), what
 
 

@@ -52,6 +52,16 @@ SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", "serviceac
 RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", "resourcequota", ("quota",), status=True)
 NEW_EVENT = Kind("events.k8s.io", "v1", "Event", "events", "event", ("ev",))
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease")
+DEPLOYMENT = Kind(
+    "apps", "v1", "Deployment", "deployments", "deployment", ("deploy",), status=True, subresources=("scale",),
+    categories=("all",),
+)  # fmt: skip
+REPLICA_SET = Kind(
+    "apps", "v1", "ReplicaSet", "replicasets", "replicaset", ("rs",), status=True, subresources=("scale",),
+    categories=("all",),
+)  # fmt: skip
+DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets", "daemonset", ("ds",), status=True, categories=("all",))
+JOB = Kind("batch", "v1", "Job", "jobs", "job", status=True, categories=("all",))
 PRIORITY_CLASS = Kind(
     "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "priorityclass", ("pc",), namespaced=False
 )
@@ -66,5 +76,7 @@ DEVICE = Kind("scheduling.koordinator.sh", "v1alpha1", "Device", "devices", "dev
 
 KINDS = (
     POD, NODE, NAMESPACE, EVENT, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, RESOURCE_QUOTA,
-    NEW_EVENT, LEASE, PRIORITY_CLASS, POD_GROUP, QUEUE, DEVICE,
+    NEW_EVENT, DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB, LEASE, PRIORITY_CLASS, POD_GROUP, QUEUE, DEVICE,
 )  # fmt: skip
+WORKLOADS = (DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB)
+"""Kinds that make pods from a template."""

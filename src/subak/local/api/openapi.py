@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from subak.local.api import schema
+from subak.local.api import schema, swagger
 from subak.local.api.kinds import KINDS, Kind
 from subak.local.api.patching import understood
 from subak.local.api.store import encode
 
 Json = dict[str, Any]
 
-_V3, _V2 = "#/components/schemas/", "#/definitions/"
+_V3 = "#/components/schemas/"
+_INFO = {"title": "Kubernetes", "version": "v1.36.3"}
 _WRITING = ("dryRun", "fieldManager", "fieldValidation")
 _LISTING = (
     "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
@@ -50,22 +51,18 @@ def document(place: str) -> bytes | None:
         paths |= _paths(kind)
     return encode({
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.36.3"},
+        "info": _INFO,
         "paths": paths,
         "components": {"schemas": _definitions(kinds)},
     })  # fmt: skip
 
 
 @cache
-def old_document() -> bytes:
+def old_document(protobuf: bool = False) -> bytes:
     """All of it as OpenAPI v2."""
-    text = encode({
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": "v1.36.3"},
-        "paths": {},
-        "definitions": _definitions(KINDS),
-    })  # fmt: skip
-    return text.replace(_V3.encode(), _V2.encode())
+    paths = {path: item for kind in KINDS for path, item in _paths(kind).items()}
+    made = swagger.document(_INFO, paths, _definitions(KINDS))
+    return swagger.protobuf(made) if protobuf else encode(made)
 
 
 def _place(kind: Kind) -> str:

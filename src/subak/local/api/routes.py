@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from subak.kube.status import ApiError
 from subak.local.api import errors
-from subak.local.api.kinds import KINDS, NAMESPACE, NODE, POD, Kind
+from subak.local.api.kinds import DEPLOYMENT, KINDS, NAMESPACE, NODE, POD, REPLICA_SET, Kind
 from subak.local.api.registry import Target
 
 # What can be done to a collection, in a namespace or in all, and to one object.
@@ -22,6 +22,8 @@ SUBRESOURCES: dict[tuple[Kind, str], dict[str, str]] = {
     (POD, "log"): {"GET": "log"},
     (POD, "exec"): {"GET": "exec", "POST": "exec"},
     (NAMESPACE, "finalize"): {"PUT": "update"},
+    (DEPLOYMENT, "scale"): STATUS,
+    (REPLICA_SET, "scale"): STATUS,
     (NODE, "proxy"): dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), "proxy"),
 }
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from subak.local.api import errors
-from subak.local.api.kinds import EVENT, NAMESPACE, NEW_EVENT, NODE, POD, SECRET, SERVICE, Kind
+from subak.local.api.kinds import EVENT, JOB, NAMESPACE, NEW_EVENT, NODE, POD, SECRET, SERVICE, Kind
 from subak.local.api.rules.problem import quote
 from subak.local.api.rules.validation import names
 
@@ -23,6 +23,9 @@ Test = Callable[[Json], bool]
 # What stands between blanks, commas and parentheses, or an operator.  `!` is only one before `=` or a key.
 _TOKEN = re.compile(r"[ \t\r\n]*(?:(==|!=|[=!(),<>])|([^ \t\r\n=!(),<>]+))")
 _EXPECTED = "in, notin, =, ==, !=, gt, lt"
+
+
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": ">", "Lt": "<"}
 
 
 class _Unreadable(Exception):
@@ -232,6 +235,7 @@ _FIELDS: dict[Kind, dict[str, Callable[[Json], str]]] = {
     EVENT: _EVENT,
     NEW_EVENT: {**_BOTH, **{new: _EVENT[old] for new, old in _RENAMED.items()}},
     SECRET: {**_BOTH, "type": _path("type")},
+    JOB: {**_BOTH, "status.successful": lambda job: str(job.get("status", {}).get("succeeded", 0))},
     SERVICE: {**_BOTH, "spec.clusterIP": _path("spec", "clusterIP"), "spec.type": _path("spec", "type")},
 }
 
@@ -266,6 +270,8 @@ def _known(kind: Kind) -> dict[str, Callable[[Json], str]]:
 
 
 def _unsupported(kind: Kind, field: str) -> str:
+    if kind is JOB:
+        return f"field label {quote(field)} not supported for Job"
     if kind in _FIELDS or kind.custom:
         return f"field label not supported: {field}"
     return f'{quote(field)} is not a known field selector: only "metadata.name", "metadata.namespace"'
@@ -306,3 +312,35 @@ def exact(kind: Kind, field_text: str, field: str) -> str | None:
         if term.field == field and term.equal:
             return term.value
     return None
+
+
+def of(selector: Json | None) -> tuple[Requirement, ...]:
+    """The requirements of a `labelSelector` that stands in an object."""
+    selector = selector or {}
+    found = [Requirement(key, "in", (value,)) for key, value in selector.get("matchLabels", {}).items()]
+    for line in selector.get("matchExpressions", ()):
+        operator = _OPERATORS.get(line["operator"], "!")
+        found.append(Requirement(line["key"], operator, tuple(sorted(line.get("values", ())))))
+    return tuple(found)
+
+
+def selects(selector: Json | None, labels: dict[str, str]) -> bool:
+    """Whether a `labelSelector` that stands in an object is met; none at all selects nothing."""
+    return selector is not None and all(each.meets(labels) for each in of(selector))
+
+
+def text(selector: Json | None) -> str:
+    """The same selector as people write it."""
+    equal = (selector or {}).get("matchLabels", {})
+    told = []
+    for each in sorted(of(selector), key=lambda each: each.key):
+        match each.operator:
+            case "exists":
+                told.append(each.key)
+            case "!":
+                told.append(f"!{each.key}")
+            case "in" if (equal.get(each.key),) == each.values:
+                told.append(f"{each.key}={each.values[0]}")
+            case _:
+                told.append(f"{each.key} {each.operator} ({','.join(each.values)})")
+    return ",".join(told)

@@ -24,6 +24,7 @@ from subak.local.api import (
     pods,
     routes,
     rules,
+    scale,
     selectors,
     streams,
     table,
@@ -53,7 +54,8 @@ class Server:
     """Answers requests as a kube-apiserver does, for the kinds that it serves.
 
     `hooks` and `guards` stand for admission webhooks.  A hook may change a pod that is being created, or refuse it; a
-    guard may refuse any write of a pod, and a Binding.
+    guard may refuse any write of a pod, and a Binding.  Without `workloads` nobody makes the pods of Deployments and the
+    like, as where there is no controller manager.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Server:
         hooks: Sequence[Hook] = (),
         guards: Sequence[Guard] = (),
         clock: Callable[[], float] = time.time,
+        workloads: bool = True,
     ) -> None:
         self.kubelet = kubelet
         self.registry = Registry(store, hooks, guards, clock)
@@ -70,7 +73,7 @@ class Server:
         self._clock = clock
         self._turn = 0.0
         self._bell = Bell(store)
-        self._controllers = Controllers(self.registry)
+        self._controllers = Controllers(self.registry, workloads)
         self._handlers: dict[str, Handler] = {
             "get": self._get,
             "list": self._list,
@@ -104,7 +107,8 @@ class Server:
             form = _form(request, target, verb)
             include = table.check(request.query.get("includeObject", "")) if form.convert == "Table" else ""
             view = View(target.kind, form, include, self._clock)
-            return await self._handlers[verb](request, target, view)
+            handler = self._scale if target.subresource == "scale" else self._handlers[verb]
+            return await handler(request, target, view)
         except ApiError as error:
             return view.refused(error) if view else refusal(error)
         except Exception as error:
@@ -166,15 +170,34 @@ class Server:
         change = patching.change(target, media, request.body, wanted, view.warnings)
         return _written(view, target, self.registry.patch(target, change, wanted), False)
 
+    async def _scale(self, request: Request, target: Target, view: View) -> Response:
+        if request.method == "GET":
+            return view.object(scale.shown(self.registry.get(target, request.query.get("resourceVersion", ""))))
+        if request.method == "PUT":
+            wanted = options.writing(request.query, _agent(request), options.UPDATE)
+            sent = _read(request, scale.SCALE, wanted.validation, view.warnings)
+            return view.object(scale.write(self.registry, target, lambda _: sent, wanted))
+        media = patching.media(scale.SCALE, request.headers.get("content-type", ""))
+        if media == patching.APPLY:
+            raise errors.bad_request("subak up has no server-side apply for scale; use a merge patch")
+        wanted = options.writing(request.query, _agent(request), options.PATCH)
+        part = replace(target, kind=scale.SCALE, subresource="")
+        change = patching.change(part, media, request.body, wanted, view.warnings)
+        return view.object(scale.write(self.registry, target, change, wanted))
+
     async def _delete(self, request: Request, target: Target, view: View) -> Response:
         wanted = _deletion(request)
+        if deletion.preserves(target.kind, wanted):
+            view.warnings.append(_PRESERVED)
         result, gone = deletion.delete(self.registry, target, wanted)
         code = 202 if not gone and wanted.orphan is False else 200
         return view.object(result, code) if isinstance(result, Stored) else view.said(result, code)
 
     async def _delete_collection(self, request: Request, target: Target, view: View) -> Response:
-        listed = options.listing({**request.query, "watch": "false"})
-        return view.page(deletion.delete_collection(self.registry, target, listed, _deletion(request)))
+        listed, wanted = options.listing({**request.query, "watch": "false"}), _deletion(request)
+        if deletion.preserves(target.kind, wanted):
+            view.warnings.append(_PRESERVED)
+        return view.page(deletion.delete_collection(self.registry, target, listed, wanted))
 
     async def _bind(self, request: Request, target: Target, view: View) -> Response:
         wanted = _writing(request, options.CREATE)
@@ -277,4 +300,8 @@ def _deletion(request: Request) -> options.DeleteOptions:
     return options.deletion(_decoded(request))
 
 
+_PRESERVED = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 _CREATED: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}

@@ -29,7 +29,7 @@ def test_what_lost_its_owner_in_an_earlier_run_goes() -> None:
 def test_owners_of_kinds_that_are_not_served_count_as_being_there() -> None:
     world = World()
     _, schedule = collected(world)
-    unknown = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "1"}
+    unknown = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "d", "uid": "1"}
     world.create(CONFIG_MAP, "owned", metadata={"ownerReferences": [unknown]})
     schedule.pass_time(100)
     assert world.names(CONFIG_MAP) == ["owned"]

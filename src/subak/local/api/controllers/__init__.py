@@ -6,6 +6,7 @@
 - `quotas`: the status of a quota says what is used
 - `strays`: pods whose node is gone are removed
 - `expiry`: events are forgotten after an hour
+- `workloads`: Deployments, ReplicaSets, DaemonSets and Jobs have their pods
 
 A controller takes note of every change and says when it wants to act.  It acts one turn of the loop later at the
 earliest, so that nobody who writes waits for it.
@@ -25,6 +26,7 @@ from subak.local.api.controllers.garbage import Garbage
 from subak.local.api.controllers.namespaces import Namespaces
 from subak.local.api.controllers.quotas import Quotas
 from subak.local.api.controllers.strays import Strays
+from subak.local.api.controllers.workloads import Workloads
 from subak.local.api.registry import Registry
 from subak.local.api.store import Change
 
@@ -42,9 +44,9 @@ class Controller(Protocol):
 
 
 class Controllers:
-    """All controllers of a store.  They start with what has to be there."""
+    """All controllers of a store, with `workloads` or without.  They start with what has to be there."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, workloads: bool = True) -> None:
         self._all: tuple[Controller, ...] = (
             Accounts(registry),
             Garbage(registry),
@@ -52,6 +54,7 @@ class Controllers:
             Quotas(registry),
             Strays(registry),
             Expiry(registry),
+            *([Workloads(registry)] if workloads else ()),
         )
         self._timers: dict[Controller, asyncio.TimerHandle] = {}
         self._waiting: dict[Controller, float] = {}

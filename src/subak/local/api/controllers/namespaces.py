@@ -20,6 +20,7 @@ FINALIZER = "kubernetes"
 
 _CONTENT = tuple(kind for kind in KINDS if kind.namespaced and kind is not NEW_EVENT)
 _BY_US = WriteOptions("kube-controller-manager")
+_AT_ONCE = DeleteOptions(policy="Background")
 
 # Type, reason and message of each condition when there is nothing to say.
 _QUIET = (
@@ -77,7 +78,7 @@ class Namespaces:
     def _delete_all(self, kind: Kind, namespace: str) -> None:
         for object in self._store.list(kind, namespace):
             if not object["metadata"].get("deletionTimestamp"):
-                delete(self._registry, Target(kind, namespace, object["metadata"]["name"]), DeleteOptions())
+                delete(self._registry, Target(kind, namespace, object["metadata"]["name"]), _AT_ONCE)
 
     def _end(self, name: str) -> None:
         """Take our finalizer off; if it was the last one, the namespace goes with it."""

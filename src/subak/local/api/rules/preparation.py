@@ -11,7 +11,7 @@ from typing import Any
 
 from subak.local.api import kinds, schema
 from subak.local.api.kinds import Kind
-from subak.local.api.rules import service
+from subak.local.api.rules import service, workload
 from subak.local.api.rules.admission import View
 from subak.local.api.rules.decoding import zero
 from subak.local.api.rules.qos import qos_class
@@ -57,6 +57,8 @@ def creation(kind: Kind, object: Json, view: View, dry_run: bool) -> None:
         _clean(object)
     elif kind is kinds.LEASE:
         _uncoordinated(object["spec"], {})
+    elif kind in kinds.WORKLOADS:
+        workload.creation(kind, object)
     elif kind is kinds.PRIORITY_CLASS or kind.custom:
         meta["generation"] = 1
 
@@ -109,6 +111,8 @@ def _spec(kind: Kind, new: Json, old: Json, view: View, subresource: str, dry_ru
             new["spec"].pop("internalTrafficPolicy", None)
         if new["spec"].get("type") != "LoadBalancer":
             new["status"] = {**new["status"], "loadBalancer": {}}
+    elif kind in kinds.WORKLOADS:
+        workload.update(kind, new, old)
     elif kind is kinds.SERVICE_ACCOUNT:
         _clean(new)
     elif kind is kinds.LEASE:
@@ -128,6 +132,10 @@ def _status(kind: Kind, new: Json, old: Json) -> None:
         if not status.get("qosClass") and "qosClass" in before:
             status["qosClass"] = before["qosClass"]
         _generations(status, before)
+    elif kind is kinds.DEPLOYMENT:
+        new["metadata"]["labels"] = old["metadata"].get("labels", {})
+        if not new["metadata"]["labels"]:
+            del new["metadata"]["labels"]
     elif kind is kinds.NODE and "config" not in old["status"]:
         new["status"].pop("config", None)
 

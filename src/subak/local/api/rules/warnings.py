@@ -42,7 +42,7 @@ def warnings(kind: Kind, object: Json, *, new: bool = True) -> list[str]:
     """What there is to say about an object that was stored, as a new one or in place of another."""
     if kind.custom:
         return list(_finalizers(object))
-    if not new and kind in (kinds.POD, kinds.RESOURCE_QUOTA):
+    if not new and kind in (kinds.POD, kinds.RESOURCE_QUOTA, *kinds.WORKLOADS):
         return []
     about = _OF.get(kind)
     return list(about(object)) if about is not None else []
@@ -77,6 +77,17 @@ def _pod(pod: Json) -> Iterator[str]:
     yield from _ports(spec)
     if "affinity" in spec:
         yield from _pod_affinity(spec["affinity"])
+
+
+def _workload(object: Json) -> Iterator[str]:
+    """What there is to say about a template is said about its place."""
+    wrong = names.dns_label(object["metadata"]["name"])
+    if wrong and object["kind"] != "DaemonSet":
+        words = "this is used in Pod names and hostnames, which can result in surprising behavior"
+        yield f"metadata.name: {words}; a DNS label is recommended: [{' '.join(wrong)}]"
+    template = object["spec"]["template"]
+    for words in _pod({"metadata": {**template["metadata"], "name": "template"}, "spec": template["spec"]}):
+        yield f"spec.template.{words}"
 
 
 def _node_affinity(affinity: Json) -> Iterator[str]:
@@ -245,4 +256,5 @@ _OF: dict[Kind, Callable[[Json], Iterator[str]]] = {
     kinds.SECRET: _secret,
     kinds.RESOURCE_QUOTA: _quota,
     kinds.NODE: _node,
+    **dict.fromkeys(kinds.WORKLOADS, _workload),
 }

@@ -13,7 +13,7 @@ from typing import Any
 from subak.local.api import kinds
 from subak.local.api.kinds import Kind
 from subak.local.api.rules import scalars
-from subak.local.api.rules.defaults import pod, service
+from subak.local.api.rules.defaults import pod, service, workload
 
 Json = dict[str, Any]
 
@@ -74,4 +74,8 @@ _OF: dict[Kind, Callable[[Json], None]] = {
     kinds.SECRET: _secret,
     kinds.RESOURCE_QUOTA: _quota,
     kinds.PRIORITY_CLASS: _priority_class,
+    kinds.DEPLOYMENT: workload.deployment,
+    kinds.REPLICA_SET: workload.replica_set,
+    kinds.DAEMON_SET: workload.daemon_set,
+    kinds.JOB: workload.job,
 }

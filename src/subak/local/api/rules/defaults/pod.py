@@ -14,7 +14,6 @@ _SPEC = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
     "schedulerName": "default-scheduler",
-    "enableServiceLinks": True,
 }
 _PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
@@ -30,18 +29,23 @@ _RARE: dict[str, Json] = {
 def fill(pod: Json) -> None:
     """Complete a pod."""
     spec = pod["spec"]
-    for container in spec.get("containers") or ():
+    for container in (*(spec.get("containers") or ()), *spec.get("initContainers", ())):
         _requests(container["resources"])
-        _container(container)
-    for container in spec.get("initContainers", ()):
-        _requests(container["resources"])
-        _container(container)
-    for container in spec.get("ephemeralContainers", ()):
-        _container(container)
+    template(spec)
     if "resources" in spec:
         _pod_level(spec)
     if spec.get("hostNetwork"):
         _host_ports(spec)
+    spec.setdefault("enableServiceLinks", True)
+    if "status" in pod:
+        _status(pod["status"])
+
+
+def template(spec: Json) -> None:
+    """Complete the spec of a pod that is to be made later: what depends on the whole pod is filled in then."""
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            _container(container)
     for key, value in _SPEC.items():
         if key not in spec:
             spec[key] = value
@@ -55,8 +59,6 @@ def fill(pod: Json) -> None:
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
-    if "status" in pod:
-        _status(pod["status"])
 
 
 def _requests(resources: Json) -> None:

@@ -12,7 +12,20 @@ from typing import Any
 from subak.local.api import kinds
 from subak.local.api.kinds import Kind
 from subak.local.api.rules.problem import Problems
-from subak.local.api.rules.validation import custom, data, event, metadata, node, pod, pod_update, quota, service, small
+from subak.local.api.rules.validation import (
+    custom,
+    data,
+    event,
+    job,
+    metadata,
+    node,
+    pod,
+    pod_update,
+    quota,
+    service,
+    small,
+    workload,
+)
 
 Json = dict[str, Any]
 
@@ -29,6 +42,10 @@ _CREATION: dict[Kind, Callable[[Problems, Json], None]] = {
     kinds.RESOURCE_QUOTA: quota.creation,
     kinds.LEASE: small.lease,
     kinds.PRIORITY_CLASS: small.priority_class,
+    kinds.DEPLOYMENT: workload.deployment,
+    kinds.REPLICA_SET: workload.replica_set,
+    kinds.DAEMON_SET: workload.daemon_set,
+    kinds.JOB: job.creation,
 }
 _UPDATE: dict[tuple[Kind, str], Callable[[Problems, Json, Json], None]] = {
     (kinds.POD, ""): pod_update.update,
@@ -49,6 +66,16 @@ _UPDATE: dict[tuple[Kind, str], Callable[[Problems, Json, Json], None]] = {
     (kinds.RESOURCE_QUOTA, "status"): quota.status,
     (kinds.LEASE, ""): small.lease_update,
     (kinds.PRIORITY_CLASS, ""): small.priority_class_update,
+    (kinds.DEPLOYMENT, ""): workload.deployment_update,
+    (kinds.DEPLOYMENT, "scale"): workload.deployment_update,
+    (kinds.DEPLOYMENT, "status"): workload.status,
+    (kinds.REPLICA_SET, ""): workload.replica_set_update,
+    (kinds.REPLICA_SET, "scale"): workload.replica_set_update,
+    (kinds.REPLICA_SET, "status"): workload.status,
+    (kinds.DAEMON_SET, ""): workload.daemon_set_update,
+    (kinds.DAEMON_SET, "status"): workload.status,
+    (kinds.JOB, ""): job.update,
+    (kinds.JOB, "status"): job.status,
 }
 
 # Kinds whose own rules do not look at the metadata.

@@ -49,7 +49,7 @@ def update(problems: Problems, new: Json, old: Json, path: str = "metadata", *, 
             problem.immutable(problems, f"{path}.{key}", new.get(key), old.get(key))
     labels(problems, f"{path}.labels", new.get("labels"))
     if "annotations" in new and new["annotations"] != old.get("annotations"):
-        _annotations(problems, new["annotations"], path)
+        of_annotations(problems, new["annotations"], path)
     if "ownerReferences" in new:
         _owners(problems, new["ownerReferences"], path)
     if core and "finalizers" in new:
@@ -121,25 +121,23 @@ def _common(problems: Problems, meta: Json, namespaced: bool, path: str) -> None
         problems.append(problem.invalid(f"{path}.generation", meta["generation"], words))
     labels(problems, f"{path}.labels", meta.get("labels"))
     if "annotations" in meta:
-        _annotations(problems, meta["annotations"], path)
+        of_annotations(problems, meta["annotations"], path)
     if "ownerReferences" in meta:
         _owners(problems, meta["ownerReferences"], path)
     if "finalizers" in meta:
         _finalizers(problems, meta["finalizers"], path)
 
 
-def _annotations(problems: Problems, annotations: dict[str, str], path: str) -> None:
+def of_annotations(problems: Problems, given: dict[str, str], path: str) -> None:
+    """Of annotations: their keys, and how large they are together."""
     size = 0
-    for key, value in annotations.items():
+    for key, value in given.items():
         wrong = names.label_key(key.lower())
         if wrong:
             problem.each(problems, f"{path}.annotations", key, wrong)
         size += len(key) + len(value)
     # A text has at least as many bytes as letters, and at most four times as many.
-    if (
-        size * 4 > _ANNOTATIONS
-        and sum(len(text.encode()) for pair in annotations.items() for text in pair) > _ANNOTATIONS
-    ):
+    if size * 4 > _ANNOTATIONS and sum(len(text.encode()) for pair in given.items() for text in pair) > _ANNOTATIONS:
         problems.append(problem.too_long(f"{path}.annotations", _ANNOTATIONS))
 
 

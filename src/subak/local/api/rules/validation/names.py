@@ -50,6 +50,14 @@ def between(low: int, high: int) -> str:
     return f"must be between {low} and {high}, inclusive"
 
 
+def percent(text: str) -> Wrong:
+    """A whole number of percent."""
+    if re.fullmatch("[0-9]+%", text, re.ASCII):
+        return ()
+    words = "a valid percent string must be a numeric string followed by an ending '%'"
+    return (_pattern(words, "[0-9]+%", "1%", "93%"),)
+
+
 @lru_cache(maxsize=8192)
 def dns_label(text: str) -> Wrong:
     """A label of a domain name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from subak.local.api.rules import amounts, inner, problem, scalars
@@ -39,12 +40,28 @@ def whole(problems: Problems, pod: Json) -> None:
     metadata.creation(problems, meta, True, names.subdomain_name)
     if "annotations" in meta:
         own_annotations(problems, meta["annotations"], spec)
-    _spec(problems, spec, meta.get("name", ""))
+    of_spec(problems, spec, meta.get("name", ""))
     if not spec.get("serviceAccountName"):
         _no_tokens(problems, spec)
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(kind) or ()):
             trimmed(problems, f"spec.{kind}[{index}]", container)
+
+
+def template(problems: Problems, template: Json) -> None:
+    """Of the template of a workload's pods, which is in its `spec.template`."""
+    meta, spec = template["metadata"], template["spec"]
+    metadata.labels(problems, "spec.template.labels", meta.get("labels"))
+    metadata.of_annotations(problems, meta.get("annotations", {}), "spec.template")
+    inside: Problems = []
+    own_annotations(inside, meta.get("annotations", {}), spec)
+    problems += [replace(each, field=f"spec.template.{each.field.removeprefix('metadata.')}") for each in inside]
+    inside = []
+    of_spec(inside, spec, "")
+    if "ephemeralContainers" in spec:
+        words = "ephemeral containers not allowed in pod template"
+        inside.append(problem.forbidden("spec.ephemeralContainers", words))
+    problems += [replace(each, field=f"spec.template.{each.field}") for each in inside]
 
 
 def own_annotations(problems: Problems, given: dict[str, str], spec: Json) -> None:
@@ -72,7 +89,8 @@ def every_container(spec: Json) -> Iterator[tuple[str, Json]]:
             yield f"spec.{kind}[{index}]", container
 
 
-def _spec(problems: Problems, spec: Json, name: str) -> None:
+def of_spec(problems: Problems, spec: Json, name: str) -> None:
+    """Of what a pod is to be, of which only the name is known else."""
     usable = volumes.all_of(problems, "spec.volumes", spec["volumes"], name) if "volumes" in spec else {}
     if "resourceClaims" in spec:
         _claims(problems, "spec.resourceClaims", spec["resourceClaims"])
@@ -195,7 +213,8 @@ def _pod_level(problems: Problems, spec: Json) -> None:
 def _host_network(problems: Problems, spec: Json) -> None:
     for index, container in enumerate(spec.get("containers") or ()):
         for place, port in enumerate(container.get("ports", ())):
-            if port.get("hostPort", 0) != port.get("containerPort", 0):
+            # In a template it may be open, and is filled in when the pod is made.
+            if port.get("hostPort") and port["hostPort"] != port.get("containerPort", 0):
                 here = f"spec.containers[{index}].ports[{place}].hostPort"
                 words = "must match `containerPort` when `hostNetwork` is true"
                 problems.append(problem.invalid(here, port.get("hostPort", 0), words))
