@@ -227,14 +227,25 @@ static void set(const char *format, ...) {
     setenv(text, value, 1);
 }
 
-static void prepare(const struct test *test, const char *directory) {
-    char build[PATH_MAX];
+/* A way to what was built that has no spaces, wherever the checkout lies: the loader takes them for the end of a name in
+ * LD_PRELOAD, and so do shells. */
+static void link_build(const char *directory) {
+    char build[PATH_MAX], link[PATH_MAX];
     snprintf(build, sizeof build, "%s", program);
     *strrchr(build, '/') = 0; /* build/tests */
     *strrchr(build, '/') = 0; /* build */
+    snprintf(link, sizeof link, "%s/build", directory);
+    if (symlink(build, link)) _exit(126);
+    snprintf(build, sizeof build, "%s/build/tests%s", directory, strrchr(program, '/'));
+    strcpy(program, build);
+}
+
+static void prepare(const struct test *test, const char *directory) {
+    link_build(directory);
     const char *first = getenv("HARNESS_PRELOAD"); /* a sanitizer's run-time library */
-    set("LD_PRELOAD=%s%s%s/libsubak.so", first ? first : "", first ? ":" : "", build);
-    set("LD_LIBRARY_PATH=%s/mock", build);
+    set("LD_PRELOAD=%s%s%s/build/libsubak.so", first ? first : "", first ? ":" : "", directory);
+    set("LD_LIBRARY_PATH=%s/build/mock", directory);
+    set("HARNESS_PROGRAM=%s", program);
     set("MOCK_MACHINE=%s/machine", directory);
     set("CUDA_DEVICE_MEMORY_SHARED_CACHE=%s/region", directory);
     set("SUBAK_TURNS=%s", directory);
@@ -250,6 +261,9 @@ static int run_one(const struct test *test) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         setpgid(0, 0);
         for (int number = 1; number < 32; number++) signal(number, SIG_DFL); /* a shell's jobs ignore some */
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
         prepare(test, directory);
         execl(program, program, "--inside", test->name, NULL);
         _exit(127);
@@ -276,9 +290,15 @@ static bool chosen(const struct test *test, int count, char **names) {
     return count < 2;
 }
 
-int main(int count, char **arguments) {
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+static void find_this_program(void) {
+    const char *known = getenv("HARNESS_PROGRAM");
+    ssize_t length = known ? snprintf(program, sizeof program, "%s", known)
+                           : readlink("/proc/self/exe", program, sizeof program - 1);
     program[length > 0 ? length : 0] = 0;
+}
+
+int main(int count, char **arguments) {
+    find_this_program();
     if (count == 3 && !strcmp(arguments[1], "--inside"))
         for (struct test *test = tests; test; test = test->next)
             if (!strcmp(test->name, arguments[2])) {
