@@ -98,7 +98,7 @@ TEST(starting_a_program_costs_less_than_a_millisecond_more) {
         if (other < without) without = other;
     }
     printf("      a program start costs %.0f us more\n", (with - without) / 100 * 1e6);
-    CHECK(with - without < 0.1); /* 100 programs */
+    CHECK_IN_TIME(with - without < 0.1); /* 100 programs */
 }
 
 PART(start_up) {
@@ -151,7 +151,7 @@ static void expect_a_quick_start(void) {
     double crowded = milliseconds_more();
     for (int i = 0; i < CROWD; i++) end(crowd[i]);
     printf("      a context comes %.1f ms later, and %.1f ms among %d others\n", alone, crowded, CROWD);
-    CHECK(alone < 1000 && crowded < 1000); /* others have taken a minute; this machine may be busy */
+    CHECK_IN_TIME(alone < 1000 && crowded < 1000); /* others have taken a minute; this machine may be busy */
 }
 
 #define LARGE "CUDA_DEVICE_MEMORY_LIMIT=64g", "MOCK_MEMORY_MIB=65536"
@@ -186,7 +186,7 @@ TEST(signals_and_umask_stay_the_programs, LIMITS) {
     raise(SIGUSR1);
     CHECK_EQUAL(signalled, SIGUSR1);
     kill(getpid(), SIGUSR2);
-    EVENTUALLY(1, signalled == SIGUSR2);
+    EVENTUALLY(20, signalled == SIGUSR2);
 }
 
 TEST(a_gpu_program_says_nothing_by_itself, LIMITS) {

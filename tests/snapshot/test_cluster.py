@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model.device import MIB
@@ -14,6 +14,7 @@ from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.snapshot.cluster import Overcommitted, Resources, Snapshot
+from tests.fuzz import examples
 from tests.snapshot import cards_of, device, grant, node, placed, share
 
 
@@ -340,7 +341,7 @@ def holds(placement: Placement, name: str, id: str) -> bool:
     return placement.node == name and any(part.id == id for part in placement.grants[0].shares)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(quick=50, ci=200)
 @given(st.lists(events, max_size=25))
 def test_the_columns_are_the_sum_over_all_bookings_whatever_happens(stream: list[tuple[Any, ...]]) -> None:
     snapshot, model = Snapshot(), Model()
