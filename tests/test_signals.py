@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 CHILD = "import signal as s; print(*(int(s.getsignal(n)) for n in (s.SIGHUP, s.SIGQUIT)), s.getsignal(s.SIGINT))"
-    "import signal; print(*(int(signal.getsignal(n)) for n in (signal.SIGHUP, signal.SIGQUIT)), signal.getsignal(2))"
-)
 TESTS = f"""
 import subprocess, sys
 from tests.conftest import pytest_configure
