@@ -50,7 +50,7 @@ def slice_of(card: Card, *options: str) -> Tenant:
 
 
 def until(look: Callable[[], Any], expected: object) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (found := look()) != expected:
         assert time.monotonic() < deadline, found
 

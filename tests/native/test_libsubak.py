@@ -60,7 +60,7 @@ def holder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_node_reads_what_the_library_writes(holder: Path) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             found = regions.read(holder, time.monotonic_ns())
