@@ -31,7 +31,7 @@ demo: libsubak | $(OWN_UV) ## start a cluster of simulated cards, run examples/ 
 # A module's tests stay together, for they share a cluster; whoever has none left takes from another.
 # Python may keep what it compiles: else each of the many commands that tests start would compile Subak anew.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
-PYTEST := python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+PYTEST := python -m pytest --numprocesses auto --dist worksteal
 
 test: libsubak | $(OWN_UV) ## run the tests, in parallel; TESTS="tests/policy -k spread" runs some
 	$(RUN) $(PYTEST) $(TESTS)
