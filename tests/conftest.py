@@ -36,7 +36,15 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session")
-def libsubak() -> Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A way to the checkout without spaces, wherever it lies: a library whose path has some cannot be preloaded."""
+    link = tmp_path_factory.mktemp("link") / "checkout"
+    link.symlink_to(NATIVE.parent)
+    return link
+
+
+@pytest.fixture(scope="session")
+def libsubak(checkout: Path) -> Path:
     """The library, built anew if a source has changed."""
     if not (shutil.which("cc") and shutil.which("make")):
         pytest.skip("a C compiler and make build libsubak")
@@ -47,7 +55,7 @@ def libsubak() -> Path:
     finally:
         os.close(lock)
     assert made.returncode == 0, made.stdout + made.stderr
-    return NATIVE / "build" / "libsubak.so"
+    return checkout / "native" / "build" / "libsubak.so"
 
 
 @pytest.fixture(scope="session")
