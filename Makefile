@@ -2,16 +2,16 @@
 
 PYTHON ?= python3
 # A uv on PATH that really runs (a version manager may leave a shim that does not), or else our own in .tools/.
-UV ?= $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
+UV ?= $(shell uv --version >/dev/null 2>&1 && echo uv || echo .tools/bin/uv)
 UV := $(UV)
 OWN_UV := $(filter .tools/bin/uv,$(UV))
 RUN := $(UV) run --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libsubak demo test e2e check bench clean
+.PHONY: help setup libsubak demo test test-long e2e check bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: libsubak | $(OWN_UV) ## install everything into .venv, exactly as uv.lock says; build libsubak
 	$(UV) sync --locked
@@ -28,8 +28,17 @@ libsubak:
 demo: libsubak | $(OWN_UV) ## start a cluster of simulated cards, run examples/ on it, show who shares which card
 	$(RUN) subak demo
 
-test: libsubak | $(OWN_UV) ## run the tests
-	$(RUN) pytest
+# A module's tests stay together, for they share a cluster; whoever has none left takes from another.
+# Python may keep what it compiles: else each of the many commands that tests start would compile Subak anew.
+test test-long: export PYTHONDONTWRITEBYTECODE :=
+PYTEST := python -m pytest --numprocesses auto --dist worksteal
+
+test: libsubak | $(OWN_UV) ## run the tests, in parallel; TESTS="tests/policy -k spread" runs some
+	$(RUN) $(PYTEST) $(TESTS)
+
+test-long: libsubak | $(OWN_UV) ## run them with many more examples, and libsubak's at full length and under sanitizers
+	$(RUN) $(PYTEST) --hypothesis-profile=ci $(TESTS)
+	$(MAKE) --no-print-directory -C native test memcheck
 
 e2e: | $(OWN_UV) ## run the tests that need a real Kubernetes; builds it with Go when it is run for the first time
 	$(RUN) python -m tests.e2e
@@ -37,7 +46,7 @@ e2e: | $(OWN_UV) ## run the tests that need a real Kubernetes; builds it with Go
 check: | $(OWN_UV) ## lint, format, types, import layers
 	$(RUN) ruff check
 	$(RUN) ruff format --check
-	$(RUN) mypy
+	$(RUN) python -m mypy
 	$(RUN) lint-imports --no-logo
 
 bench: | $(OWN_UV) ## measure decisions per second

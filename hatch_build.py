@@ -2,7 +2,7 @@
 
 It takes a C compiler and make, no CUDA.  The library is C for one system and processor, and not for one Python: so the
 wheel is tagged `py3-none-linux_x86_64`.  An editable install leaves the library in native/build, where the checkout's
-own `make` keeps it fresh; a wheel's is made in a directory of its own, so that what lies in the tree has no part in it.
+own `make` keeps it fresh; a wheel's is made from a copy, so that what was built in the tree has no part in it.
 A source distribution only carries the sources.
 """
 
@@ -34,15 +34,16 @@ class NativeLibrary(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{PLATFORM.replace('-', '_')}"
         if version == "editable":
-            built(native, native / "build")
+            built(native)
             return
         directory = tempfile.mkdtemp(prefix="libsubak-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)  # also if nothing comes of it
-        build_data["force_include"][str(built(native, Path(directory)))] = "subak/node/libsubak.so"
+        copy = shutil.copytree(native, Path(directory) / "native", ignore=shutil.ignore_patterns("build"))
+        build_data["force_include"][str(built(copy))] = "subak/node/libsubak.so"
 
 
-def built(native: Path, directory: Path) -> Path:
-    """The library, made from its sources in a directory.  Ends the build with a sentence if that cannot be."""
+def built(native: Path) -> Path:
+    """The library, made beside its sources.  Ends the build with a sentence if that cannot be."""
     here = sysconfig.get_platform()
     if here != PLATFORM:
         raise SystemExit(f"error: libsubak is for {PLATFORM} only, and this is {here}")
@@ -53,10 +54,10 @@ def built(native: Path, directory: Path) -> Path:
             f"error: libsubak is built with a C compiler and make; no {' and no '.join(missing)}: {REMEDY}"
         )
     # What the caller's environment says of our variables is not meant for this; what a newer compiler warns of is no
-    # reason to have no library.
-    settings = [f"BUILD={directory}", "VARIANT=plain", "SANITIZE=", "WARNINGS="]
+    # reason to have no library.  A path of its own would be taken apart by make where it has spaces.
+    settings = ["BUILD=build", "VARIANT=plain", "SANITIZE=", "WARNINGS="]
     command = ["make", "-s", f"-j{os.cpu_count() or 1}", "-C", str(native), *settings, "all"]
     made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if made.returncode:
         raise SystemExit(f"{made.stdout}\nerror: libsubak could not be built; what make said is above")
-    return directory / "libsubak.so"
+    return native / "build" / "libsubak.so"

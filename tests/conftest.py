@@ -2,30 +2,60 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import fuzz
 from tests.card import Card, driver
-from tests.native.runs import ABLE, Runs
+from tests.native.runs import NATIVE
 
 fuzz.register()
 
-NATIVE = Path(__file__).parents[1] / "native"
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each processor, since half of the time they wait for programs.  Each takes seconds to begin."""
+    return min(8, 2 * len(os.sched_getaffinity(0)))
+
+
+def pytest_configure() -> None:
+    """Let programs that tests start have default signals, whatever started the tests (nohup, a shell's background).
+
+    What a process ignores its children ignore too; what it handles they do not.  So the tests themselves go on to be
+    deaf to what they were told to ignore.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python's own, which subprocess resets
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture(scope="session")
-def libsubak() -> Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A way to the checkout without spaces, wherever it lies: a library whose path has some cannot be preloaded."""
+    link = tmp_path_factory.mktemp("link") / "checkout"
+    link.symlink_to(NATIVE.parent)
+    return link
+
+
+@pytest.fixture(scope="session")
+def libsubak(checkout: Path) -> Path:
     """The library, built anew if a source has changed."""
     if not (shutil.which("cc") and shutil.which("make")):
         pytest.skip("a C compiler and make build libsubak")
-    made = subprocess.run(["make", "-s", "-j2", "-C", str(NATIVE), "all", "mock"], capture_output=True, text=True)
+    lock = os.open(NATIVE, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several sessions at once one builds
+        made = subprocess.run(["make", "-s", "-j2", "-C", str(NATIVE), "all", "mock"], capture_output=True, text=True)
+    finally:
+        os.close(lock)
     assert made.returncode == 0, made.stdout + made.stderr
-    return NATIVE / "build" / "libsubak.so"
+    return checkout / "native" / "build" / "libsubak.so"
 
 
 @pytest.fixture(scope="session")
@@ -38,14 +68,3 @@ def mock_driver(libsubak: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def card(mock_driver: Path, tmp_path: Path) -> Card:
     """A card that no other test uses."""
     return Card(mock_driver, tmp_path / "card")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def native_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """The programs of native/tests that this session asks for, begun now."""
-    own = (item for item in request.session.items if item.path.parent.name == "native")
-    calls = (getattr(item, "callspec", None) for item in own)
-    wanted = [call.params["program"] for call in calls if call]
-    running = Runs(wanted if ABLE else [], tmp_path_factory.mktemp("native"))
-    yield running
-    running.end()

@@ -23,9 +23,14 @@ def register() -> None:
     settings.load_profile(QUICK)
 
 
+def long() -> bool:
+    """Whether what takes long is wanted."""
+    return settings.get_current_profile_name() == CI
+
+
 def examples(quick: int, ci: int) -> settings:
     """The settings of a property that needs more or fewer examples than others."""
-    return settings(max_examples=ci if settings.get_current_profile_name() == CI else quick)
+    return settings(max_examples=ci if long() else quick)
 
 
 def histories(quick: int = 40, ci: int = 2_000) -> settings:

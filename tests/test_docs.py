@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,23 +72,8 @@ def agrees(got: str, shown: str) -> bool:
 SHOWN = [page for page in RUN if list(commands(page))]
 
 
-@pytest.fixture(scope="module")
-def followed(request: pytest.FixtureRequest) -> Iterator[dict[Path, Future[None]]]:
-    """The pages that are asked for, two at a time: most of it is waiting for programs."""
-    calls = (getattr(item, "callspec", None) for item in request.session.items if item.path == Path(__file__))
-    wanted = {call.params["page"] for call in calls if call and "page" in call.params}
-    with ThreadPoolExecutor(2) as pool:
-        yield {page: pool.submit(follow, page) for page in SHOWN if page in wanted}
-        pool.shutdown(cancel_futures=True)
-
-
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_shows_is_what_happens(followed: dict[Path, Future[None]], page: Path) -> None:
-    followed[page].result()
-
-
-def follow(page: Path) -> None:
-    """Run what a page shows, and compare."""
+def test_what_a_page_shows_is_what_happens(page: Path) -> None:
     shown = list(commands(page))
     if any("kubectl" in command.line for command in shown) and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed, and the page shows it")

@@ -54,6 +54,13 @@ __attribute__((noreturn, format(printf, 3, 4))) void harness_fail(const char *fi
 
 #define OK(call) CHECK_EQUAL(call, CUDA_SUCCESS)
 
+/* What a machine that is busy with other things cannot show: it is left out there, and said so. */
+#define CHECK_IN_TIME(condition) \
+    do { \
+        if (!(condition)) harness_late(__FILE__, __LINE__, #condition); \
+    } while (0)
+void harness_late(const char *file, int line, const char *what);
+
 /* ---- the usual first lines of a test -------------------------------------------------------------------- */
 
 /* cuInit and the primary context of a card, made current. */

@@ -107,7 +107,7 @@ static void expect_recovery(pid_t *pids) {
     expect_everybody_well(pids);
     for (int i = 0; i < EVERYBODY; i++) end(pids[i]);
     begin(0);
-    EVENTUALLY(2, told_mib() == CONTEXT);
+    EVENTUALLY(20, told_mib() == CONTEXT);
 }
 
 /* ---- noise ---------------------------------------------------------------------------------------------- */
@@ -193,8 +193,8 @@ TEST(figures_that_were_wiped_out_come_back, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     memset(here->hami.processes, 0, sizeof here->hami.processes);
     atomic_store(&here->hami.process_count, 0);
     atomic_store(&here->uses[0][0].pending, UINT64_MAX);
-    EVENTUALLY(3, booked(0) == (CONTEXT + 400) * MIB && !here->uses[0][0].pending);
-    EVENTUALLY(3, here->hami.processes[0].pid == getpid() && here->hami.processes[0].status == 1);
+    EVENTUALLY(20, booked(0) == (CONTEXT + 400) * MIB && !here->uses[0][0].pending);
+    EVENTUALLY(20, here->hami.processes[0].pid == getpid() && here->hami.processes[0].status == 1);
     CHECK_EQUAL(here->hami.process_count, 1);
     CHECK_EQUAL(here->hami.processes[0].used[0].total, (CONTEXT + 400) * MIB);
 }
@@ -226,7 +226,7 @@ static void limit_each_by_itself_on(unsigned long flags, const char *size) {
     expect_enforcement();
     CHECK(access(region, F_OK));
     CHECK(!mount("none", directory, "tmpfs", MS_REMOUNT, "size=16m"));
-    EVENTUALLY(5, booked(0) == CONTEXT * MIB); /* it joined */
+    EVENTUALLY(20, booked(0) == CONTEXT * MIB); /* it joined */
     expect_enforcement();
 }
 

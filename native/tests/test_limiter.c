@@ -118,9 +118,10 @@ static double share_of(pid_t pid) {
 #define CHECK_SHARE(share, low, high) \
     do { \
         double share_ = (share); \
-        if (share_ < (low) || share_ > (high)) \
+        if (share_ > (high)) \
             harness_fail(__FILE__, __LINE__, "%s is %.1f and not in %.0f..%.0f", #share, share_, (double)(low), \
                          (double)(high)); \
+        CHECK_IN_TIME(share_ >= (low)); \
     } while (0)
 
 /* ---- the limit holds ------------------------------------------------------------------------------------ */
@@ -147,7 +148,8 @@ TEST(every_way_to_launch_is_limited, "MOCK_DEVICES=8") {
         double wall = (double)(machine_now() - began) / 1e6;
         for (int i = 0; i < count; i++) {
             double share = (gpu_time(pids[i], i) - before[i]) / wall * 100;
-            if (share < 8 || share > 50) harness_fail(__FILE__, __LINE__, "%s got %.1f", ways[first + i], share);
+            if (share <= 0 || share > 50) harness_fail(__FILE__, __LINE__, "%s got %.1f", ways[first + i], share);
+            CHECK_IN_TIME(share >= 8);
             end(pids[i]);
         }
     }
@@ -196,7 +198,7 @@ TEST(each_gpu_has_its_own_limit, "MOCK_DEVICES=2", "CUDA_DEVICE_SM_LIMIT_0=30", 
     }
     double wall = (double)(machine_now() - began) / 1e6;
     CHECK_SHARE(gpu_time(getpid(), 0) / wall * 100, 2, 34);
-    CHECK(gpu_time(getpid(), 1) / wall * 100 > 20);
+    CHECK_IN_TIME(gpu_time(getpid(), 1) / wall * 100 > 20);
 }
 
 /* ---- what it costs, and what it leaves alone ---------------------------------------------------------------- */
@@ -435,7 +437,7 @@ TEST(a_monitor_blocks_and_unblocks, "CUDA_DEVICE_SM_LIMIT=100") {
     harness_nap(500000);
     CHECK_SHARE(gpu_time(pid, 0) - before, -1, 12);
     atomic_store(&look_into_region()->hami.recent_kernel, 0);
-    EVENTUALLY(5, gpu_time(pid, 0) > before + 200);
+    EVENTUALLY(20, gpu_time(pid, 0) > before + 200);
 }
 
 /* ---- tenants that die, stop, or never finish --------------------------------------------------------------- */
@@ -462,7 +464,7 @@ TEST(others_go_on_when_a_tenant_is_killed) {
         end(victim);
         total += goes_on(survivor);
     }
-    CHECK_SHARE(total / (double)kills, 0, 150);
+    CHECK_IN_TIME(total / (double)kills < 150);
     pid_t pids[2] = {survivor, tenant("b", 50, "queue")};
     double shares[2];
     shares_of(pids, 2, 1.0, shares);
@@ -502,7 +504,7 @@ TEST(a_kernel_that_does_not_end_does_not_hold_the_token) {
     EVENTUALLY(20, gpu_time(hog, 0) > 0);
     for (int i = 0; i < 2; i++) {
         double before = gpu_time(other, 0);
-        EVENTUALLY(5, gpu_time(other, 0) > before + 100); /* slices of it: the GPU itself takes turns by then */
+        EVENTUALLY(20, gpu_time(other, 0) > before + 100); /* slices of it: the GPU itself takes turns by then */
     }
 }
 
@@ -639,7 +641,7 @@ TEST(nonsense_in_the_table_stops_nobody) {
         }
         for (int i = 0; i < 3; i++) {
             CHECK_EQUAL(waitpid(pids[i], NULL, WNOHANG), 0);
-            EVENTUALLY(8, gpu_time(pids[i], 0) > before[i]);
+            EVENTUALLY(20, gpu_time(pids[i], 0) > before[i]);
         }
     }
     double shares[3];
@@ -662,7 +664,7 @@ TEST(a_stuck_lock_stops_nobody) {
     snprintf(command, sizeof command, "command -v flock >/dev/null && timeout 2 flock %s sleep 1; echo done", path);
     double before[2] = {gpu_time(pids[0], 0), gpu_time(pids[1], 0)};
     run_program(command, output, sizeof output);
-    for (int i = 0; i < 2; i++) EVENTUALLY(5, gpu_time(pids[i], 0) > before[i] + 50);
+    for (int i = 0; i < 2; i++) EVENTUALLY(20, gpu_time(pids[i], 0) > before[i] + 50);
 }
 
 TEST(a_holder_that_only_beats_loses_the_token) {

@@ -207,7 +207,7 @@ TEST(memory_of_a_killed_process_is_free_at_once, "CUDA_DEVICE_MEMORY_LIMIT=1g") 
     EVENTUALLY(10, true_mib(0) == 2 * CONTEXT + 700);
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     kill(holder, SIGKILL); /* and it stays a zombie: we do not wait for it */
-    EVENTUALLY(1, cuMemAlloc_v2(&pointer, 700 * MIB) == CUDA_SUCCESS);
+    EVENTUALLY(20, cuMemAlloc_v2(&pointer, 700 * MIB) == CUDA_SUCCESS);
     result_of(holder);
 }
 
@@ -261,7 +261,7 @@ TEST(a_stopped_process_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
         OK(cuMemAlloc_v2(&pointer, 100 * MIB));
         OK(cuMemFree_v2(pointer));
     }
-    CHECK(machine_now() - began < 5000000000ull); /* and not after some time-out for each */
+    CHECK_IN_TIME(machine_now() - began < 5000000000ull); /* and not after some time-out for each */
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* it still holds its own */
     kill(holder, SIGCONT);
     end(holder);
@@ -370,13 +370,13 @@ TEST(a_process_that_is_stopped_for_long_holds_nobody_up, "CUDA_DEVICE_MEMORY_LIM
         OK(cuMemAlloc_v2(&pointer, 100 * MIB));
         OK(cuMemFree_v2(pointer));
         if (i % 10 == 0) CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-        EVENTUALLY(1, told_mib() * MIB == held); /* a newcomer's last figures stay for a tenth of a second */
+        EVENTUALLY(20, told_mib() * MIB == held); /* a newcomer's last figures stay for a tenth of a second */
         if (machine_now() - began > longest) longest = machine_now() - began;
         if (i % 50 == 0) CHECK_EQUAL(result_of(another("expect_a_full_container", NULL)), 0); /* newcomers, too */
         harness_nap(20000);
     }
     printf("      the slowest request took %.1f ms\n", (double)longest / 1e6);
-    CHECK(longest < 1000000000ull);
+    CHECK_IN_TIME(longest < 1000000000ull);
     kill(holder, SIGCONT);
     end(holder);
     OK(cuMemAlloc_v2(&pointer, 900 * MIB));
@@ -394,7 +394,7 @@ TEST(a_fork_before_cuda_gives_two_processes, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
         exit(0);
     }
     CHECK_EQUAL(result_of(child), 0);
-    EVENTUALLY(2, told_mib() == CONTEXT + 100);
+    EVENTUALLY(20, told_mib() == CONTEXT + 100);
 }
 
 TEST(a_child_that_does_no_cuda_changes_nothing, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
@@ -433,7 +433,7 @@ TEST(a_grandchild_and_a_spawned_program_count_for_themselves, "CUDA_DEVICE_MEMOR
     EVENTUALLY(10, booked(0) >= (2 * CONTEXT + 150) * MIB);
     CHECK_EQUAL(result_of(child), 0);
     end(spawned);
-    EVENTUALLY(5, told_mib() == CONTEXT + 100);
+    EVENTUALLY(20, told_mib() == CONTEXT + 100);
 }
 
 static void *take_and_give(void *argument) {
@@ -550,7 +550,7 @@ TEST(a_child_that_outlives_its_parent_does_not_keep_its_memory, "CUDA_DEVICE_MEM
     begin(0);
     CHECK_EQUAL(cuMemAlloc_v2(&pointer, 700 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     end(parent);
-    EVENTUALLY(1, cuMemAlloc_v2(&pointer, 700 * MIB) == CUDA_SUCCESS);
+    EVENTUALLY(20, cuMemAlloc_v2(&pointer, 700 * MIB) == CUDA_SUCCESS);
 }
 
 TEST(a_daemon_that_forks_twice_has_books_of_its_own, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
@@ -576,7 +576,7 @@ TEST(a_daemon_that_forks_twice_has_books_of_its_own, "CUDA_DEVICE_MEMORY_LIMIT=1
     CHECK_EQUAL((uint32_t)here->slots[1].owner, getpid());
     CHECK_EQUAL(here->uses[0][1].charged, 200 * MIB);
     machine()->notes[1] = 1;
-    EVENTUALLY(2, told_mib() == CONTEXT + 200);
+    EVENTUALLY(20, told_mib() == CONTEXT + 200);
 }
 
 /* ---- 41: numbers ---------------------------------------------------------------------------------------- */
@@ -673,7 +673,7 @@ TEST(the_sums_are_right_after_a_slot_was_freed, "CUDA_DEVICE_MEMORY_LIMIT=4g") {
     CHECK_EQUAL(told_mib(), 3 * CONTEXT + 1700); /* less its own, and nobody else's */
     CHECK_EQUAL(told_mib(), true_mib(0));
     end(third), end(fourth);
-    EVENTUALLY(1, told_mib() == CONTEXT + 1500);
+    EVENTUALLY(20, told_mib() == CONTEXT + 1500);
 }
 
 /* Somebody else's pool holds memory that it does not use: it notices on request, not after half a second. */
@@ -750,7 +750,7 @@ TEST(shared_memory_counts_once_and_for_whoever_still_holds_it, "CUDA_DEVICE_MEMO
     CHECK(read(ends[0], &byte, 1) == 1);
     CHECK_EQUAL(told_mib(), 2 * CONTEXT + 200);
     end(other);
-    EVENTUALLY(1, told_mib() == CONTEXT + 200);
+    EVENTUALLY(20, told_mib() == CONTEXT + 200);
 }
 
 /* Opens the same memory twice, which gives one address, and closes it once. */

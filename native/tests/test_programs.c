@@ -98,7 +98,7 @@ TEST(starting_a_program_costs_less_than_a_millisecond_more) {
         if (other < without) without = other;
     }
     printf("      a program start costs %.0f us more\n", (with - without) / 100 * 1e6);
-    CHECK(with - without < 0.1); /* 100 programs */
+    CHECK_IN_TIME(with - without < 0.1); /* 100 programs */
 }
 
 PART(start_up) {
@@ -151,7 +151,7 @@ static void expect_a_quick_start(void) {
     double crowded = milliseconds_more();
     for (int i = 0; i < CROWD; i++) end(crowd[i]);
     printf("      a context comes %.1f ms later, and %.1f ms among %d others\n", alone, crowded, CROWD);
-    CHECK(alone < 1000 && crowded < 1000); /* others have taken a minute; this machine may be busy */
+    CHECK_IN_TIME(alone < 1000 && crowded < 1000); /* others have taken a minute; this machine may be busy */
 }
 
 #define LARGE "CUDA_DEVICE_MEMORY_LIMIT=64g", "MOCK_MEMORY_MIB=65536"
@@ -165,15 +165,18 @@ static void note(int number) { signalled = number; }
 TEST(signals_and_umask_stay_the_programs, LIMITS) {
     struct sigaction mine = {.sa_handler = note}, now;
     sigset_t before, after;
+    sigemptyset(&before);
+    sigaddset(&before, SIGWINCH);
     sigaction(SIGUSR1, &mine, NULL);
     sigaction(SIGUSR2, &mine, NULL);
     umask(027);
-    sigprocmask(SIG_SETMASK, NULL, &before);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     CUdeviceptr pointer;
     begin(0);
     OK(cuMemAlloc_v2(&pointer, 100 * MIB));
     sigprocmask(SIG_SETMASK, NULL, &after);
-    CHECK(!memcmp(&before, &after, sizeof before));
+    /* One by one: of the 128 bytes of a mask the kernel fills 8. */
+    for (int number = 1; number <= SIGRTMAX; number++) CHECK_EQUAL(sigismember(&after, number), number == SIGWINCH);
     CHECK_EQUAL(umask(027), 027);
     for (int number = 1; number < 32; number++) {
         if (number == SIGKILL || number == SIGSTOP) continue;
@@ -183,7 +186,7 @@ TEST(signals_and_umask_stay_the_programs, LIMITS) {
     raise(SIGUSR1);
     CHECK_EQUAL(signalled, SIGUSR1);
     kill(getpid(), SIGUSR2);
-    EVENTUALLY(1, signalled == SIGUSR2);
+    EVENTUALLY(20, signalled == SIGUSR2);
 }
 
 TEST(a_gpu_program_says_nothing_by_itself, LIMITS) {

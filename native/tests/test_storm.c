@@ -92,7 +92,7 @@ static void expect_progress(void) {
 PART(expect_true_books) {
     CUdeviceptr pointer;
     begin(0);
-    EVENTUALLY(1, told_mib() == CONTEXT);
+    EVENTUALLY(20, told_mib() == CONTEXT);
     CHECK_EQUAL(true_mib(0), CONTEXT);
     CHECK_EQUAL(booked(0), CONTEXT * MIB);
     OK(cuMemAlloc_v2(&pointer, (LIMIT - CONTEXT - 2) * MIB));

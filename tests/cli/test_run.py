@@ -216,9 +216,12 @@ def test_hardware_without_nvidia_cards(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def real(run: Run, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tenant]:
+def real(
+    run: Run, card: Card, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Tenant]:
     """Start a program that uses the card with a slice of it."""
-    for name, value in {**card.env, "SUBAK_TURNS": str(tmp_path / "turns")}.items():
+    more = {"SUBAK_TURNS": str(tmp_path / "turns"), "PYTHONPATH": str(checkout / "src")}
+    for name, value in (card.env | more).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     return lambda *options: Tenant(run(*options, "--", *card.tenant, hardware=None))

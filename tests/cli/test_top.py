@@ -29,13 +29,14 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def machine(card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Card:
+def machine(card: Card, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Card:
     """A machine with a card, and no cluster far and wide."""
     for name in ("KUBECONFIG", "LD_PRELOAD", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     places = {"SUBAK_TURNS": "turns", "SUBAK_SLICES": "slices", "HOME": "home"}
     for name, value in {**card.env, **{name: str(tmp_path / folder) for name, folder in places.items()}}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", str(checkout / "src"))
     return card
 
 
@@ -50,7 +51,7 @@ def slice_of(card: Card, *options: str) -> Tenant:
 
 
 def until(look: Callable[[], Any], expected: object) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (found := look()) != expected:
         assert time.monotonic() < deadline, found
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """How long, in seconds, to wait for what must happen."""
 
 JSON = "application/json"

@@ -36,7 +36,7 @@ class Embedded:
         return endpoint
 
     def _run(self, what: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(timeout=10)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(timeout=60)
 
     def stop(self) -> None:
         self._run(self._endpoint.stop())

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.dialects import Patch, interpreter
@@ -20,6 +20,7 @@ from subak.model.reason import Refusal
 from subak.model.request import BINPACK
 from subak.snapshot.cluster import Snapshot
 from tests.dialects.manifests import Limits, annotated, pod
+from tests.fuzz import examples
 
 INTERPRETER = Interpreter()
 
@@ -631,7 +632,7 @@ devices = st.lists(
 
 
 class TestMalformedNodes:
-    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @examples(quick=40, ci=300)
     @given(
         st.dictionaries(st.sampled_from(KEYS), texts, min_size=1),
         st.dictionaries(st.sampled_from(RESOURCES), amounts),
@@ -650,7 +651,6 @@ class TestMalformedNodes:
         healthy, _ = INTERPRETER.node(seen({"cpu": 1}, {REGISTER: json.dumps([CARD])}))
         assert len(Snapshot([node, Node("n2", healthy.devices, healthy.offers)])) == 2
 
-    @settings(deadline=None)
     @given(st.integers(1, len(json.dumps([CARD])) - 1), st.sampled_from([REGISTER, "metax-tech.com/node-gpu-devices"]))
     def test_a_register_that_was_cut_short_is_named(self, length: int, key: str) -> None:
         node, warnings = INTERPRETER.node(seen(MOORE, {key: json.dumps([CARD])[:length]}))

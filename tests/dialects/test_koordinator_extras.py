@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.dialects.config import Config
@@ -27,6 +27,7 @@ from subak.policy.explain import explain
 from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Snapshot
 from tests.dialects.koordinator_manifests import SHORT, annotated, full, gpu, pod, reread, seen
+from tests.fuzz import examples
 
 SPEAKS = Interpreter()
 NOW = 1_700_000_000_000_000_000
@@ -531,7 +532,7 @@ def ledger(snapshot: Snapshot) -> dict[str, object]:
     }
 
 
-THOROUGH = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = examples(quick=25, ci=300)
 
 Stream = list[tuple[manifest.Pod, int]]
 """Pods in the order in which they come; with a low number a running one ends before."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.dialects import kubernetes
@@ -50,7 +50,6 @@ def by_acting_it_out(early: list[tuple[dict[str, int], bool]], apps: list[dict[s
 
 
 class TestPeak:
-    @settings(deadline=None)
     @given(early, apps)
     def test_a_pod_takes_what_runs_at_its_fullest_moment(
         self, early: list[tuple[dict[str, int], bool]], apps: list[dict[str, int]]

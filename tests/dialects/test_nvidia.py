@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.dialects import Dialect, Injection, Mount, QuotaUnit, Source
@@ -444,7 +444,6 @@ class TestRecord:
         ]
         assert NVIDIA.read(running, MIG_NODE) == (grant,)
 
-    @settings(deadline=None)
     @given(
         st.lists(
             st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(1, 7), st.sampled_from(["1g.10gb", "3g.40gb"])),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.dialects import MOST_CARDS, Sight, Sighting, Source
@@ -131,7 +131,6 @@ class TestOneStock:
             ("nvidia", "GPU-a"),
         ]
 
-    @settings(deadline=None)
     @given(
         count=st.integers(1, 4),
         sources=st.sets(st.sampled_from(["hami", "vgpu", "koordinator", "volcano"]), min_size=1),
@@ -150,7 +149,6 @@ class TestOneStock:
         counted = [f"n1-nvidia-{i}" for i in range(count)]
         assert [each.id for each in node.devices] == (counted if sources == {"volcano"} else ids)
 
-    @settings(deadline=None)
     @given(
         st.lists(
             st.tuples(

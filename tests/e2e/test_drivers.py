@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not ABLE, reason="gcc and make build the library
 @pytest.fixture(scope="module")
 def hooks() -> set[str]:
     """The functions that libsubak stands in front of, as it exports them."""
-    build("plain", niceness=0)
+    build("plain")
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", str(directory("plain") / "libsubak.so")],
         capture_output=True,

@@ -58,7 +58,7 @@ def test_a_program_of_another_c_library_runs_as_ever(tmp_path: Path) -> None:
     musl = debian.found("musl")
     if isinstance(musl, str):
         pytest.skip(musl)
-    build("plain", niceness=0)
+    build("plain")
     program = tmp_path / "program"
     _compile(musl, program)
     library = str(directory("plain") / "libsubak.so")

@@ -28,7 +28,7 @@ def test_limits_hold_beside_it(library: str, ours_first: bool, tmp_path: Path) -
     packages = debian.found("preloads")
     if isinstance(packages, str):
         pytest.skip(packages)
-    build("plain", niceness=0)
+    build("plain")
     (other,), made = packages.rglob(library), directory("plain")
     preloads = [str(made / "libsubak.so"), str(other)]
     environment = {

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.kube.client import Client
@@ -15,6 +15,7 @@ from subak.kube.reflector import ADDED, DELETED, MODIFIED, Reflector
 from subak.kube.resource import PODS
 from subak.model import manifest
 from tests import virtual
+from tests.fuzz import examples
 from tests.kube.tiny import TinyServer
 
 
@@ -76,7 +77,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=30))
-@settings(max_examples=300, deadline=None)
+@examples(quick=60, ci=300)
 def test_nothing_is_lost_or_told_twice_whatever_happens_on_the_way(steps: list[tuple[str, object]]) -> None:
     async def story() -> None:
         server = TinyServer()

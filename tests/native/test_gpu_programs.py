@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.runs import ABLE, NATIVE, build, directory
+from tests.native.runs import ABLE, NATIVE, build, reach
 
 pytestmark = pytest.mark.skipif(not ABLE, reason="gcc and make build the library")
 
 
 def test_the_stories_of_memory_end_well(tmp_path: Path) -> None:
-    build("plain", niceness=0)
-    made, rows = directory("plain"), tmp_path / "rows"
+    build("plain")
+    made, rows = reach("plain", tmp_path), tmp_path / "rows"
     env = os.environ | {
         "SUBAK_BUILD": str(made),
         "LD_LIBRARY_PATH": str(made / "mock"),

@@ -1,6 +1,6 @@
 """libsubak's own tests, on a mock driver: each program of `native/tests` is a test here, plain and under sanitizers.
 
-Needs gcc and make; `native/Makefile` says what is run and how, `runs.py` when.
+Needs gcc and make; `native/Makefile` says what is run and how, `runs.py` how much of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from subak.node import regions
-from tests.native.runs import ABLE, Runs, build, directory, programs
+from tests.native.runs import ABLE, build, programs, reach, run
 
 MIB = 1 << 20
 
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.skipif(not ABLE, reason="gcc and make build the library
 
 
 @pytest.mark.parametrize("program", programs())
-def test_program(native_runs: Runs, program: str) -> None:
-    ran = native_runs.result(program)
+def test_program(program: str) -> None:
+    ran = run(program)
     if ran.missing:
         pytest.skip(ran.missing)
     failed = [line for line in ran.output.splitlines() if not line.startswith(("ok ", "      "))]
@@ -41,8 +41,8 @@ def test_program(native_runs: Runs, program: str) -> None:
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[Path]:
     """A process that holds 100 MiB under a limit of 1 GiB; gives the file of its region."""
-    build("plain", niceness=0)
-    made = directory("plain")
+    build("plain")
+    made = reach("plain", tmp_path)
     region = tmp_path / "container.cache"
     env = os.environ | {
         "LD_PRELOAD": str(made / "libsubak.so"),
@@ -60,7 +60,7 @@ def holder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_node_reads_what_the_library_writes(holder: Path) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             found = regions.read(holder, time.monotonic_ns())

@@ -8,11 +8,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.node import regions
 from subak.node.regions import NoRegion, Region
+from tests.fuzz import examples
 
 MIB = 1 << 20
 NOW = 1_000_000_000_000
@@ -185,7 +186,7 @@ def test_a_scan_goes_on_past_damaged_files(tmp_path: Path) -> None:
     assert second.cards[0].used_bytes == 100 * MIB
 
 
-@settings(max_examples=40, deadline=None)
+@examples(quick=20, ci=100)
 @given(seed=st.integers(0, 2**32), own=st.booleans(), length=st.none() | st.integers(0, regions.OWN_SIZE))
 def test_scribbles_never_crash_the_reader(seed: int, own: bool, length: int | None) -> None:
     content = region(own=own)

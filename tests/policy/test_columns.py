@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model import manifest
@@ -34,6 +34,7 @@ from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Pool
 from subak.snapshot.scores import NEVER
+from tests.fuzz import examples
 from tests.policy.test_place import admitted
 from tests.policy.world import KINDS, make, pods
 from tests.snapshot import cards_of, claim, device, node, placed, share
@@ -75,7 +76,7 @@ def compare(snapshot: Snapshot, request: Request, exactly: bool = False) -> None
             assert found == score.node_score(home, cards, request, grants), home.name
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(quick=40, ci=200)
 @given(
     kinds=st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=4),
     stream=st.lists(st.tuples(pods(), st.integers(0, 3)), max_size=10),
@@ -153,7 +154,7 @@ claims = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(quick=40, ci=200)
 @given(
     st.lists(states, min_size=4, max_size=4),
     holdings,
@@ -251,7 +252,7 @@ def test_a_node_must_speak_every_dialect_of_the_pod(needs: Needs) -> None:
     assert named(snapshot, Request(claims, needs)) == ["b"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(quick=40, ci=150)
 @given(
     kinds=st.lists(st.sampled_from([0, 1, 4, 7, 8]), min_size=1, max_size=4),
     shapes=st.lists(pods(), min_size=1, max_size=3),

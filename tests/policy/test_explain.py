@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model import manifest
@@ -20,6 +20,7 @@ from subak.policy.explain import NO_NODES, Explanation, Group, _ask, _figures, e
 from subak.policy.place import place
 from subak.policy.tally import Heap, Key, Tally
 from subak.snapshot.cluster import Snapshot
+from tests.fuzz import examples
 from tests.policy.test_place import admitted
 from tests.policy.world import KINDS, make, pods
 from tests.snapshot import cards_of, claim, device, grant, node, placed, share
@@ -345,7 +346,7 @@ def test_groups_read_as_sentences() -> None:
     assert str(Group(Reason.NODE_NOT_READY, ("a", "b"), "not ready")) == "2 nodes: not ready (NodeNotReady)"
 
 
-@settings(max_examples=150, deadline=None)
+@examples(quick=40, ci=150)
 @given(
     kinds=st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=4),
     stream=st.lists(pods(), max_size=10),

@@ -9,7 +9,7 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model.device import MIB, MigProfile
@@ -26,6 +26,7 @@ from subak.model.request import (
 )
 from subak.policy.on_node import MOST_TRIALS, bound_to, on_node
 from subak.snapshot.card import CardState
+from tests.fuzz import examples
 from tests.snapshot import DIALECT, card, claim, grant, node, numbered, share
 
 FIRST = CardPolicy((LOWEST_INDEX,))
@@ -389,7 +390,7 @@ def within(card: CardState, charge: Charge) -> bool:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(quick=60, ci=300)
 @given(st.lists(free, min_size=1, max_size=3), st.lists(wishes, min_size=1, max_size=4), st.booleans())
 def test_a_pod_fits_if_its_containers_fit_in_any_way(
     drawn: list[CardState], asked: list[tuple[int, int, int, Role]], together: bool

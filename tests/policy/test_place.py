@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model import manifest
@@ -18,10 +18,11 @@ from subak.policy.explain import explain
 from subak.policy.on_node import on_node
 from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Snapshot
+from tests.fuzz import examples
 from tests.policy.reference import Reference
 from tests.policy.world import INTERPRETER, KINDS, ON_NVIDIA, make, node, pods, register
 
-THOROUGH = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = examples(quick=40, ci=250)
 
 clusters = st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=5)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -104,7 +105,7 @@ def test_a_pod_has_its_part_of_the_card_and_no_more(machine: Machine, name: str)
     [("hami", ""), ("hami", "CUDA_DEVICE_MEMORY_LIMIT_0=8g CUDA_DISABLE_CONTROL=true"), ("koordinator", "")],
 )
 def test_a_program_without_its_environment_is_limited_too(machine: Machine, name: str, more: str) -> None:
-    bare = " ".join(f"{key}={value}" for key, value in machine.env.items())
+    bare = shlex.join(f"{key}={value}" for key, value in machine.env.items())
     answers = machine.ask(name, "total\ntake 3000\n", f'set -- env -i {bare} {more} "$@"')
     assert answers == f"{MIB[name]}\n{OUT_OF_MEMORY}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model import manifest
@@ -16,6 +16,7 @@ from subak.scheduler.messages import Bind, DeviceSeen, NodeGone, NodeSeen, PodSe
 from subak.scheduler.record import State
 from subak.scheduler.waiting import FIRST_PAUSE
 from subak.snapshot.card import CardState
+from tests.fuzz import histories
 from tests.scheduler.cluster import Cluster, pod, volcano_node
 
 MEMORY = "volcano.sh/gpu-memory"
@@ -264,7 +265,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@histories()
 @given(steps=STEPS)
 def test_no_card_is_overcommitted_and_no_pod_lost_or_placed_twice(steps: list[tuple[str, int]]) -> None:
     cluster = Cluster()

@@ -7,13 +7,14 @@ import random
 import time
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.kube.resource import RESOURCE_QUOTAS
 from subak.kube.transport import Request, Response, Unreachable
 from subak.local.api.store import Change
 from tests import virtual
+from tests.fuzz import examples
 from tests.scheduler.live import (
     MEMORY,
     SGPU,
@@ -299,7 +300,7 @@ async def act(live: Live, chance: random.Random, faults: Faults, number: int) ->
 
 
 @given(st.integers(0, 2**32), st.integers(5, 60))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(quick=10, ci=100)
 def test_no_card_is_overcommitted_and_no_pod_is_lost_whatever_happens_on_the_way(seed: int, steps: int) -> None:
     chance = random.Random(seed)
     random.seed(seed)  # the jitter of pauses

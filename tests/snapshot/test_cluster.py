@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model.device import MIB
@@ -17,6 +17,7 @@ from subak.model.request import Request
 from subak.policy.columns import prepare
 from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Resources, Snapshot
+from tests.fuzz import examples
 from tests.snapshot import cards_of, claim, device, grant, node, placed, share
 
 
@@ -339,7 +340,7 @@ def holds(placement: Placement, name: str, id: str) -> bool:
     return placement.node == name and any(part.id == id for part in placement.grants[0].shares)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(quick=50, ci=200)
 @given(st.lists(events, max_size=25))
 def test_the_columns_are_the_sum_over_all_bookings_whatever_happens(stream: list[tuple[Any, ...]]) -> None:
     snapshot, model = Snapshot(), Model()

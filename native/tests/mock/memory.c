@@ -194,6 +194,7 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer) {
     ENTER();
     objects_lock();
     struct object *block = objects_find(pointer, LINEAR);
+    memset(handle, 0, sizeof *handle);
     if (block) snprintf(handle->reserved, sizeof handle->reserved, "%d %llu %llu", block->device,
                         (unsigned long long)block->bytes, (unsigned long long)block->number);
     objects_unlock();

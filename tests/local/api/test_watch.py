@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.local.api import watch
@@ -16,6 +16,7 @@ from subak.local.api.paging import page
 from subak.local.api.server import Server
 from subak.local.api.store import Store
 from subak.local.api.watch import Bell, Watch
+from tests.fuzz import examples
 from tests.local.api.talk import CONFIG_MAPS, PODS, TABLE, Json, Talk, config_map, pod
 
 ALL_CONFIG_MAPS = "/api/v1/configmaps"
@@ -221,7 +222,7 @@ def relabel(store: Store, name: str, label: str) -> None:
         store.create(CONFIG_MAP, object)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(quick=20, ci=100)
 @given(st.lists(st.integers(1, 6) | st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "y", ""])), max_size=60))
 def test_a_list_and_its_watch_always_lead_to_the_present(steps: list[int | tuple[str, str]]) -> None:
     """A number lets the watcher read for so many turns of the loop; else an object gets a label, or goes."""

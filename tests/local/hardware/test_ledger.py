@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.local.hardware import objects
@@ -16,6 +16,7 @@ from subak.model.node import Node
 from subak.model.placement import Function, Grant, MigInstance, Placement, Share
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
+from tests.fuzz import examples
 from tests.local.hardware import INTERPRETER, machine
 from tests.local.hardware.descriptions import limits, nodes
 
@@ -154,7 +155,7 @@ def test_no_card_ever_carries_more_than_it_has(steps: list[tuple[int, str, int, 
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@examples(quick=30, ci=150)
 def test_what_the_scheduler_places_the_node_honours(data: st.DataObject) -> None:
     """Its ledger and the scheduler's are kept apart; they must agree on every pod, read back from its annotations."""
     described = machine(**data.draw(nodes()))

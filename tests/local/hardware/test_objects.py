@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 
 from subak.dialects import Sighting
 from subak.local.hardware import objects, profiles
 from subak.local.hardware.machine import Machine
 from subak.model import manifest
 from subak.model.device import Device
+from tests.fuzz import examples
 from tests.local.hardware import INTERPRETER, machine
 from tests.local.hardware.descriptions import nodes
 
@@ -52,7 +53,7 @@ def facts(device: Device, names: set[str]) -> dict[str, Any]:
 
 
 @given(nodes())
-@settings(max_examples=150, deadline=None)
+@examples(quick=30, ci=150)
 def test_what_is_published_is_what_is_read(entry: dict[str, Any]) -> None:
     described = machine(**entry)
     read, warnings = INTERPRETER.node(*written(described))
@@ -66,7 +67,7 @@ def test_what_is_published_is_what_is_read(entry: dict[str, Any]) -> None:
 
 
 @given(nodes())
-@settings(max_examples=150, deadline=None)
+@examples(quick=30, ci=150)
 def test_every_dialect_reads_the_same_cards(entry: dict[str, Any]) -> None:
     described = machine(**entry)
     node, device = written(described)

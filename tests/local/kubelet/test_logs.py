@@ -17,7 +17,7 @@ def line(second: int, text: str, tag: str = "F", stream: str = "stdout") -> str:
     return f"2026-11-15T08:00:{second:02d}.000000000Z {stream} {tag} {text}\n"
 
 
-FOUR = "".join(line(second, f"line {second}") for second in range(1, 5))
+FOUR = "".join(line(second, f"line {second}") for second in range(1, 60))
 
 
 async def read(path: Path, **options: Any) -> bytes:
@@ -89,20 +89,20 @@ async def test_a_log_is_followed_until_its_container_ends(tmp_path: Path) -> Non
     with path.open("a") as file:
         file.write(line(1, "one"))
         file.flush()
-        assert await asyncio.wait_for(got.get(), 5) == b"one\n"
+        assert await asyncio.wait_for(got.get(), 60) == b"one\n"
         whole = line(2, "two")
         file.write(whole[:20])
         file.flush()
         file.write(whole[20:])
         file.flush()
-        assert await asyncio.wait_for(got.get(), 5) == b"two\n"
+        assert await asyncio.wait_for(got.get(), 60) == b"two\n"
     path.rename(tmp_path / "0.log.1")
     path.write_text(line(3, "three"))
-    assert await asyncio.wait_for(got.get(), 5) == b"three\n"
+    assert await asyncio.wait_for(got.get(), 60) == b"three\n"
     with path.open("a") as file:
         file.write(line(4, "last words"))
     ended.set()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 60)
     assert await got.get() == b"last words\n"
 
 

@@ -20,7 +20,7 @@ from subak.local.runtime.stand_in import StandIns
 from tests.local.kubelet.pods import container
 from tests.local.kubelet.town import Town, town
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from subak.local.runtime.machine import search_path
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import Spec
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def shell(script: str, **more: object) -> Spec:

@@ -65,15 +65,15 @@ def test_a_covered_proc_is_named() -> None:
 
 def test_a_chroot_is_named(tmp_path: Path) -> None:
     script = """
-    mount -t tmpfs none $1 && mkdir $1/root
+    mount -t tmpfs none "$1" && mkdir "$1/root"
     for path in /*; do
-        if [ -L $path ]; then
-            cp -P $path $1/root/
-        elif [ -d $path ]; then
-            mkdir $1/root$path && mount --rbind $path $1/root$path
+        if [ -L "$path" ]; then
+            cp -P "$path" "$1/root/"
+        elif [ -d "$path" ]; then
+            mkdir "$1/root$path" && mount --rbind "$path" "$1/root$path"
         fi
     done
-    exec $0 -c "import os; os.chroot('$1/root'); $2"
+    exec "$0" -c "import os; os.chroot('$1/root'); $2"
     """
     finished = subprocess.run(
         ["unshare", "-Urm", "sh", "-c", script, sys.executable, str(tmp_path), ASK],

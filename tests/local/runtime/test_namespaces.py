@@ -55,6 +55,19 @@ async def test_a_command_begins_without_open_files_of_ours(runtime: Namespaces) 
     assert (await complete(runtime, Spec("a", ["ls", "/proc/self/fd"]))).stdout.split() == ["0", "1", "2", "3"]
 
 
+async def test_a_command_begins_with_default_signals_whatever_the_cluster_was_started_by(able: None) -> None:
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGQUIT)}
+    runtime = Namespaces()  # as under nohup
+    try:
+        outcome = await complete(runtime, Spec("a", ["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]))
+    finally:
+        await runtime.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    nameless = 1 << 31 | 1 << 32  # the C library's own, which nobody can set
+    assert {int(line.split()[1], 16) & ~nameless for line in outcome.stdout.splitlines()} == {0}, outcome
+
+
 async def test_standard_input_is_at_its_end_unless_it_is_to_stay_open(runtime: Namespaces) -> None:
     assert (await run(runtime, "cat; echo over")).stdout == "over\n"
     async with running(runtime, "cat", stdin=True) as container:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import os
-import time
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from tests.local.runtime.conftest import OnceMore
-from tests.nobody import possible
-
-PATIENCE = 240.0
+from tests import fuzz
+from tests.nobody import NOBODY, as_nobody, possible
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as an ordinary user already")
-def test_all_this_works_without_root(able: None, once_more: OnceMore | None) -> None:
-    if not possible():
-        pytest.skip("util-linux's setpriv and unshare are not installed")
-    assert once_more is not None
-    until = time.monotonic() + PATIENCE
-    while not once_more.code.exists():
-        assert time.monotonic() < until
-        assert once_more.program.lives, once_more.output.read_text()
-        time.sleep(0.02)
-    print(output := once_more.output.read_text())
-    assert once_more.code.read_text() == "0\n", output
-    assert " passed" in output
+@pytest.mark.skipif(not fuzz.long(), reason="takes long: --hypothesis-profile=ci runs it")
+@pytest.mark.skipif(not possible(), reason="util-linux's setpriv and unshare are not installed")
+def test_all_this_works_without_root(able: None) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        os.chown(directory, NOBODY, NOBODY)
+        tests = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={directory}/tests"]
+        env = {"PATH": os.environ["PATH"], "HOME": directory, "TMPDIR": directory}
+        command = as_nobody(*tests, "--durations=8", str(Path(__file__).parent))
+        ran = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(ran.stdout)
+    assert ran.returncode == 0, ran.stdout
+    assert " passed" in ran.stdout

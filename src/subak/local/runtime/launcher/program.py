@@ -80,8 +80,10 @@ def become(program: Program) -> NoReturn:
     os.setresgid(program["gid"], program["gid"], program["gid"])
     os.setresuid(program["uid"], program["uid"], program["uid"])
     os.umask(_UMASK)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored would stay so
+    # What is ignored would stay so: SIGPIPE by Python, SIGHUP by nohup, SIGINT by a shell's background.
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
         os.chdir(program["working_directory"])
     except OSError as error:
