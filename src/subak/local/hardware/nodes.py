@@ -234,7 +234,7 @@ def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str
     metadata = known["metadata"]
     try:
         before = msgspec.json.decode((metadata.get("annotations") or {}).get(WRITTEN, "{}"), type=Written)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):  # somebody else wrote it
         before = Written()
     patch: dict[str, Any] = {}
     for part, ours in (("labels", before.labels), ("annotations", before.annotations)):
