@@ -139,9 +139,7 @@ def test_it_says_what_pyyaml_reads_in_it(value: Any, flow: bool) -> None:
 signs = st.sampled_from("[]{}'\"#~\\\n\x00\u2028ab") | st.sampled_from(
     ["- ", "? ", ": ", ", ", "  ", "---\n", "|\n", ">-\n"]
 )
-words = st.sampled_from(
-    ["&a ", "*a", "&b ", "*b", "<<: ", "!!int ", "!x ", "%TAG ! y\n", "0x", "1e9", "9" * 400, ".nan"]
-)
+words = st.sampled_from(["&a ", "*a", "&b ", "*b", "<<: ", "!!int ", "!x ", "%TAG ! y\n", "0x", "9" * 400, ".nan"])
 
 
 @given(st.lists(signs | words, max_size=60).map("".join), st.sampled_from([1, 200]))

@@ -181,6 +181,24 @@ def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
         assert (done.returncode, "in use by another process" in done.stderr) == (2, True)
 
 
+def test_two_clusters_of_a_user_are_both_reached_and_neither_takes_the_others_kubeconfig(tmp_path: Path) -> None:
+    few = tmp_path / "few.yaml"
+    few.write_text("nodes: [{profile: moore-threads, name: lab}]")
+    default = tmp_path / "subak" / "kubeconfig"
+    with live("--runtime", "none", runtime=tmp_path) as first:
+        with live("--runtime", "none", "--hardware", few, runtime=tmp_path) as second:
+            assert (first.kubeconfig, second.kubeconfig) == (default, default.with_name("kubeconfig-2"))
+            assert second.subak("get", "nodes", "-o", "name").stdout == "node/lab\n"
+            assert len(first.subak("get", "nodes", "-o", "name").stdout.splitlines()) == 8
+        assert [path.name for path in default.parent.iterdir()] == ["kubeconfig"]
+        assert len(first.subak("get", "nodes", "-o", "name").stdout.splitlines()) == 8
+        first.stop(signal.SIGKILL)
+    with live("--runtime", "none", "--hardware", few, runtime=tmp_path) as third:
+        assert third.kubeconfig == default
+        assert third.subak("get", "nodes", "-o", "name").stdout == "node/lab\n"
+    assert list(default.parent.iterdir()) == []
+
+
 KEEPER = """
 apiVersion: v1
 kind: Pod

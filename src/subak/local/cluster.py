@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
 from subak.kube.client import Client
-from subak.local import trees
+from subak.local import private, trees
 from subak.local.api.http import Endpoint
 from subak.local.api.server import Server
 from subak.local.api.sqlite import open_store
@@ -110,6 +110,7 @@ class Cluster:
         """Where volumes, logs and the files of agents are.  Those of agents are made anew."""
         if self._state is not None:
             directory = self._state.absolute() / "machine"
+            private.directory(directory)
             trees.discard(directory / "host")
             return directory
         directory = Path(tempfile.mkdtemp(prefix="subak-"))
