@@ -230,6 +230,22 @@ def test_volumes_and_logs_are_part_of_the_state(tmp_path: Path) -> None:
     assert left == []
 
 
+def test_pods_and_volumes_outlive_a_start_without_their_hardware(tmp_path: Path) -> None:
+    state, lab = ("--state", tmp_path / "state"), tmp_path / "lab.yaml"
+    lab.write_text("nodes: [{profile: moore-threads, name: lab}]")
+    with live(*state, "--hardware", lab) as cluster:
+        cluster.run("subak", "apply", "-f", "-", stdin=KEEPER)
+        ready(cluster, "keeper")
+    with live(*state) as cluster:
+        assert cluster.run("kubectl", "get", "node", "lab").stdout.splitlines()[1].split()[:2] == ["lab", "NotReady"]
+        assert cluster.run("kubectl", "get", "pod", "keeper", "-o", "name").stdout == "pod/keeper\n"
+    with live(*state, "--hardware", lab) as cluster:
+        again = "jsonpath={.status.containerStatuses[0].restartCount}=1"
+        cluster.run("kubectl", "wait", f"--for={again}", "pod/keeper", f"--timeout={PATIENCE:.0f}s")
+        ready(cluster, "keeper")
+        assert cluster.subak("logs", "keeper").stdout == "hello\n"
+
+
 DEMO = [sys.executable, "-m", "subak.cli", "demo"]
 
 

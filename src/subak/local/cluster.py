@@ -91,7 +91,14 @@ class Cluster:
         self.scheduler = Service(self.client, self.interpreter)
         started = await nodes.start()
         if started.removed:
-            self.notes.append(f"nodes of an earlier run were removed: {', '.join(started.removed)}")
+            self.notes.append(
+                f"nodes of an earlier run, on which nothing was, are removed: {', '.join(started.removed)}"
+            )
+        if started.left:
+            self.notes.append(
+                f"nodes of an earlier run stay NotReady with their pods until a --hardware file describes them again: "
+                f"{', '.join(started.left)}; if none ever does: subak delete node {' '.join(started.left)}"
+            )
         for name in started.away:
             self.notes.append(
                 f"node {name} of an earlier run stays NotReady with its pods until its cards are found again; "
