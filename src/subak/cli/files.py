@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from subak.dialects.config import FILE
 from subak.kube.yaml import read
 from subak.model import manifest
 from subak.model.reason import Refusal
 
 T = TypeVar("T")
-
-CONFIG_KEY = "device-config.yaml"
 
 _BOUNDARY = re.compile(r"^(---(?=\s|$)|\.\.\.\s*$)", re.MULTILINE)
 
@@ -85,11 +84,11 @@ def config(path: str) -> Any:
     maps = [each for each in contents if isinstance(each, dict) and each.get("kind") == "ConfigMap"]
     for each in maps:
         data = each.get("data")
-        text = data.get(CONFIG_KEY) if isinstance(data, dict) else None
+        text = data.get(FILE) if isinstance(data, dict) else None
         if isinstance(text, str):
-            return _loaded(f"{path}: {CONFIG_KEY}", 0, text)
+            return _loaded(f"{path}: {FILE}", 0, text)
     if maps:
-        raise FileError(f"{path}: the ConfigMap holds no data[{CONFIG_KEY}]")
+        raise FileError(f"{path}: the ConfigMap holds no data[{FILE}]")
     return next((each for each in contents if each is not None), None)
 
 

@@ -12,14 +12,18 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from subak import __version__
 from subak.cli.connection import default_kubeconfig
 from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
+from subak.dialects.config import FILE, Config
 from subak.dialects.interpreter import Interpreter
 from subak.kube.endpoint import ConfigError
 from subak.local import slices
+from subak.local.api import sqlite
+from subak.local.api.kinds import CONFIG_MAP
 from subak.local.api.sqlite import StateError
 from subak.local.cluster import Cluster, RuntimeName
 from subak.local.hardware import nvml, profiles
@@ -27,6 +31,8 @@ from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
 from subak.local.kubeconfig import Kubeconfig, Taken, claim, claim_first
 from subak.local.slices import DIRECTORY
+from subak.scheduler import configuration
+from subak.scheduler.configuration import ConfigMap
 
 BAD_INPUT = 2
 
@@ -76,8 +82,11 @@ def up(
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     # Most objects live long, and a full collection looks at all of them: at the usual rate that is half of the time.
     gc.set_threshold(50_000, 20, 100)
-    languages = interpreter(device_config)
+    kept = None if device_config or state is None else _kept(state)
+    languages = kept or interpreter(device_config)
     machines, notes = _machines(languages, hardware)
+    if kept is not None and kept.config != Config():
+        notes.append("the device config is that of the last start with this --state; --device-config gives another")
     try:
         written = claim_first(default_kubeconfig()) if kubeconfig is None else claim(Path(kubeconfig))
     except (ConfigError, Taken, OSError) as error:
@@ -94,6 +103,19 @@ def up(
         sys.exit(BAD_INPUT)
     finally:
         written.release()
+
+
+def _kept(state: Path) -> Interpreter | None:
+    """The names and defaults under which the pods of a state directory ran."""
+    data = sqlite.kept(state, CONFIG_MAP, f"{configuration.NAMESPACE}/{configuration.NAME}")
+    if data is None:
+        return None
+    try:
+        told = msgspec.json.decode(data, type=ConfigMap).data or {}
+        return Interpreter(configuration.parse(told[FILE], f"{state}: configmap {configuration.NAME}"))
+    except (ValueError, LookupError) as error:
+        complain([f"{error}: name the right one with --device-config"])
+        sys.exit(BAD_INPUT)
 
 
 def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machine], list[str]]:

@@ -35,6 +35,7 @@ from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import Runtime
 from subak.local.runtime.stand_in import StandIns
+from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
 
 RuntimeName = Literal["process", "stand-in", "none"]
@@ -89,6 +90,8 @@ class Cluster:
         self._stack.push_async_callback(nodes.stop)
         self.kubelet = await self._kubelet(directory)
         self.scheduler = Service(self.client, self.interpreter)
+        told = Published(self.client, self.interpreter.config)
+        await told.start()
         started = await nodes.start()
         if started.removed:
             self.notes.append(
@@ -105,7 +108,7 @@ class Cluster:
                 f"if they never are: subak delete node {name}"
             )
         await self.agents.restore()
-        for part in (nodes.run(), self.kubelet.run(), self.scheduler.run()):
+        for part in (told.run(), nodes.run(), self.kubelet.run(), self.scheduler.run()):
             self._run(part)
         ready = asyncio.gather(self.kubelet.synced.wait(), self.scheduler.ready.wait())
         await asyncio.wait((ready, self.failed), return_when=asyncio.FIRST_COMPLETED)

@@ -11,12 +11,13 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
 from subak.local import private
-from subak.local.api.kinds import KINDS
+from subak.local.api.kinds import KINDS, Kind
 from subak.local.api.store import HISTORY, Store
 
 # "suba" in ASCII: how SQLite files say whose they are.
@@ -138,6 +139,20 @@ class Journal:
         """Let others have the directory."""
         self._database.close()
         os.close(self._lock)
+
+
+def kept(directory: Path, kind: Kind, key: str) -> bytes | None:
+    """An object of a state directory that nobody has opened yet; None if it is not there, or cannot be read."""
+    file = directory / "state.db"
+    if not file.exists():
+        return None
+    try:
+        with closing(sqlite3.connect(file)) as database:
+            query = "SELECT data FROM objects WHERE resource = ? AND key = ?"
+            row = database.execute(query, (kind.resource, key)).fetchone()
+    except sqlite3.Error:
+        return None  # who opens it is told why
+    return bytes(row[0]) if row else None
 
 
 def _close(directory: Path) -> None:
