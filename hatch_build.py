@@ -1,4 +1,5 @@
 """Builds libsubak with the package: a wheel carries the library beside `subak.node.library`, which says where it is.
+So it does with the examples, which `subak demo` runs.
 
 It takes a C compiler and make, no CUDA.  The library is C for one system and processor, and not for one Python: so the
 wheel is tagged `py3-none-linux_x86_64`.  An editable install leaves the library in native/build, where the checkout's
@@ -39,6 +40,7 @@ class NativeLibrary(BuildHookInterface[Any]):
         directory = tempfile.mkdtemp(prefix="libsubak-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)  # also if nothing comes of it
         build_data["force_include"][str(built(native, Path(directory)))] = "subak/node/libsubak.so"
+        build_data["force_include"][str(Path(self.root) / "examples")] = "subak/examples"
 
 
 def built(native: Path, directory: Path) -> Path:
