@@ -1,8 +1,8 @@
 """The README's "Try it", word for word: every line of its blocks, in shells that nobody has prepared.
 
-`python -m tests.readme` does all of it, as on a fresh machine: a clone in a folder whose name has a space, a new home, no
-virtual environment on the PATH, nothing cached.  `make test` is left out, for it is what runs us.  `tests/test_readme.py`
-does the part that fits in some seconds.
+`python -m tests.readme` does all of it, as on a fresh machine: a clone in a folder whose name has a space, a new home,
+no virtual environment on the PATH, nothing cached.  `make test` is left out, for that is run anyway.
+`tests/test_build.py` does the part that fits in some seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -92,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
 """What is built for users: a wheel with the library in it, and an archive of sources from which the same wheel comes.
 
-hatchling is called as an installer calls it, in this environment: nothing is fetched.  What is installed is then used as
-the README says, in shells that nobody has prepared (`python -m tests.readme` does that with all the rest).
+hatchling is called as an installer calls it, in this environment: nothing is fetched.  What is installed is then used
+as the README says, in shells that nobody has prepared (`python -m tests.readme` does that with all the rest).
 """
 
 from __future__ import annotations
