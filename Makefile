@@ -8,7 +8,7 @@ OWN_UV := $(filter .tools/bin/uv,$(UV))
 RUN := $(UV) run --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libsubak demo install test e2e check bench clean
+.PHONY: help setup libsubak demo test e2e check bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,7 @@ demo: libsubak | $(OWN_UV) ## start a cluster of simulated cards, run examples/ 
 	$(RUN) --no-default-groups subak demo
 
 # uv takes from its cache what it has built of a folder before, unless it is told not to.
+.PHONY: install
 install: | $(OWN_UV) ## install the commands subak and kubectl-subak for this user
 	$(UV) tool install --force --refresh-package subak .
 	@bin="$$($(UV) tool dir --bin)"; case ":$$PATH:" in *":$$bin:"*) ;; *) \

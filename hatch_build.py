@@ -31,16 +31,16 @@ class NativeLibrary(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the library; `version` is `editable` or `standard`."""
-        native = Path(self.root) / "native"
+        native, examples = Path(self.root) / "native", Path(self.root) / "examples"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{PLATFORM.replace('-', '_')}"
         if version == "editable":
             built(native, native / "build")
             return
+        build_data["force_include"][str(examples)] = "subak/examples"
         directory = tempfile.mkdtemp(prefix="libsubak-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)  # also if nothing comes of it
         build_data["force_include"][str(built(native, Path(directory)))] = "subak/node/libsubak.so"
-        build_data["force_include"][str(Path(self.root) / "examples")] = "subak/examples"
 
 
 def built(native: Path, directory: Path) -> Path:
