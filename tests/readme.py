@@ -87,6 +87,8 @@ def main() -> None:
         subprocess.run(["git", "clone", "--quiet", "--no-local", str(ROOT), str(clone)], check=True)
         wanted = [[line for line in lines if line != "make test"] for lines in blocks()]
         print(follow(wanted, clone, shell(home)))
+        developers = [tool for tool in ("mypy", "pytest", "ruff") if (clone / ".venv" / "bin" / tool).exists()]
+        assert not developers, f"`make demo` has installed what only developers need: {developers}"
     print("The README's commands work, word for word.")
 
 

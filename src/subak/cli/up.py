@@ -16,6 +16,7 @@ import msgspec
 
 from subak import __version__
 from subak.cli.connection import default_kubeconfig
+from subak.cli.demo import examples
 from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
 from subak.dialects.config import FILE, Config
@@ -66,6 +67,7 @@ def up(
 
     Without --hardware it has one node of every built-in profile, with simulated cards; NVIDIA cards of this machine
     are used as well.  It listens on the loopback address only.  Ctrl-C ends it and everything that it started.
+    With --state, nodes that are not described this time stay, NotReady, with their pods.
 
     \b
     Examples:
@@ -159,13 +161,14 @@ async def _serve(cluster: Cluster, written: Kubeconfig, port: int) -> int:
 
 def _greet(cluster: Cluster, written: Path) -> None:
     cards = sum(len(machine.devices) for machine in cluster.machines)
+    pods = "examples/volcano" if Path("examples/volcano").is_dir() else shlex.quote(str(examples() / "volcano"))
     complain((), (), cluster.notes)
     click.echo(
         f"subak {__version__}: {len(cluster.machines):,} nodes with {cards:,} cards, at {cluster.endpoint.address}"
     )
     click.echo(f"  export KUBECONFIG={shlex.quote(str(written.absolute()))}")
     click.echo("  kubectl get nodes                  (or: subak nodes)")
-    click.echo("  kubectl apply -f examples/volcano  (or: subak apply -f examples/volcano)")
+    click.echo(f"  kubectl apply -f {pods}  (or: subak apply -f {pods})")
     click.echo("  subak top                          who shares which card")
     click.echo("ready")
     sys.stdout.flush()
