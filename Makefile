@@ -26,7 +26,14 @@ libsubak:
 	@$(MAKE) --no-print-directory -s -C native all
 
 demo: libsubak | $(OWN_UV) ## start a cluster of simulated cards, run examples/ on it, show who shares which card
-	$(RUN) subak demo
+	$(RUN) --no-default-groups subak demo
+
+# uv takes from its cache what it has built of a folder before, unless it is told not to.
+.PHONY: install
+install: | $(OWN_UV) ## install the commands subak and kubectl-subak for this user
+	$(UV) tool install --force --refresh-package subak .
+	@bin="$$($(UV) tool dir --bin)"; case ":$$PATH:" in *":$$bin:"*) ;; *) \
+	  echo "subak is in $$bin, which is not on your PATH. In this shell and in ~/.profile: export PATH=\"$$bin:\$$PATH\"";; esac
 
 # A module's tests stay together, for they share a cluster; whoever has none left takes from another.
 # Python may keep what it compiles: else each of the many commands that tests start would compile Subak anew.

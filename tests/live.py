@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -66,15 +67,18 @@ def commands(more: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def live(*options: str | Path) -> Iterator[Live]:
-    """`subak up` with these options, ready; ended with the block if it still runs."""
+def live(*options: str | Path, runtime: Path | None = None) -> Iterator[Live]:
+    """`subak up` with these options, ready; ended with the block if it still runs.
+
+    Its kubeconfig is a file of its own or, in the `runtime` directory of a user, what it chooses itself.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        kubeconfig = Path(folder) / "kubeconfig"
+        named = () if runtime else ("--kubeconfig", str(Path(folder) / "kubeconfig"))
         process = subprocess.Popen(
-            [sys.executable, "-m", "subak.cli", "up", "--kubeconfig", str(kubeconfig), *map(str, options)],
+            [sys.executable, "-m", "subak.cli", "up", *named, *map(str, options)],
             stdout=subprocess.PIPE,
             text=True,
-            env=commands({}),
+            env=commands({"XDG_RUNTIME_DIR": str(runtime)} if runtime else {}),
             cwd=ROOT,
         )
         assert process.stdout is not None
@@ -85,6 +89,8 @@ def live(*options: str | Path) -> Iterator[Live]:
                 if line == "ready\n":
                     break
             assert lines[-1:] == ["ready\n"], f"it never became ready: {lines}"
+            (told,) = (line for line in lines if line.startswith("  export KUBECONFIG="))
+            kubeconfig = Path(shlex.split(told)[1].removeprefix("KUBECONFIG="))
             yield Live(process, kubeconfig, "".join(lines))
         finally:
             if process.poll() is None:

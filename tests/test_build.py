@@ -1,11 +1,13 @@
 """What is built for users: a wheel with the library in it, and an archive of sources from which the same wheel comes.
 
-hatchling is called as an installer calls it, in this environment: nothing is fetched.
+hatchling is called as an installer calls it, in this environment: nothing is fetched.  What is installed is then used
+as the README says, in shells that nobody has prepared (`python -m tests.readme` does that with all the rest).
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,6 +15,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests import readme
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,21 +41,57 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_wheel_from_the_sources_carries_the_library(libsubak: Path, sources: Path, tmp_path: Path) -> None:
-    (tmp_path / "temporary").mkdir()
+@pytest.fixture(scope="module")
+def site(libsubak: Path, sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a wheel that was built from the sources is installed."""
+    temporary, place = tmp_path_factory.mktemp("temporary"), tmp_path_factory.mktemp("site")
     # Variables that mean something to our Makefile mean something else to whoever has set them.
-    wheel = build("wheel", sources, tmp_path / "wheel", BUILD="out", VARIANT="asan", TMPDIR=str(tmp_path / "temporary"))
+    variables = {"BUILD": "out", "VARIANT": "asan", "TMPDIR": str(temporary)}
+    wheel = build("wheel", sources, tmp_path_factory.mktemp("wheel"), **variables)
     assert not (sources / "native" / "build").exists()
-    assert not list((tmp_path / "temporary").iterdir())
+    assert not list(temporary.iterdir())
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
     with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(tmp_path / "site")
+        packed.extractall(place)
         description = next(name for name in packed.namelist() if name.endswith(".dist-info/WHEEL"))
         assert "Root-Is-Purelib: false" in packed.read(description).decode().splitlines()
+    return place
+
+
+def test_a_wheel_from_the_sources_carries_the_library(site: Path) -> None:
     code = "import ctypes; from subak.node import library; ctypes.CDLL(str(library.find())); print(library.find())"
-    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    env = {**os.environ, "PYTHONPATH": str(site)}
     found = subprocess.run([sys.executable, "-P", "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == str(tmp_path / "site/subak/node/libsubak.so")
+    assert found.stdout.strip() == str(site / "subak/node/libsubak.so")
+
+
+@pytest.fixture
+def home(site: Path, tmp_path: Path) -> Path:
+    """A new home where `make install` has been: what uv would fetch is that of this environment."""
+    command = tmp_path / ".local" / "bin" / "subak"
+    command.parent.mkdir(parents=True)
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{site}" exec "{sys.executable}" -P -m subak.cli "$@"\n')
+    command.chmod(0o755)
+    return tmp_path
+
+
+def test_the_demo_runs_from_a_wheel(home: Path) -> None:
+    env = readme.shell(home)
+    done = subprocess.run([home / ".local/bin/subak", "demo"], cwd=home, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "All as expected" in done.stdout
+
+
+def test_the_readmes_commands_work_word_for_word(home: Path) -> None:
+    if shutil.which("kubectl", path=readme.PATH) is None:
+        pytest.skip("kubectl is not installed")
+    first, *terminals = readme.blocks()
+    assert first == ["make demo", "make install", "make test"]
+    said = readme.follow(terminals, ROOT, readme.shell(home))
+    assert "  kubectl apply -f examples/volcano  (or: subak apply -f examples/volcano)\n" in said
+    assert f"export KUBECONFIG={home}/.cache/subak/kubeconfig\n" in said
+    assert "pod/gpu-pod1 condition met" in said
+    assert "default/gpu-pod1 is Running on gtx1080ti" in said
 
 
 @pytest.mark.parametrize(("tools", "named"), [(["make"], "no cc"), (["cc"], "no make"), ([], "no cc and no make")])

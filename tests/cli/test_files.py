@@ -10,6 +10,7 @@ import yaml
 
 from subak.cli.files import Document, FileError, documents
 from tests.cli import Content, asking, offering, place, subak, write
+from tests.kube.test_yaml import BOMB
 
 GOOD = offering("good", 1000)
 POD = "{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}"
@@ -34,7 +35,9 @@ def errors(folder: Path, content: Content) -> list[str]:
         ("kind: *name\n", ":1:7", "found undefined alias"),
         ("kind: !!python/name:os.system\n", ":1:7", "could not determine a constructor"),
         ("kind: Pod\nname: a\x07b\n", ":2:8", "character #x0007 is not allowed; remove it"),
-        ("size: " + "9" * 5000, ":1", "not usable: "),
+        ("size: " + "9" * 5000, ":1:7", "not usable: "),
+        ("kind: " + "[" * 100_000, ":1:106", "not valid YAML: exceeded max depth of 100"),
+        ("kind: Pod\n---\n" + BOMB, ":8:8", "not valid YAML: document contains excessive aliasing"),
         ("metadata: {name: p}\n", ":1", "not a Kubernetes object: it has no kind"),
         ("- a\n- b\n", ":1", "not a Kubernetes object: expected kind, metadata and so on, got ['a', 'b']"),
         ("kind: List\nitems: [{kind: Secret}, 7]\n", ":1: items[1]", "not a Kubernetes object"),

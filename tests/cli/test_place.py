@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.cli import Content, Object, asking, node, offering, place, pod, running, subak, write
+from tests.kube.test_yaml import BOMB
 
 GOOD = offering("good", 1000)
 REGISTER = "GPU-a,10,1000,100,NVIDIA-T4,0,true:"
@@ -395,6 +396,8 @@ def test_names_of_resources_come_from_the_device_config(tmp_path: Path) -> None:
         ("nvidia: {defaultMemory: lots}", "Expected `int`, got `str` - at `$.nvidia.defaultMemory`"),
         ("koordinator: {scoringStrategy: Best}", "use LeastAllocated or MostAllocated"),
         ("nvidia: a: b", "config.yaml:1:10: not valid YAML"),
+        ("nvidia: " + "[" * 100_000, "config.yaml:1:108: not valid YAML: exceeded max depth of 100"),
+        ({"kind": "ConfigMap", "data": {"device-config.yaml": BOMB}}, "document contains excessive aliasing"),
         ({"kind": "ConfigMap", "data": None}, "the ConfigMap holds no data[device-config.yaml]"),
         ({"kind": "ConfigMap", "data": {"device-config.yaml": "a: b: c"}}, "device-config.yaml:1:5: not valid YAML"),
         (b"\xff", "it is not UTF-8 text"),

@@ -106,6 +106,7 @@ def test_a_credential_program_is_found_beside_the_kubeconfig(write: Any, tmp_pat
     ("content", "message"),
     [
         ("{", "config is no YAML"),
+        ("[" * 100_000, "exceeded max depth of 100"),
         ({"clusters": {}}, "Expected `array | null`, got `object` - at `$.clusters`"),
         ({"contexts": [{"name": "a"}]}, "no context is current: choose one of a"),
         ({"current-context": "gone"}, "context 'gone' is not there: the file defines no context"),

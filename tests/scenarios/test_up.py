@@ -181,6 +181,24 @@ def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
         assert (done.returncode, "in use by another process" in done.stderr) == (2, True)
 
 
+def test_two_clusters_of_a_user_are_both_reached_and_neither_takes_the_others_kubeconfig(tmp_path: Path) -> None:
+    few = tmp_path / "few.yaml"
+    few.write_text("nodes: [{profile: moore-threads, name: lab}]")
+    default = tmp_path / "subak" / "kubeconfig"
+    with live("--runtime", "none", runtime=tmp_path) as first:
+        with live("--runtime", "none", "--hardware", few, runtime=tmp_path) as second:
+            assert (first.kubeconfig, second.kubeconfig) == (default, default.with_name("kubeconfig-2"))
+            assert second.subak("get", "nodes", "-o", "name").stdout == "node/lab\n"
+            assert len(first.subak("get", "nodes", "-o", "name").stdout.splitlines()) == 8
+        assert [path.name for path in default.parent.iterdir()] == ["kubeconfig"]
+        assert len(first.subak("get", "nodes", "-o", "name").stdout.splitlines()) == 8
+        first.stop(signal.SIGKILL)
+    with live("--runtime", "none", "--hardware", few, runtime=tmp_path) as third:
+        assert third.kubeconfig == default
+        assert third.subak("get", "nodes", "-o", "name").stdout == "node/lab\n"
+    assert list(default.parent.iterdir()) == []
+
+
 KEEPER = """
 apiVersion: v1
 kind: Pod
@@ -210,6 +228,22 @@ def test_volumes_and_logs_are_part_of_the_state(tmp_path: Path) -> None:
         cluster.subak("delete", "pod", "keeper")
     left = [each for kind in ("pods", "logs") for each in (tmp_path / "state" / "machine" / kind).iterdir()]
     assert left == []
+
+
+def test_pods_and_volumes_outlive_a_start_without_their_hardware(tmp_path: Path) -> None:
+    state, lab = ("--state", tmp_path / "state"), tmp_path / "lab.yaml"
+    lab.write_text("nodes: [{profile: moore-threads, name: lab}]")
+    with live(*state, "--hardware", lab) as cluster:
+        cluster.run("subak", "apply", "-f", "-", stdin=KEEPER)
+        ready(cluster, "keeper")
+    with live(*state) as cluster:
+        assert cluster.run("kubectl", "get", "node", "lab").stdout.splitlines()[1].split()[:2] == ["lab", "NotReady"]
+        assert cluster.run("kubectl", "get", "pod", "keeper", "-o", "name").stdout == "pod/keeper\n"
+    with live(*state, "--hardware", lab) as cluster:
+        again = "jsonpath={.status.containerStatuses[0].restartCount}=1"
+        cluster.run("kubectl", "wait", f"--for={again}", "pod/keeper", f"--timeout={PATIENCE:.0f}s")
+        ready(cluster, "keeper")
+        assert cluster.subak("logs", "keeper").stdout == "hello\n"
 
 
 DEMO = [sys.executable, "-m", "subak.cli", "demo"]

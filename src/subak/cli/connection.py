@@ -52,7 +52,7 @@ class Connection:
 
 def endpoint(path: str | None, context: str) -> Endpoint:
     """The API server that is meant: by option, by KUBECONFIG, that of `subak up`, or kubectl's.  Raises ConfigError."""
-    if path is None and not os.environ.get("KUBECONFIG") and default_kubeconfig().exists():
+    if path is None and not os.environ.get("KUBECONFIG") and _is_written(default_kubeconfig()):
         return kubeconfig.load(default_kubeconfig(), context)
     try:
         return kubeconfig.load(path, context)
@@ -60,6 +60,14 @@ def endpoint(path: str | None, context: str) -> Endpoint:
         if path is None and not os.environ.get("KUBECONFIG"):
             raise ConfigError(f"{error}; or start a cluster on this machine with: subak up") from None
         raise
+
+
+def _is_written(path: Path) -> bool:
+    """Whether a cluster says there how to connect; the file of one that is starting is still empty."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
 
 
 Command = Callable[Concatenate[Connection, P], Awaitable[int | None]]

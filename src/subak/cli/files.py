@@ -10,45 +10,23 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 
+from subak.dialects.config import FILE
+from subak.kube.yaml import read
 from subak.model import manifest
 from subak.model.reason import Refusal
 
 T = TypeVar("T")
-
-CONFIG_KEY = "device-config.yaml"
 
 _BOUNDARY = re.compile(r"^(---(?=\s|$)|\.\.\.\s*$)", re.MULTILINE)
 
 
 class FileError(ValueError):
     """A file or document that cannot be used; the text says where and what would be right."""
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Safe YAML as Kubernetes reads it: a time is a text, and a key given twice is refused (YAML keeps the last)."""
-
-    yaml_implicit_resolvers: ClassVar = {
-        letter: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
-        for letter, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                continue
-            value = self.construct_object(key, deep=True)
-            if isinstance(value, str) and value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {value!r} is given twice", key.start_mark)
-            if isinstance(value, str):
-                seen.add(value)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +84,11 @@ def config(path: str) -> Any:
     maps = [each for each in contents if isinstance(each, dict) and each.get("kind") == "ConfigMap"]
     for each in maps:
         data = each.get("data")
-        text = data.get(CONFIG_KEY) if isinstance(data, dict) else None
+        text = data.get(FILE) if isinstance(data, dict) else None
         if isinstance(text, str):
-            return _loaded(f"{path}: {CONFIG_KEY}", 0, text)
+            return _loaded(f"{path}: {FILE}", 0, text)
     if maps:
-        raise FileError(f"{path}: the ConfigMap holds no data[{CONFIG_KEY}]")
+        raise FileError(f"{path}: the ConfigMap holds no data[{FILE}]")
     return next((each for each in contents if each is not None), None)
 
 
@@ -125,11 +103,13 @@ def _text(path: str) -> str:
 
 def _loaded(path: str, line: int, part: str) -> Any:
     try:
-        return yaml.load(part, Loader=_Loader)
+        found = read(part)
     except yaml.YAMLError as error:
         raise FileError(_explained(path, line, part, error)) from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets of thousands of levels
-        raise FileError(f"{path}:{line + 1}: not usable: {error}") from None
+    for twice in found.repeated:  # YAML would keep the last
+        where = f"{path}:{line + twice.line}:{twice.column}"
+        raise FileError(f"{where}: not valid YAML: key {twice.key!r} is given twice")
+    return found.content
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:

@@ -9,9 +9,11 @@ from subak.cli.cluster import Cluster
 from subak.dialects.interpreter import Interpreter
 from subak.kube.client import Client
 from subak.kube.codec import T
+from subak.kube.endpoint import ConfigError
 from subak.kube.resource import DEVICES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from subak.kube.status import ApiError
 from subak.model import manifest
+from subak.scheduler.configuration import in_force
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +25,22 @@ class Picture:
 
 
 async def picture(client: Client, interpreter: Interpreter | None = None) -> Picture:
-    """What the API server knows of nodes, cards, quotas and pods."""
+    """What the API server knows of nodes, cards, quotas and pods, in the names and defaults that the cluster tells.
+
+    Raises ConfigError if these cannot be read; `interpreter` is used instead.
+    """
+    if interpreter is None:
+        try:
+            interpreter = Interpreter(await in_force(client))
+        except ValueError as error:
+            raise ConfigError(f"{error}: correct it, or give the right one with --device-config") from None
     nodes, devices, quotas, pods = await asyncio.gather(
         _all(client, NODES, manifest.Node),
         _all(client, DEVICES, manifest.Device),
         _all(client, RESOURCE_QUOTAS, manifest.ResourceQuota),
         _all(client, PODS, manifest.Pod),
     )
-    cluster = Cluster.of(interpreter or Interpreter())
+    cluster = Cluster.of(interpreter)
     cluster.fill(nodes, devices, quotas, pods)
     return Picture(cluster, {pod.key: pod for pod in pods})
 

@@ -12,8 +12,9 @@ from subak.cli.cards import bar, strokes, terminal
 from subak.cli.columns import aligned
 from subak.cli.connection import Connection, connected
 from subak.cli.live import Picture, picture
-from subak.cli.options import output_option
+from subak.cli.options import live_config_option, output_option
 from subak.cli.say import emit
+from subak.dialects.interpreter import Interpreter
 from subak.model.device import GPU, MIB
 from subak.model.node import Node
 from subak.snapshot.card import CardState
@@ -22,9 +23,10 @@ WIDTH = 16
 
 
 @click.command()
+@live_config_option
 @output_option
 @connected
-async def nodes(connection: Connection, output: str) -> None:
+async def nodes(connection: Connection, output: str, device_config: Interpreter | None) -> None:
     """List the nodes: their cards, what is taken of them, and in which languages they can be asked for.
 
     \b
@@ -32,7 +34,7 @@ async def nodes(connection: Connection, output: str) -> None:
       subak nodes
       subak nodes -o json
     """
-    now = await picture(connection.client)
+    now = await picture(connection.client, device_config)
     rows = [_data(now, node) for node in now.cluster.snapshot]
     if output in ("json", "yaml"):
         emit({"nodes": rows}, output)

@@ -32,6 +32,12 @@ config_option = click.option(
     metavar="FILE",
     help="HAMi's device-config.yaml, if resource names or defaults were changed.",
 )
+live_config_option = click.option(
+    "--device-config",
+    metavar="FILE",
+    callback=lambda context, parameter, path: path and interpreter(path),
+    help="HAMi's device-config.yaml, instead of what the cluster itself tells.",
+)
 output_option = click.option(
     "-o",
     "--output",

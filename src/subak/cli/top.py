@@ -12,9 +12,10 @@ from subak.cli.cards import show_node, terminal, used_card_data
 from subak.cli.connection import Connection, connected_or
 from subak.cli.live import Picture, picture
 from subak.cli.machine import OwnCards, in_use, own_cards
-from subak.cli.options import output_option
+from subak.cli.options import live_config_option, output_option
 from subak.cli.say import complain, emit
 from subak.cli.use import of_nodes
+from subak.dialects.interpreter import Interpreter
 from subak.local.slices import Taken
 from subak.node.usage import Uses
 
@@ -22,7 +23,9 @@ EVERY = 2.0
 FOR_PEOPLE = ("text", "wide")
 
 
-async def _alone(why: str, nodes: tuple[str, ...], watch: bool, output: str) -> int | None:
+async def _alone(
+    why: str, nodes: tuple[str, ...], watch: bool, output: str, device_config: Interpreter | None
+) -> int | None:
     """Without a cluster: the machine's own cards."""
 
     async def show() -> int | None:
@@ -42,9 +45,12 @@ async def _alone(why: str, nodes: tuple[str, ...], watch: bool, output: str) -> 
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @click.option("-w", "--watch", is_flag=True, help="Draw it again every two seconds, until Ctrl-C.")
+@live_config_option
 @output_option
 @connected_or(_alone)
-async def top(connection: Connection, nodes: tuple[str, ...], watch: bool, output: str) -> int | None:
+async def top(
+    connection: Connection, nodes: tuple[str, ...], watch: bool, output: str, device_config: Interpreter | None
+) -> int | None:
     """Draw every card as a bar, with the pods that hold a part of it, and what they use of that.
 
     What is used is known where libsubak counts it.  Slices of `subak run` on this machine are shown as well, also
@@ -60,7 +66,7 @@ async def top(connection: Connection, nodes: tuple[str, ...], watch: bool, outpu
     """
 
     async def show() -> int | None:
-        now = await picture(connection.client)
+        now = await picture(connection.client, device_config)
         known = [node.name for node in now.cluster.snapshot]
         unknown = sorted(set(nodes) - set(known))
         if unknown:

@@ -6,26 +6,34 @@ import asyncio
 import gc
 import logging
 import os
+import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import msgspec
 
 from subak import __version__
 from subak.cli.connection import default_kubeconfig
+from subak.cli.demo import examples
 from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
+from subak.dialects.config import FILE, Config
 from subak.dialects.interpreter import Interpreter
 from subak.kube.endpoint import ConfigError
+from subak.local import slices
+from subak.local.api import sqlite
+from subak.local.api.kinds import CONFIG_MAP
 from subak.local.api.sqlite import StateError
 from subak.local.cluster import Cluster, RuntimeName
 from subak.local.hardware import nvml, profiles
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
-from subak.local.slices import DIRECTORY, Taken, claim
+from subak.local.kubeconfig import Kubeconfig, Taken, claim, claim_first
+from subak.local.slices import DIRECTORY
+from subak.scheduler import configuration
+from subak.scheduler.configuration import ConfigMap
 
 BAD_INPUT = 2
 
@@ -59,6 +67,7 @@ def up(
 
     Without --hardware it has one node of every built-in profile, with simulated cards; NVIDIA cards of this machine
     are used as well.  It listens on the loopback address only.  Ctrl-C ends it and everything that it started.
+    With --state, nodes that are not described this time stay, NotReady, with their pods.
 
     \b
     Examples:
@@ -75,19 +84,39 @@ def up(
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     # Most objects live long, and a full collection looks at all of them: at the usual rate that is half of the time.
     gc.set_threshold(50_000, 20, 100)
-    languages = interpreter(device_config)
+    kept = None if device_config or state is None else _kept(state)
+    languages = kept or interpreter(device_config)
     machines, notes = _machines(languages, hardware)
+    if kept is not None and kept.config != Config():
+        notes.append("the device config is that of the last start with this --state; --device-config gives another")
     try:
-        written = Path(kubeconfig) if kubeconfig else default_kubeconfig()
-    except ConfigError as error:
+        written = claim_first(default_kubeconfig()) if kubeconfig is None else claim(Path(kubeconfig))
+    except (ConfigError, Taken, OSError) as error:
         complain([str(error)])
         sys.exit(BAD_INPUT)
-    cluster = Cluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written])
+    cluster = Cluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written.path])
     cluster.notes += notes
+    if kubeconfig is None and written.path != default_kubeconfig():
+        cluster.notes.append(f"another cluster of yours has {default_kubeconfig()}; this one has a file of its own")
     try:
         sys.exit(asyncio.run(_serve(cluster, written, port)))
-    except (StateError, OSError) as error:
+    except (StateError, Taken, OSError) as error:
         complain([str(error)])
+        sys.exit(BAD_INPUT)
+    finally:
+        written.release()
+
+
+def _kept(state: Path) -> Interpreter | None:
+    """The names and defaults under which the pods of a state directory ran."""
+    data = sqlite.kept(state, CONFIG_MAP, f"{configuration.NAMESPACE}/{configuration.NAME}")
+    if data is None:
+        return None
+    try:
+        told = msgspec.json.decode(data, type=ConfigMap).data or {}
+        return Interpreter(configuration.parse(told[FILE], f"{state}: configmap {configuration.NAME}"))
+    except (ValueError, LookupError) as error:
+        complain([f"{error}: name the right one with --device-config"])
         sys.exit(BAD_INPUT)
 
 
@@ -105,54 +134,41 @@ def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machin
         clash = f"another node has its name, {found.machine.name}: give it another in {hardware or 'a --hardware FILE'}"
         return described, [f"the NVIDIA cards of this machine are left out: {clash}"]
     try:
-        claim(DIRECTORY, f"the cluster of process {os.getpid()} (subak up)")  # until this process ends
-    except Taken as taken:
+        slices.claim(DIRECTORY, f"the cluster of process {os.getpid()} (subak up)")  # until this process ends
+    except slices.Taken as taken:
         return described, [f"the NVIDIA cards of this machine are left out: {taken}"]
     return [*described, found.machine], list(found.notes)
 
 
-async def _serve(cluster: Cluster, written: Path, port: int) -> int:
+async def _serve(cluster: Cluster, written: Kubeconfig, port: int) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     async with cluster:
         await cluster.endpoint.start(port)
-        with _kubeconfig(written, cluster.endpoint.kubeconfig()):
-            _greet(cluster, written)
-            waiting = asyncio.create_task(stopped.wait())
-            await asyncio.wait((waiting, cluster.failed), return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
+        written.write(cluster.endpoint.kubeconfig())
+        _greet(cluster, written.path)
+        waiting = asyncio.create_task(stopped.wait())
+        await asyncio.wait((waiting, cluster.failed), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        written.release()
         if not stopped.is_set():
             complain([f"the cluster cannot go on: {cluster.failed.exception()!r}"])
             return 1
     return 0
 
 
-@contextmanager
-def _kubeconfig(path: Path, text: str) -> Iterator[None]:
-    """The kubeconfig, for its owner only, while we run; one that somebody else wrote meanwhile is left alone."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    fresh.replace(path)
-    try:
-        yield
-    finally:
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            path.unlink()
-
-
 def _greet(cluster: Cluster, written: Path) -> None:
     cards = sum(len(machine.devices) for machine in cluster.machines)
+    pods = "examples/volcano" if Path("examples/volcano").is_dir() else shlex.quote(str(examples() / "volcano"))
     complain((), (), cluster.notes)
     click.echo(
         f"subak {__version__}: {len(cluster.machines):,} nodes with {cards:,} cards, at {cluster.endpoint.address}"
     )
-    click.echo(f"  export KUBECONFIG={written}")
+    click.echo(f"  export KUBECONFIG={shlex.quote(str(written.absolute()))}")
     click.echo("  kubectl get nodes                  (or: subak nodes)")
-    click.echo("  kubectl apply -f examples/volcano  (or: subak apply -f examples/volcano)")
+    click.echo(f"  kubectl apply -f {pods}  (or: subak apply -f {pods})")
     click.echo("  subak top                          who shares which card")
     click.echo("ready")
     sys.stdout.flush()

@@ -10,8 +10,9 @@ from subak.cli.cards import card_data, card_lines, line, strokes, terminal
 from subak.cli.connection import Connection, connected
 from subak.cli.explain import answer_data, explanation, show_answer
 from subak.cli.live import Picture, picture
-from subak.cli.options import output_option
+from subak.cli.options import live_config_option, output_option
 from subak.cli.say import complain, emit
+from subak.dialects.interpreter import Interpreter
 from subak.kube.resource import EVENTS, PODS
 from subak.kube.status import ApiError
 from subak.model import manifest
@@ -23,9 +24,10 @@ LAST = 5
 
 @click.command()
 @click.argument("pod", metavar="POD")
+@live_config_option
 @output_option
 @connected
-async def why(connection: Connection, pod: str, output: str) -> int:
+async def why(connection: Connection, pod: str, output: str, device_config: Interpreter | None) -> int:
     """Say why POD waits, node by node with numbers; or, if it has its place, whom it shares its cards with.
 
     POD is a name, or NAMESPACE/NAME.
@@ -42,7 +44,7 @@ async def why(connection: Connection, pod: str, output: str) -> int:
     """
     namespace, _, name = pod.removeprefix("pod/").rpartition("/")
     full = await connection.client.get(PODS, name, namespace or connection.namespace)
-    now = await picture(connection.client)
+    now = await picture(connection.client, device_config)
     key = f"{full['metadata']['namespace']}/{name}"
     if key not in now.pods:
         raise ApiError(404, "NotFound", f'pods "{name}" was removed in the meantime')

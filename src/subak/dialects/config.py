@@ -15,6 +15,9 @@ import msgspec
 from subak.dialects.koordinator_template import ascend_310p
 from subak.model.manifest import Amount
 
+FILE = "device-config.yaml"
+"""What the file is called, and its key in a ConfigMap."""
+
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]

@@ -52,7 +52,8 @@ class Interpreter:
     """All dialects under one configuration."""
 
     def __init__(self, config: Config | None = None) -> None:
-        self.dialects = dialects(config or Config())
+        self.config = config or Config()
+        self.dialects = dialects(self.config)
         self.by_name = {dialect.name: dialect for dialect in self.dialects}
         self.resources = frozenset().union(*(dialect.resources for dialect in self.dialects))
         self.quota_units = {name: unit for dialect in self.dialects for name, unit in dialect.quota_units.items()}

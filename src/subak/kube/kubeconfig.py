@@ -18,6 +18,7 @@ import yaml
 
 from subak.kube.endpoint import ConfigError, Credentials, Endpoint, Fixed, Identity, TokenFile
 from subak.kube.plugin import VERSIONS, Plugin
+from subak.kube.yaml import read
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -202,7 +203,7 @@ class Merged:
 
 def _read(path: Path) -> tuple[Path, File]:
     try:
-        content = yaml.safe_load(_contents(path, "kubeconfig"))
+        content = read(_contents(path, "kubeconfig")).content
         return path, msgspec.convert(content or {}, File)
     except yaml.YAMLError as error:
         raise ConfigError(f"kubeconfig {path} is no YAML: {error}") from None

@@ -23,7 +23,7 @@ from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
 from subak.kube.client import Client
 from subak.kube.user import AUTHENTICATED, NODES, User
-from subak.local import trees
+from subak.local import private, trees
 from subak.local.api.http import Endpoint
 from subak.local.api.server import Server
 from subak.local.api.sqlite import open_store
@@ -39,6 +39,7 @@ from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import Runtime
 from subak.local.runtime.stand_in import StandIns
+from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
 
 SCHEDULER = User("system:subak-scheduler")
@@ -105,16 +106,25 @@ class Cluster:
         self._stack.push_async_callback(nodes.stop)
         self.kubelet = await self._kubelet(directory)
         self.scheduler = Service(self.client_of(SCHEDULER), self.interpreter)
+        told = Published(self.client_of(SCHEDULER), self.interpreter.config)
+        await told.start()
         started = await nodes.start()
         if started.removed:
-            self.notes.append(f"nodes of an earlier run were removed: {', '.join(started.removed)}")
+            self.notes.append(
+                f"nodes of an earlier run, on which nothing was, are removed: {', '.join(started.removed)}"
+            )
+        if started.left:
+            self.notes.append(
+                f"nodes of an earlier run stay NotReady with their pods until a --hardware file describes them again: "
+                f"{', '.join(started.left)}; if none ever does: subak delete node {' '.join(started.left)}"
+            )
         for name in started.away:
             self.notes.append(
                 f"node {name} of an earlier run stays NotReady with its pods until its cards are found again; "
                 f"if they never are: subak delete node {name}"
             )
         await self.agents.restore()
-        for part in (nodes.run(), self.kubelet.run(), self.scheduler.run()):
+        for part in (told.run(), nodes.run(), self.kubelet.run(), self.scheduler.run()):
             self._run(part)
         ready = asyncio.gather(self.kubelet.synced.wait(), self.scheduler.ready.wait())
         await asyncio.wait((ready, self.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -130,6 +140,7 @@ class Cluster:
         """Where volumes, logs and the files of agents are.  Those of agents are made anew."""
         if self._state is not None:
             directory = self._state.absolute() / "machine"
+            private.directory(directory)
             trees.discard(directory / "host")
             return directory
         directory = Path(tempfile.mkdtemp(prefix="subak-"))

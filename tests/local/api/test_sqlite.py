@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from subak.local.api.kinds import NODE, POD
 from subak.local.api.sqlite import Journal, StateError, open_store
 from subak.local.api.store import Store
+from subak.local.api.tls import identity
 
 WRITER = """
 import sys
@@ -55,6 +58,39 @@ def test_a_revision_is_not_given_out_twice_when_its_object_is_gone(tmp_path: Pat
     again, journal = open_store(tmp_path)
     assert again.create(NODE, {"metadata": {"name": "n"}}).revision == last + 1
     journal.close()
+
+
+@pytest.fixture
+def nothing_masked() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("nothing_masked")
+def test_nobody_else_can_look_into_the_state(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    for found in ((), ("state.db", "state.db-wal", "lock")):  # new, and as an earlier version has left it
+        for name in found:
+            (state / name).chmod(0o644)
+            state.chmod(0o755)
+            (state / "identity").chmod(0o755)
+        store, journal = open_store(state)
+        identity(state / "identity")
+        store.create(POD, {"metadata": {"namespace": "default", "name": f"p{len(found)}"}})
+        assert {"identity", "lock", "state.db", "state.db-wal"} <= {path.name for path in state.iterdir()}
+        assert {stat.S_IMODE(path.stat().st_mode) for path in (state, state / "identity")} == {0o700}
+        assert {stat.S_IMODE(path.stat().st_mode) for path in state.rglob("*") if path.is_file()} == {0o600}
+        os.close(journal._lock)  # killed: what SQLite has beside its file stays
+
+
+def test_a_directory_that_holds_other_things_is_not_closed_but_ours_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "notes.txt").touch(0o644)
+    _, journal = open_store(tmp_path)
+    journal.close()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path, *tmp_path.iterdir())}
+    assert modes == {tmp_path.name: 0o755, "notes.txt": 0o644, "lock": 0o600, "state.db": 0o600}
 
 
 def test_history_before_a_restart_is_forgotten(tmp_path: Path) -> None:

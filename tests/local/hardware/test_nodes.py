@@ -113,10 +113,10 @@ async def test_a_node_whose_cards_changed_is_brought_up_to_date(client: Client) 
     assert [each["health"] for each in device["spec"]["devices"]] == [True, True, False]
 
 
-async def test_nodes_of_earlier_runs_go_with_their_pods_and_those_of_others_stay(client: Client) -> None:
-    await Nodes(client, machines({"profile": "shared", "count": 2})).start()
+async def test_nodes_that_are_not_described_stay_with_their_pods_and_empty_ones_go(client: Client) -> None:
+    await Nodes(client, machines({"profile": "shared", "count": 3})).start()
     await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "by-hand"}})
-    for name, node in (("goes", "a10-2"), ("stays", "a10-1"), ("waits", "")):
+    for name, node in (("there", "a10-2"), ("here", "a10-1"), ("waits", "")):
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -125,11 +125,31 @@ async def test_nodes_of_earlier_runs_go_with_their_pods_and_those_of_others_stay
         }
         await client.create(PODS, body, "default")
     started = await Nodes(client, machines({"profile": "shared", "name": "a10-1"}, {"profile": "volcano"})).start()
-    assert started == Started(("gtx1080ti",), ("a10-1",), ("a10-2",), ("by-hand",))
-    assert await names(client, NODES) == {"a10-1", "gtx1080ti", "by-hand"}
-    assert await names(client, DEVICES) == {"a10-1"}
-    assert await names(client, LEASES) == {"a10-1", "gtx1080ti"}
-    assert await names(client, PODS) == {"stays", "waits"}
+    assert started == Started(("gtx1080ti",), ("a10-1",), ("a10-3",), ("by-hand",), left=("a10-2",))
+    assert await names(client, NODES) == {"a10-1", "a10-2", "gtx1080ti", "by-hand"}
+    assert await names(client, DEVICES) == {"a10-1", "a10-2"}
+    assert await names(client, LEASES) == {"a10-1", "a10-2", "gtx1080ti"}
+    assert await names(client, PODS) == {"there", "here", "waits"}
+    assert (ready(await client.get(NODES, "a10-1")), ready(await client.get(NODES, "a10-2"))) == ("True", "False")
+    again = await Nodes(client, machines({"profile": "shared", "count": 3})).start()
+    assert (again.updated, again.created) == (("a10-1", "a10-2"), ("a10-3",))
+    assert ready(await client.get(NODES, "a10-2")) == "True"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "repair", "effect": "NoSchedule"}]}},
+        {"metadata": {"labels": {"rack": "a1"}}},
+        {"metadata": {"annotations": {"owner": "vision"}}},
+    ],
+)
+async def test_an_empty_node_that_somebody_wrote_to_stays_too(client: Client, change: dict[str, Any]) -> None:
+    await Nodes(client, [machine("volcano")]).start()
+    await client.patch(NODES, "gtx1080ti", "", change)
+    assert await Nodes(client, []).start() == Started(left=("gtx1080ti",))
+    assert ready(await client.get(NODES, "gtx1080ti")) == "False"
 
 
 async def test_the_computers_own_node_stays_with_its_pods_while_its_cards_are_not_found(

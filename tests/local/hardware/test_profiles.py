@@ -12,6 +12,7 @@ from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
 from subak.model.device import MIB
 from subak.model.manifest import Taint
+from tests.kube.test_yaml import BOMB
 from tests.local.hardware import INTERPRETER, machine, machines
 
 GIB = 1024 * MIB
@@ -127,7 +128,9 @@ def test_cards_have_the_same_ids_in_every_run_and_no_two_the_same() -> None:
         ("nodes: [{profile: shared, speaks: [hami, hami]}]", "speaks: ['hami', 'hami'] has an entry twice"),
         ("nodes: [{profile: iluvatar-bi-v150, cards: {model: X}}]", "must name one or more of hami-legacy for iluvat"),
         ("nodes: [{profile: shared, profile: shared}]", "hardware.yaml:1: key 'profile' is given twice: remove one"),
-        ("nodes: [", "hardware.yaml:1:9: not valid YAML: expected the node content"),
+        ("nodes: " + "[" * 100_000, "hardware.yaml:1:107: not valid YAML: exceeded max depth of 100"),
+        (BOMB, "not valid YAML: document contains excessive aliasing"),
+        ("nodes: [", "hardware.yaml:2:1: not valid YAML: did not find expected node content"),
     ],
 )
 def test_a_bad_description_is_refused_with_field_value_and_remedy(tmp_path: Path, text: str, expected: str) -> None:

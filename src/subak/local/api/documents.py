@@ -13,6 +13,9 @@ from subak.local.api.rules import syntax
 
 Json = dict[str, Any]
 
+MOST_VALUES = 100_000
+"""Of a body in YAML, which is read in Python and holds up everybody else: a second at most.  JSON has no such bound."""
+
 
 def content(body: bytes, content_type: str) -> tuple[bytes | Any, list[str]]:
     """The body of a request as the rules read it, and which keys YAML has twice; in JSON they see that themselves."""
@@ -27,6 +30,8 @@ def decoded(body: bytes, content_type: str) -> Json:
     found, _ = content(body, content_type)
     if isinstance(found, bytes):
         try:
+            if syntax.excess(found):
+                raise msgspec.DecodeError("it is too deep")
             found = msgspec.json.decode(found)
         except msgspec.DecodeError:
             message = f"couldn't get version/kind; json parse error: {syntax.fault(body)}"
@@ -40,21 +45,26 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     """What the first document of a YAML body says, and which keys it has twice."""
     import yaml  # only for what is asked rarely: it is slow to import
 
-    loader = _loader()(body)
+    from subak.kube.yaml import read
+
     try:
-        return _as_json(loader.get_data()), loader.twice
+        found = read(body, only_first=True, most_values=MOST_VALUES)
     except yaml.MarkedYAMLError as error:
         raise errors.bad_request(f"yaml: {_told(error)}") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
         raise errors.bad_request(f"yaml: {' '.join(str(error).split())}") from None
-    finally:
-        loader.dispose()
+    twice = [f'line {each.line}: key "{each.key}" already set in map' for each in found.repeated]
+    return _as_json(found.content), twice
 
 
 def _told(error: Any) -> str:
     """The problem in Go's words, which are libyaml's, with the line that Go would name."""
     import yaml
 
+    from subak.kube.yaml import Unfit
+
+    if isinstance(error, Unfit):  # Go's reader tells no line of what is proper YAML
+        return str(error.problem)
     lines = [mark.line for mark in (error.context_mark, error.problem_mark) if mark is not None and mark.line]
     if not lines:
         return str(error.problem)
@@ -97,28 +107,3 @@ def _dumper() -> Any:
 
     Dumper.add_representer(str, text)
     return Dumper
-
-
-@cache
-def _loader() -> Any:
-    """A loader that leaves moments alone, since in JSON they are text, and notes keys that come twice."""
-    import yaml
-
-    class Loader(yaml.CSafeLoader):
-        def __init__(self, stream: bytes) -> None:
-            super().__init__(stream)
-            self.twice: list[str] = []
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen = set()
-            for key, _ in node.value:
-                if key.value in seen:
-                    self.twice.append(f'line {key.start_mark.line + 1}: key "{key.value}" already set in map')
-                seen.add(key.value)
-            return super().construct_mapping(node, deep)
-
-    Loader.yaml_implicit_resolvers = {
-        letter: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
-        for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-    }
-    return Loader

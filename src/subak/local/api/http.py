@@ -23,6 +23,8 @@ from subak.local.api.server import MOST_BYTES, Server
 from subak.local.api.tls import Identity
 
 HOST = "127.0.0.1"
+NAME = "subak"
+"""What cluster, user and context are called in a kubeconfig."""
 
 _PASSED_ON = ("accept", "content-type", "if-none-match", "upgrade", "user-agent")
 _WARNING = re.compile(r'299 - "(?:[^"\\]|\\.)*"')
@@ -68,20 +70,20 @@ class Endpoint:
             apiVersion: v1
             kind: Config
             clusters:
-            - name: subak
+            - name: {NAME}
               cluster:
                 server: {self.address}
                 certificate-authority-data: {authority}
             users:
-            - name: subak
+            - name: {NAME}
               user:
                 token: {self._identity.token}
             contexts:
-            - name: subak
+            - name: {NAME}
               context:
-                cluster: subak
-                user: subak
-            current-context: subak
+                cluster: {NAME}
+                user: {NAME}
+            current-context: {NAME}
             """)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -254,6 +254,8 @@ def _unconvertible(kind: Kind, object: Json, error: ApiError) -> ApiError:
 
 def _decoded(media: str, body: bytes) -> Any:
     try:
+        if syntax.excess(body):
+            raise msgspec.DecodeError("it is too deep")
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
         prefix = "" if media == STRATEGIC else "error decoding patch: "

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from subak.kube.depth import too_deep
 from subak.local.api import errors
 
 Json = dict[str, Any]
@@ -60,7 +61,7 @@ def parse(body: bytes) -> Json:
         if name not in _messages():
             raise errors.bad_request(f'no kind "{kind}" is registered for version "{api_version}"')
         return {"kind": kind, "apiVersion": api_version, **_message(name, envelope.get("raw", b""))}
-    except (_Malformed, IndexError, UnicodeDecodeError, struct.error) as error:
+    except (_Malformed, IndexError, UnicodeDecodeError, struct.error, msgspec.DecodeError) as error:
         raise errors.bad_request(f"unable to read the body as protobuf: {error}") from None
 
 
@@ -124,7 +125,10 @@ def _special(type: str, value: Any) -> Any:
     if type in (_META + "Time", _META + "MicroTime"):
         return _moment(_message(type, value), short == "MicroTime")
     if type == _META + "FieldsV1":
-        return msgspec.json.decode(_message(type, value, raw=True).get("Raw") or b"null")
+        raw = _message(type, value, raw=True).get("Raw") or b"null"
+        if too_deep(raw):
+            raise _Malformed("fieldsV1 exceeded max depth")
+        return msgspec.json.decode(raw)
     found = _message(type, value)
     if short == "Quantity":
         return found.get("string", "0")

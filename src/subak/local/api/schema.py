@@ -101,9 +101,9 @@ def structs() -> dict[str, list[tuple[str, str, str]]]:
 @cache
 def manifest(kind: Kind) -> dict[str, Any]:
     """The CustomResourceDefinition of a custom kind."""
-    import yaml  # only for what is asked rarely: it is slow to import
+    from subak.kube.yaml import read  # only for what is asked rarely: it is slow to import
 
-    return dict(yaml.safe_load((_HERE / "crds" / f"{kind.plural}.yaml").read_text()))
+    return dict(read((_HERE / "crds" / f"{kind.plural}.yaml").read_text()).content)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 A commit hands the write to the operating system, so that a process that is killed loses nothing that it had confirmed.
 (A machine that loses power may lose the last moments, but never half a write.)  The directory belongs to one process at
-a time.
+a time, and nobody but its owner can read what is in it: there are Secrets.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from subak.local.api.kinds import KINDS
+from subak.local import private
+from subak.local.api.kinds import KINDS, Kind
 from subak.local.api.store import HISTORY, Store
 
 # "suba" in ASCII: how SQLite files say whose they are.
 APPLICATION = 0x73756261
 VERSION = 1
+
+OURS = frozenset({"lock", "state.db", "state.db-journal", "state.db-shm", "state.db-wal", "identity", "machine"})
+"""All that a state directory holds."""
 
 SCHEMA = f"""
 BEGIN;
@@ -46,8 +51,8 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self._file = directory / "state.db"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = private.file(directory / "lock")
         except OSError as error:
             raise StateError(f"{directory}: cannot keep state here: {error.strerror}") from error
         try:
@@ -56,7 +61,12 @@ class Journal:
             os.close(self._lock)
             raise StateError(f"{directory}: in use by another process; stop it or choose another directory") from None
         try:
+            _close(directory)
+            os.close(private.file(self._file))  # SQLite would make it for all to read
             self._database = self._open()
+        except OSError as error:
+            os.close(self._lock)
+            raise StateError(f"{error.filename}: cannot be closed to other users: {error.strerror}") from error
         except (StateError, sqlite3.Error) as error:
             os.close(self._lock)
             raise self._damaged(error) from error
@@ -129,6 +139,29 @@ class Journal:
         """Let others have the directory."""
         self._database.close()
         os.close(self._lock)
+
+
+def kept(directory: Path, kind: Kind, key: str) -> bytes | None:
+    """An object of a state directory that nobody has opened yet; None if it is not there, or cannot be read."""
+    file = directory / "state.db"
+    if not file.exists():
+        return None
+    try:
+        with closing(sqlite3.connect(file)) as database:
+            query = "SELECT data FROM objects WHERE resource = ? AND key = ?"
+            row = database.execute(query, (kind.resource, key)).fetchone()
+    except sqlite3.Error:
+        return None  # who opens it is told why
+    return bytes(row[0]) if row else None
+
+
+def _close(directory: Path) -> None:
+    """Close what is there to other users.  A directory that holds other things too is left as it is."""
+    found = {path.name for path in directory.iterdir()}
+    if found <= OURS and directory.stat().st_uid == os.geteuid():
+        private.close(directory)
+    for name in OURS & found:
+        private.close(directory / name)
 
 
 def open_store(directory: Path, history: int = HISTORY) -> tuple[Store, Journal]:

@@ -18,12 +18,15 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from subak.kube.depth import LEVELS, too_deep
 from subak.local.api import errors
 from subak.local.api.kinds import KINDS, Kind
 
 Json = dict[str, Any]
 
 HISTORY = 8_192
+MOST_LEVELS = LEVELS + 10
+"""What `managedFields` tell of an object is some levels deeper than the object itself."""
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
@@ -263,6 +266,8 @@ class Store:
         for field, value in object.items():
             whole.setdefault(field, value)
         now = Stored(whole, self.revision, encode(whole))
+        if too_deep(now.data, MOST_LEVELS):  # patches may put a deep thing into another
+            raise errors.bad_request("the object has too many levels: exceeded max depth")
         if self._journal is not None:
             if type == "DELETED":
                 self._journal.remove(kind.resource, key, self.revision)

@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from subak.local import private
+
 LIFETIME = timedelta(days=365)
 ADDRESSES = ("127.0.0.1", "::1")
 NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -52,6 +54,9 @@ def identity(directory: Path | None = None) -> Identity:
     """A new identity, or the one that is kept in a directory while it is valid."""
     if directory is None:
         return _made()
+    private.directory(directory)
+    for name in _FILES.values():
+        private.close(directory / name)
     try:
         kept = Identity(**{field: (directory / name).read_text() for field, name in _FILES.items()})
         if _is_valid(kept):
@@ -59,7 +64,6 @@ def identity(directory: Path | None = None) -> Identity:
     except (OSError, ValueError):
         pass
     made = _made()
-    directory.mkdir(parents=True, exist_ok=True)
     for field, name in _FILES.items():
         file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(file, "w") as text:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from subak.kube.yaml import read
 from subak.model.quantity import Quantity, QuantityError
 
 
@@ -20,35 +21,15 @@ class BadDescription(ValueError):
 
 def load(text: str, place: str) -> Any:
     """The content of a file.  Raises BadDescription if it is no YAML, or has a key twice (YAML would keep the last)."""
-    loader = yaml.SafeLoader(text)
     try:
-        root = loader.get_single_node()
-        if root is None:
-            return None
-        _refuse_repeated(root, place)
-        return loader.construct_document(root)
+        found = read(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = place if mark is None else f"{place}:{mark.line + 1}:{mark.column + 1}"
         raise BadDescription(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
-    finally:
-        loader.dispose()
-
-
-def _refuse_repeated(node: yaml.Node, place: str) -> None:
-    children: list[yaml.Node] = []
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if key.value in seen:
-                line = key.start_mark.line + 1
-                raise BadDescription(f"{place}:{line}: key {key.value!r} is given twice: remove one of them")
-            seen.add(str(key.value))
-            children.append(value)
-    elif isinstance(node, yaml.SequenceNode):
-        children = node.value
-    for child in children:
-        _refuse_repeated(child, place)
+    for twice in found.repeated:
+        raise BadDescription(f"{place}:{twice.line}: key {twice.key!r} is given twice: remove one of them")
+    return found.content
 
 
 class Fields:

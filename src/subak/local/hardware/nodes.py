@@ -1,11 +1,13 @@
 """The Node, Device and Lease objects of all machines: made at start, kept fresh, NotReady at the end.
 
-    start ──> objects of new nodes are made, those of known nodes brought up to date, nodes of earlier runs removed
+    start ──> objects of new nodes are made, those of known nodes brought up to date; what to do with the others, below
     run   ──> leases renewed and the scheduler's handshakes answered, node by node, for as long as the cluster lives
     stop  ──> NotReady
 
-The computer's own node is not described: its cards are found, or they are not, because a command has them or the driver
-fails.  So it stays with its pods, NotReady, until they are found again.
+A node of an earlier run that is not described this time stays with its pods, NotReady: who starts the cluster with the
+hardware of before has everything back.  It is removed if no pod is there and nobody but us wrote to it, since then it
+would come back as it was.  The computer's own node always stays: its cards are found, or they are not, because a
+command has them or the driver fails.
 
 A node may have been changed by others meanwhile: cordoned, labelled, tainted.  What they wrote stays.  What we wrote
 before is in an annotation, so that only that is taken back when it is no longer described.
@@ -57,7 +59,8 @@ Known = dict[str, Any] | None
 class Started:
     """What `start` found and did, by the nodes' names.
 
-    `away` are nodes of this computer whose cards were not found; `others` somebody else made.  Both stay.
+    `away` are nodes of this computer whose cards were not found, `left` those that are not described this time though
+    pods are there or somebody wrote to them, `others` somebody else made.  All these stay.
     """
 
     created: tuple[str, ...] = ()
@@ -65,6 +68,7 @@ class Started:
     removed: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     away: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class Written(msgspec.Struct):
@@ -87,7 +91,7 @@ class Nodes:
         self.lease_seconds = max(LEASE, int(4 * self.pause * len(self._machines)))
 
     async def start(self) -> Started:
-        """Write the objects of all machines, and remove the nodes of earlier runs that are described no more."""
+        """Write the objects of all machines, and see to the nodes of earlier runs that are not described."""
         known, leases, devices = [
             {each["metadata"]["name"]: each for each in (await self._client.list(resource, namespace)).items}
             for resource, namespace in ((NODES, ""), (LEASES, LEASE_NAMESPACE), (DEVICES, ""))
@@ -98,9 +102,11 @@ class Nodes:
             if name not in self._machines
         }
         away = [name for name, profile in unknown.items() if profile == nvml.PROFILE]
-        removed = [name for name, profile in unknown.items() if profile is not None and name not in away]
+        ours = [name for name, profile in unknown.items() if profile is not None and name not in away]
+        left = await self._needed({name: known[name] for name in ours})
+        removed = [name for name in ours if name not in left]
         await self._remove(removed)
-        await self._each(self._not_ready(name, objects.stopped(self._clock())) for name in away)
+        await self._each(self._not_ready(name, objects.stopped(self._clock())) for name in (*away, *left))
         await self._each(
             self._put(machine, known.get(name), leases.get(name), devices.get(name))
             for name, machine in self._machines.items()
@@ -111,6 +117,7 @@ class Nodes:
             removed=tuple(removed),
             others=tuple(name for name, profile in unknown.items() if profile is None),
             away=tuple(away),
+            left=tuple(left),
         )
 
     async def run(self) -> None:
@@ -186,22 +193,22 @@ class Nodes:
 
     # Nodes of earlier runs
 
+    async def _needed(self, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """The nodes whose removal would lose something: a pod, or what somebody else wrote to them."""
+        if not nodes:
+            return []
+        occupied = {pod["spec"].get("nodeName") for pod in (await self._client.list(PODS)).items}
+        return [name for name, node in nodes.items() if name in occupied or _touched(node)]
+
     async def _remove(self, names: Sequence[str]) -> None:
-        """Remove nodes with all that is theirs; their pods go as Kubernetes' garbage collector lets them go."""
-        if not names:
-            return
-        gone = frozenset(names)
-        pods = [pod for pod in (await self._client.list(PODS)).items if pod["spec"].get("nodeName") in gone]
-        await self._each(
-            self._delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0) for pod in pods
-        )
+        """Remove nodes with all that is theirs."""
         await self._each(self._delete(DEVICES, name) for name in names)
         await self._each(self._delete(LEASES, name, LEASE_NAMESPACE) for name in names)
         await self._each(self._delete(NODES, name) for name in names)
 
-    async def _delete(self, resource: Resource, name: str, namespace: str = "", grace: int | None = None) -> None:
+    async def _delete(self, resource: Resource, name: str, namespace: str = "") -> None:
         try:
-            await self._client.delete(resource, name, namespace, grace=grace)
+            await self._client.delete(resource, name, namespace)
         except ApiError as error:
             if error.code != 404:
                 raise
@@ -229,13 +236,29 @@ def _written(node: Mapping[str, Any]) -> str:
     ).decode()
 
 
+def _before(node: Mapping[str, Any]) -> Written:
+    """What we wrote to a node."""
+    try:
+        return msgspec.json.decode((node["metadata"].get("annotations") or {}).get(WRITTEN, "{}"), type=Written)
+    except (msgspec.MsgspecError, RecursionError):  # somebody else wrote it
+        return Written()
+
+
+def _touched(node: Mapping[str, Any]) -> bool:
+    """Whether somebody else labelled, annotated, tainted or cordoned a node."""
+    metadata, spec, ours = node["metadata"], node.get("spec") or {}, _before(node)
+    taints = {each["key"] for each in spec.get("taints") or ()} - CONDITION_TAINTS
+    return bool(
+        spec.get("unschedulable")
+        or set(metadata.get("labels") or ()) - set(ours.labels)
+        or set(metadata.get("annotations") or ()) - set(ours.annotations)
+        or taints - set(ours.taints)
+    )
+
+
 def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch that makes a node what it is to be, and takes back what we wrote before and want no more."""
-    metadata = known["metadata"]
-    try:
-        before = msgspec.json.decode((metadata.get("annotations") or {}).get(WRITTEN, "{}"), type=Written)
-    except msgspec.MsgspecError:
-        before = Written()
+    metadata, before = known["metadata"], _before(known)
     patch: dict[str, Any] = {}
     for part, ours in (("labels", before.labels), ("annotations", before.annotations)):
         has, new = metadata.get(part) or {}, wanted["metadata"][part]

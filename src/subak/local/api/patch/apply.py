@@ -178,7 +178,7 @@ def _unexpected(
         if last["apiVersion"] != entry.api_version or conformity.problem(schema, last):
             return conflicts
         changes = compare(schema, last, live)
-    except (LookupError, TypeError, msgspec.DecodeError, Malformed):
+    except (LookupError, TypeError, msgspec.DecodeError, RecursionError, Malformed):
         return conflicts
     allowed = fieldset.difference(merging.fields_of(schema, last), changes.all)
     return [(owner, path) for owner, path in conflicts if not fieldset.has(allowed, path)]

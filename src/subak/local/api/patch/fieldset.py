@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from subak.kube.depth import too_deep
 from subak.local.api.patch import golang
 from subak.local.api.schema import Field
 
@@ -249,6 +250,9 @@ def canonical(fields: Any) -> Fields:
 
 
 def _canonical_step(step: str) -> str:
-    if step[0] == "k":
-        return key_step(tuple(sorted(json.loads(step[2:]).items())))
-    return value_step(json.loads(step[2:])) if step[0] == "v" else step
+    if step[0] not in "kv":
+        return step
+    if too_deep(step.encode()):
+        raise ValueError("exceeded max depth")
+    given = json.loads(step[2:])
+    return key_step(tuple(sorted(given.items()))) if step[0] == "k" else "v:" + _text(given)

@@ -20,7 +20,7 @@ from subak.local.api.rules import custom, defaults, problem
 from subak.local.api.rules.decoding import Decoder, Reading, decoder, described
 from subak.local.api.rules.problem import quote
 from subak.local.api.rules.scalars import Unreadable
-from subak.local.api.rules.syntax import fault
+from subak.local.api.rules.syntax import excess, fault
 
 Json = dict[str, Any]
 
@@ -145,12 +145,19 @@ def _parsed(kind: Kind, content: bytes, odd: list[str]) -> Any:
         return found
 
     try:
-        given = json.loads(content, object_pairs_hook=once)
+        if excess(content):
+            raise ValueError("it is too deep")
+        given = json.loads(content, object_pairs_hook=once, parse_constant=_refused)
     except ValueError:
         raise _unrecognized(kind, f"{_NO_KIND}: {fault(content)}", content) from None
     if doubtful:
         odd += duplicates(content)
     return given
+
+
+def _refused(word: str) -> None:
+    """Python would read NaN and Infinity, which are no JSON."""
+    raise ValueError(word)
 
 
 def duplicates(content: bytes) -> list[str]:

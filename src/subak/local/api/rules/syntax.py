@@ -1,17 +1,16 @@
-"""Where a text ceases to be JSON, in Go's words.
-
-Only asked about texts that are not JSON: it walks them again, as Go's scanner does, until it cannot go on.
-"""
+"""Where a text ceases to be JSON that can be read, in Go's words."""
 
 from __future__ import annotations
 
 import re
 
+from subak.kube.depth import too_deep
 from subak.local.api.rules.problem import quote
 
 _END = "unexpected end of JSON input"
 _BLANKS = " \t\r\n"
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_PLAIN = re.compile(r'(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt])*+')
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
 _VALUE = "looking for beginning of value"
 
@@ -20,8 +19,17 @@ class _Wrong(Exception):
     pass
 
 
+def excess(content: bytes) -> str:
+    """What to say of a text that has too many levels to be read; empty if it has not."""
+    bracket = too_deep(content)
+    return f"invalid character '{bracket}' exceeded max depth" if bracket else ""
+
+
 def fault(content: bytes) -> str:
-    """What is wrong with a text that is not JSON."""
+    """What is wrong with a text that is not JSON: it is walked again, as Go's scanner does, until that cannot go on."""
+    deep = excess(content)
+    if deep:
+        return deep
     scan = _Scan(content.decode("latin-1"))
     try:
         scan.value()
@@ -114,7 +122,12 @@ class _Scan:
 
     def _string(self) -> None:
         self.place += 1
-        while self.letter() != '"':
+        while True:
+            plain = _PLAIN.match(self.text, self.place)
+            assert plain is not None, "it matches nothing at least"
+            self.place = plain.end()
+            if self.letter() == '"':
+                break
             if self.letter() < " ":
                 self.refuse("in string literal")
             if self.letter() == "\\":

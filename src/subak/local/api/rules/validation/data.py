@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from subak.local.api.rules import problem
+from subak.local.api.rules import problem, syntax
 from subak.local.api.rules.problem import Problems
 from subak.local.api.rules.validation import metadata, names
 
@@ -86,26 +86,17 @@ def _docker(problems: Problems, data: dict[str, str], key: str) -> None:
     hidden = "<secret contents redacted>"
     text = base64.b64decode(data[key])
     try:
+        if syntax.excess(text):
+            raise ValueError("it is too deep")
         content = json.loads(text)
     except ValueError:
-        words = _syntax(text)
+        words = syntax.fault(text)
     else:
         if isinstance(content, dict):
             return
         name = {list: "array", str: "string", bool: "bool"}.get(type(content), "number")
         words = f"json: cannot unmarshal {name} into Go value of type map[string]interface {{}}"
     problems.append(problem.invalid(f"data[{key}]", hidden, words))
-
-
-def _syntax(text: bytes) -> str:
-    """How Go tells that a text is not JSON; only the commonest cases are told in its words."""
-    stripped = text.lstrip()
-    if not stripped:
-        return "unexpected end of JSON input"
-    first = chr(stripped[0])
-    if first not in '{["-0123456789tfn':
-        return f"invalid character {chr(39)}{first}{chr(39)} looking for beginning of value"
-    return "unexpected end of JSON input"
 
 
 def _frozen(problems: Problems, new: Json, old: Json, parts: tuple[str, ...]) -> None:

@@ -1,0 +1,136 @@
+"""The kubeconfig that a cluster on this machine writes: a file that belongs to one running cluster.
+
+    claim ──> the file is ours and empty, while the cluster starts
+    write ──> it says how to connect
+    release ──> it is gone
+
+A running cluster holds a lock on its file, which ends with the process however that ends.  So no file is taken from a
+cluster that lives, and what a dead one has left behind is taken over.  The file at a path is only ever exchanged by
+whoever holds the lock on it, and always as a whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from itertools import count
+from pathlib import Path
+
+import yaml
+
+from subak.kube.yaml import read
+from subak.local import private
+from subak.local.api.http import HOST, NAME
+
+
+class Taken(Exception):
+    """A file that is somebody else's; the text says whose, and what to do."""
+
+
+class Kubeconfig:
+    """A file that is ours.  Make one with `claim` or `claim_first`."""
+
+    def __init__(self, path: Path, held: int) -> None:
+        self.path = path
+        self._held = held
+
+    def write(self, text: str) -> None:
+        """Say how to connect.  Raises Taken if somebody has taken the file away, and OSError."""
+        if not _is_at(self._held, self.path):
+            raise Taken(f"{self.path}: somebody removed or replaced it while the cluster started; start it again")
+        fresh, held = _written(self.path, text)
+        fresh.replace(self.path)
+        os.close(self._held)
+        self._held = held
+
+    def release(self) -> None:
+        """Remove the file, unless it is somebody else's by now.  Once more does no harm."""
+        if self._held < 0:
+            return
+        if _is_at(self._held, self.path):
+            self.path.unlink()
+        os.close(self._held)
+        self._held = -1
+
+
+def claim(path: Path) -> Kubeconfig:
+    """The file at a path.  Raises Taken if it is a running cluster's, or not a file of ours at all; and OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _claimed(path, ours=False)
+
+
+def claim_first(path: Path) -> Kubeconfig:
+    """The file at a path in a directory of ours or, while running clusters have it, `path-2`, `path-3` and so on.
+
+    Raises OSError.
+    """
+    private.directory(path.parent)
+    for number in count(1):
+        try:
+            return _claimed(path if number == 1 else path.with_name(f"{path.name}-{number}"), ours=True)
+        except Taken:
+            continue
+    raise AssertionError("numbers do not end")
+
+
+def _claimed(path: Path, ours: bool) -> Kubeconfig:
+    fresh, held = _written(path, "")
+    try:
+        while True:
+            try:
+                os.link(fresh, path)  # unlike a rename, it does not replace
+                return Kubeconfig(path, held)
+            except FileExistsError:
+                if _replaced(path, fresh, ours):
+                    return Kubeconfig(path, held)
+    except BaseException:
+        os.close(held)
+        raise
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _replaced(path: Path, fresh: Path, ours: bool) -> bool:
+    """Put the fresh file in place of one that nobody holds; False if that one has gone in the meantime."""
+    try:
+        left = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_at(left, path):
+            return False
+        if not ours and not _is_ours(path):
+            raise Taken(f"{path}: it is there already, and not from `subak up`: name a file that is not there yet")
+        fresh.replace(path)
+        return True
+    except BlockingIOError:
+        raise Taken(f"{path}: another `subak up` that is running has this file: name another one") from None
+    finally:
+        os.close(left)
+
+
+def _written(path: Path, text: str) -> tuple[Path, int]:
+    """A file of its own beside a path, for its owner only, with our lock on it."""
+    held, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.write(held, text.encode())
+    return Path(fresh), held
+
+
+def _is_at(held: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(held), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a kubeconfig leads to a cluster of ours and nowhere else; kubectl may have changed other things in it."""
+    try:
+        content = read(path.read_bytes()).content
+        servers = [(each["name"], each["cluster"]["server"]) for each in content["clusters"]] if content else []
+    except (OSError, yaml.YAMLError, LookupError, TypeError):
+        return False
+    return all(name == NAME and server.startswith(f"https://{HOST}:") for name, server in servers)

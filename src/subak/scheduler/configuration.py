@@ -1,0 +1,141 @@
+"""The device config that is in force, told in the cluster itself.
+
+Whoever schedules writes it into a ConfigMap and keeps it true.  So everybody else reads pods and nodes in the names and
+defaults by which they were placed.  Name and key are those of HAMi's own ConfigMap, which its users know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+import yaml
+
+from subak.dialects.config import FILE, Config
+from subak.kube.client import Client
+from subak.kube.reflector import Reflector
+from subak.kube.resource import CONFIG_MAPS, NAMESPACES
+from subak.kube.status import ApiError
+from subak.kube.yaml import read
+from subak.model.manifest import Lean, Metadata
+
+NAMESPACE = "subak-system"
+NAME = "hami-scheduler-device"
+PLACES = (NAMESPACE, "kube-system")
+"""Where it is looked for: what we wrote ourselves, then where HAMi's chart is usually installed."""
+
+PAUSE = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class ConfigMap(Lean, frozen=True, kw_only=True):
+    """A ConfigMap, as far as we read it."""
+
+    metadata: Metadata = Metadata()
+    data: dict[str, str] | None = None
+
+
+def written(config: Config) -> str:
+    """A configuration as a `device-config.yaml`, with all defaults."""
+    return yaml.safe_dump(msgspec.to_builtins(config), sort_keys=False)
+
+
+def parse(text: str, place: str) -> Config:
+    """The configuration in a `device-config.yaml`.  Raises ValueError that names the place."""
+    try:
+        return Config.of(read(text).content)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{place}: {' '.join(str(error).split())}") from None
+
+
+async def in_force(client: Client) -> Config:
+    """The configuration that a cluster tells; the defaults if it tells none, or nobody may read it.
+
+    Raises ValueError if it cannot be read.
+    """
+    for namespace in PLACES:
+        try:
+            found = await client.get(CONFIG_MAPS, NAME, namespace, type=ConfigMap)
+        except ApiError as error:
+            if error.code not in (403, 404):
+                raise
+            continue
+        text = (found.data or {}).get(FILE)
+        if text is not None:
+            return parse(text, f"configmap {namespace}/{NAME}: {FILE}")
+    return Config()
+
+
+class Published:
+    """Tells a configuration in a cluster, and goes on telling it whatever others do to it."""
+
+    def __init__(self, client: Client, config: Config) -> None:
+        self._client = client
+        self._data = {FILE: written(config)}
+
+    async def start(self) -> None:
+        """Tell it now."""
+        await self._put()
+
+    async def run(self) -> None:
+        """Put it back when somebody changes it, until cancelled."""
+        changed = asyncio.Event()
+        watched = Reflector(
+            self._client,
+            CONFIG_MAPS,
+            ConfigMap,
+            lambda *_: changed.set(),
+            changed.set,
+            namespace=NAMESPACE,
+            fields=f"metadata.name={NAME}",
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watched.run())
+            while True:
+                await changed.wait()
+                changed.clear()
+                try:
+                    if await self._put():
+                        told = "configmap %s/%s tells what is in force, and is put back: only a restart changes that"
+                        log.warning(told, NAMESPACE, NAME)
+                except (ApiError, OSError, TimeoutError) as error:
+                    log.warning("configmap %s/%s cannot be written: %s", NAMESPACE, NAME, error)
+                    await asyncio.sleep(PAUSE)
+                    changed.set()
+
+    async def _put(self) -> bool:
+        """Make it what it is to be; True if it was not."""
+        wanted: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": NAME},
+            "data": self._data,
+        }
+        try:
+            found = await self._client.get(CONFIG_MAPS, NAME, NAMESPACE)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            await self._make_room()
+            await self._client.create(CONFIG_MAPS, wanted, NAMESPACE)
+            return True
+        if found.get("data") == self._data:
+            return False
+        if found.get("immutable"):
+            await self._client.delete(CONFIG_MAPS, NAME, NAMESPACE)
+            await self._client.create(CONFIG_MAPS, wanted, NAMESPACE)
+        else:
+            wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
+            await self._client.update(CONFIG_MAPS, NAME, NAMESPACE, wanted)
+        return True
+
+    async def _make_room(self) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        try:
+            await self._client.create(NAMESPACES, namespace)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
