@@ -142,13 +142,17 @@ def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> Non
     apply(tmp_path, pod("a", 4_000), pod("b", 6_000))
     wait(cluster, "a")
     wait(cluster, "b")
-    assert "10,000 of  23,028 MiB  default/a 4,000, default/b 6,000" in subak("top").out
+    shown = subak("top").out
+    assert re.search(r"0 +A10 +█+·+ +10,000/23,028 +0/100 +2/10\n +default/a +4,000 +- +1\n +default/b +6,000", shown)
+    assert re.search(r"0 +MTT-S4000 +idle ·+ +0/49,152 +0/16 +0/100", shown)
     (node,) = subak("top", "here", "-o", "json").data["nodes"]
     assert [(each["pod"], each["memory_mib"]) for each in node["cards"][0]["tenants"]] == [
         ("default/a", 4_000),
         ("default/b", 6_000),
     ]
-    assert re.search(r"here +Ready +1 x NVIDIA-A10 .* 10,000/23,028 MiB", subak("nodes").out)
+    assert re.search(
+        r"here +Ready +1 x A10 +10,000/23,028 +0/100 +2 +hami-nvidia, koordinator, volcano-share", subak("nodes").out
+    )
     answer = subak("top", "nowhere")
     assert (answer.code, answer.err) == (2, "error: node nowhere is not there; there are: here, other\n")
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from subak.cli.cards import line, show_cards, terminal
+from subak.cli.cards import line, terminal
+from subak.cli.drawing import Scene, draw
 from subak.cli.explain import explanation, show_answer
 from subak.cli.files import FileError, documents
 from subak.cli.live import picture
@@ -111,7 +112,8 @@ async def _demo(console: Console) -> int:
         line(console, "")
         line(console, ("=== Every card and who holds a part of it", "bold"))
         now = await picture(cluster.client, interpreter)
-        show_cards(console, now.cluster.snapshot, [machine.name for machine in machines])
+        snapshot = now.cluster.snapshot
+        draw(console, [Scene(node, snapshot.cards(node.name)) for node in snapshot])
         ok = await _as_expected(cluster)
     line(console, "")
     line(console, "All as expected: one pod waits, all others run." if ok else "Not as expected.")

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from subak.cli.cards import card_data, card_lines, line, strokes, terminal
+from subak.cli.cards import card_data, line, terminal
 from subak.cli.connection import Connection, connected
+from subak.cli.drawing import Scene, draw
 from subak.cli.explain import answer_data, explanation, show_answer
 from subak.cli.live import Picture, picture
 from subak.cli.options import output_option
@@ -15,6 +16,7 @@ from subak.cli.say import complain, emit
 from subak.kube.resource import EVENTS, PODS
 from subak.kube.status import ApiError
 from subak.model import manifest
+from subak.model.node import Node
 from subak.model.reason import Refusal
 from subak.snapshot.card import CardState
 
@@ -79,6 +81,11 @@ class _Told:
         cards = self.now.cluster.snapshot.cards(self.pod.spec.node_name)
         return [card for card in cards if self.pod.key in card.tenants]
 
+    def _node(self) -> Node:
+        node = self.now.cluster.snapshot.node(self.pod.spec.node_name)
+        assert node is not None, "it has cards"
+        return node
+
     def data(self) -> dict[str, Any]:
         """For scripts."""
         data: dict[str, Any] = {
@@ -93,7 +100,7 @@ class _Told:
                 data |= answer_data(self.pod, explanation(self.now.cluster, self.pod))
             except Refusal as refusal:
                 data |= {"message": refusal.message, "field": refusal.field, "value": refusal.value}
-        return data | {"cards": [card_data(card) for card in self.cards()]}
+        return data | {"cards": [card_data(self._node(), card) for card in self.cards()]}
 
     def show(self, wide: bool) -> None:
         """For people."""
@@ -120,7 +127,7 @@ class _Told:
         where = f" on {self.pod.spec.node_name}" if self.pod.spec.node_name else ""
         line(console, (self.pod.key, "green"), f" is {phase}{where}{f' ({detail})' if detail else ''}")
         cards = self.cards()
-        for text in card_lines(cards, *strokes(console)):
-            line(console, "  " + text)
+        if cards:
+            draw(console, [Scene(self._node(), cards)], names=False)
         if not cards and not self.pod.finished:
             line(console, "  it holds no card")
