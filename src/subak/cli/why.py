@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from subak.cli import endings, targets
 from subak.cli.cards import card_data, line, terminal
 from subak.cli.connection import Connection, connected
 from subak.cli.drawing import Scene, draw
@@ -18,6 +19,7 @@ from subak.kube.status import ApiError
 from subak.model import manifest
 from subak.model.node import Node
 from subak.model.reason import Refusal
+from subak.scheduler import served
 from subak.snapshot.card import CardState
 
 LAST = 5
@@ -30,7 +32,7 @@ LAST = 5
 async def why(connection: Connection, pod: str, output: str) -> int:
     """Say why POD waits, node by node with numbers; or, if it has its place, whom it shares its cards with.
 
-    POD is a name, or NAMESPACE/NAME.
+    Of one that has ended or was started again it also tells the exit codes.  POD is a name, NAMESPACE/NAME or pod/NAME.
 
     \b
     Examples:
@@ -42,8 +44,8 @@ async def why(connection: Connection, pod: str, output: str) -> int:
       0  the pod has its place, or has finished
       1  it waits, or it is not there
     """
-    namespace, _, name = pod.removeprefix("pod/").rpartition("/")
-    full = await connection.client.get(PODS, name, namespace or connection.namespace)
+    namespace, name = targets.pod(connection, pod)
+    full = await connection.client.get(PODS, name, namespace)
     now = await picture(connection.client)
     key = f"{full['metadata']['namespace']}/{name}"
     if key not in now.pods:
@@ -94,6 +96,7 @@ class _Told:
             "phase": self.status.get("phase", ""),
             "node": self.pod.spec.node_name,
             "message": self.status.get("message", ""),
+            "containers": list(endings.of_containers(self.status)),
         }
         if self.waits:
             try:
@@ -115,6 +118,9 @@ class _Told:
         if self.pod.metadata.deletion_timestamp is not None:
             click.echo(f"{self.pod.key} is being deleted")
             return
+        if not served.on_one_machine(self.pod):
+            names = ", ".join(served.ON_ONE_MACHINE)
+            click.echo(f"{self.pod.key} waits for its scheduler, {self.pod.spec.scheduler_name!r}; ours are {names}")
         try:
             show_answer(self.pod, explanation(self.now.cluster, self.pod), wide)
         except Refusal as refusal:
@@ -126,6 +132,9 @@ class _Told:
         detail = ": ".join(part for part in (self.status.get("reason", ""), self.status.get("message", "")) if part)
         where = f" on {self.pod.spec.node_name}" if self.pod.spec.node_name else ""
         line(console, (self.pod.key, "green"), f" is {phase}{where}{f' ({detail})' if detail else ''}")
+        for container in endings.of_containers(self.status):
+            if text := endings.sentence(container):
+                line(console, f"  {text}")
         cards = self.cards()
         if cards:
             draw(console, [Scene(self._node(), cards)], names=False)

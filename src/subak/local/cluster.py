@@ -35,6 +35,7 @@ from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import Runtime
 from subak.local.runtime.stand_in import StandIns
+from subak.scheduler import served
 from subak.scheduler.service import Service
 
 RuntimeName = Literal["process", "stand-in", "none"]
@@ -88,7 +89,7 @@ class Cluster:
         nodes = Nodes(self.client, self.machines)
         self._stack.push_async_callback(nodes.stop)
         self.kubelet = await self._kubelet(directory)
-        self.scheduler = Service(self.client, self.interpreter)
+        self.scheduler = Service(self.client, self.interpreter, served.on_one_machine)
         started = await nodes.start()
         if started.removed:
             self.notes.append(f"nodes of an earlier run were removed: {', '.join(started.removed)}")
