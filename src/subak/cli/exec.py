@@ -128,7 +128,7 @@ def _raw_terminal(wanted: bool) -> Iterator[None]:
     before = termios.tcgetattr(number)
     for asked in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(asked, lambda received, _: sys.exit(128 + received))
-    terminals.setraw(number)
+    terminals.setraw(number, termios.TCSADRAIN)  # what was typed ahead is kept
     try:
         yield
     finally:

@@ -115,18 +115,23 @@ def _show(now: Picture, names: Sequence[str], uses: Uses, machine: OwnCards | No
     scenes = [Scene(node, snapshot.cards(node.name)) for node in chosen]
     draw(console, [scene for scene in scenes if scene.cards or output == "wide"], uses)
     if waiting:
-        click.echo(f"\nwaiting for a card: {', '.join(waiting)} (subak why POD)")
+        click.echo(waiting_line(waiting))
     if machine is not None:
         click.echo("\nThis machine's own cards, and slices of `subak run`:")
         _show_machine(machine)
 
 
+def waiting_line(keys: Sequence[str]) -> str:
+    """Who waits, in a line."""
+    return f"waiting for a card: {', '.join(keys)} (subak why POD)"
+
+
 def _show_machine(machine: OwnCards) -> None:
     draw(terminal(), [Scene(machine.node, machine.cards)], machine.uses)
     if machine.owner:
-        click.echo(f"\nthe cards belong to {machine.owner}: what its pods hold is not known here")
+        click.echo(f"the cards belong to {machine.owner}: what its pods hold is not known here")
     if machine.waiting:
-        click.echo(f"\nwaiting for a card: {', '.join(machine.waiting)}")
+        click.echo(f"waiting for a card: {', '.join(machine.waiting)}")
 
 
 def _machine_data(machine: OwnCards) -> dict[str, Any]:
