@@ -59,6 +59,19 @@ def cli() -> None:
 
     Pods keep the YAML they have: HAMi, Volcano and Koordinator requests are understood side by side and drawn from one
     ledger of the same cards.
+
+    \b
+    Try it:
+      subak demo                         a short tour, without a GPU
+      subak up                           a cluster on this machine; then, in another terminal:
+      subak apply -f examples/shared     pods of three systems for one card
+      subak top                          who shares which card
+      subak why too-big                  why a pod waits
+
+    \b
+    Without a cluster:
+      subak run --memory 8Gi -- python train.py
+      subak place -f pod.yaml --cluster nodes.yaml
     """
 
 
