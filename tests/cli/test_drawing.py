@@ -84,6 +84,15 @@ def test_lines_take_the_width_of_the_terminal(width: int) -> None:
     assert {len(line) for line in lines if line != "n1"} == {min(width, 100)}  # with the longest of bars
 
 
+def test_a_long_name_keeps_the_columns_straight() -> None:
+    lines = drawn(card(used_mib=100, slots=1, tenant=f"default/{'x' * 40}"), width=80)
+    assert len(lines) == 4
+    assert {len(line) for line in lines[2:]} == {80}
+    lines = drawn(card(used_mib=100, slots=1, tenant=f"default/{'x' * 60}"), width=80)
+    assert [line.split() for line in lines[3:]] == [[f"default/{'x' * 60}"], ["100", "-", "1"]]
+    assert {len(line) for line in (lines[2], lines[4])} == {80}
+
+
 def test_a_file_gets_the_same_on_every_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     narrow = drawn(card(used_mib=100, slots=1))

@@ -10,7 +10,12 @@ from subak.kube.resource import NAMESPACES
 
 @click.group()
 def create() -> None:
-    """Create a namespace.  Everything else comes from files: subak apply -f FILE."""
+    """Create a namespace.  Everything else comes from files: subak apply -f FILE.
+
+    \b
+    Example:
+      subak create namespace team-a
+    """
 
 
 @create.command()

@@ -152,12 +152,21 @@ def _print(console: Console, rows: Sequence[_Row], headings: Sequence[str]) -> N
             continue
         drawn = "" if row.gauge is None else _gauge(console, row.gauge, length)
         name = row.name if row.gauge is None else f"{row.name:<{models}}  {drawn}"
-        line(console, (f"{INDENT}{row.label:<{labels}}  {name:<{span}}{_right(row.amounts, widths)}", _style(row)))
+        for text in _beside(name, span, _right(row.amounts, widths)):
+            line(console, (f"{INDENT}{row.label:<{labels}}  {text}", _style(row)))
 
 
 def _bar_length(console: Console, others: int) -> int:
     """What the terminal leaves for bars."""
     return min(max(console.width - others, SHORTEST), LONGEST) if console.is_terminal else BAR
+
+
+def _beside(name: str, span: int, amounts: str) -> Iterable[str]:
+    """A name and amounts on a line; a name that is too long for that has a line of its own."""
+    room = span + len(amounts)
+    if len(name) <= span or len(name) + 2 + len(amounts.strip()) <= room:
+        return (name + amounts.strip().rjust(room - len(name)),)
+    return name, amounts.rjust(room)
 
 
 def _right(cells: Sequence[str], widths: Sequence[int]) -> str:
