@@ -143,13 +143,17 @@ def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> Non
     apply(tmp_path, pod("a", 4_000), pod("b", 6_000))
     wait(cluster, "a")
     wait(cluster, "b")
-    assert "10,000 of  23,028 MiB  default/a 4,000, default/b 6,000" in subak("top").out
+    shown = subak("top").out
+    assert re.search(r"0 +A10 +█+·+ +10,000/23,028 +0/100 +2/10\n +default/a +4,000 +- +1\n +default/b +6,000", shown)
+    assert re.search(r"0 +MTT-S4000 +idle ·+ +0/49,152 +0/16 +0/100", shown)
     (node,) = subak("top", "here", "-o", "json").data["nodes"]
     assert [(each["pod"], each["memory_mib"]) for each in node["cards"][0]["tenants"]] == [
         ("default/a", 4_000),
         ("default/b", 6_000),
     ]
-    assert re.search(r"here +Ready +1 x NVIDIA-A10 .* 10,000/23,028 MiB", subak("nodes").out)
+    assert re.search(
+        r"here +Ready +1 x A10 +10,000/23,028 +0/100 +2 +hami-nvidia, koordinator, volcano-share", subak("nodes").out
+    )
     answer = subak("top", "nowhere")
     assert (answer.code, answer.err) == (2, "error: node nowhere is not there; there are: here, other\n")
 
@@ -201,6 +205,98 @@ def test_why_tells_what_a_pod_shares_or_waits_for(cluster: Live, tmp_path: Path)
     assert "waiting for a card: default/b" in subak("top").out
 
 
+def test_why_tells_how_containers_ended(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("fails", command="exit 3"), pod("works", command="true"), pod("killed", command="kill -9 0"))
+    for name, phase in (("fails", "Failed"), ("works", "Succeeded"), ("killed", "Failed")):
+        wait(cluster, name, f"jsonpath={{.status.phase}}={phase}")
+    assert subak("why", "fails").out.splitlines()[:2] == [
+        "default/fails is Failed on here",
+        "  container c ended with exit code 3",
+    ]
+    assert "container c ended with exit code 0\n" in subak("why", "works").out
+    assert "container c ended with exit code 137 (SIGKILL)\n" in subak("why", "killed").out
+    (container,) = subak("why", "fails", "-o", "json").data["containers"]
+    assert (container["name"], container["state"], container["exit_code"]) == ("c", "terminated", 3)
+
+
+def test_why_tells_of_a_container_that_is_started_again(cluster: Live, tmp_path: Path) -> None:
+    loops = pod("loops", command="exit 5")
+    assert isinstance(loops["spec"], dict)
+    loops["spec"]["restartPolicy"] = "Always"
+    apply(tmp_path, loops)
+    wait(cluster, "loops", "jsonpath={.status.containerStatuses[0].state.waiting.reason}=CrashLoopBackOff")
+    assert re.search(
+        r"container c waits \(CrashLoopBackOff\): .*; before it ended with exit code 5", subak("why", "loops").out
+    )
+
+
+def test_pods_of_other_schedulers_are_left_alone(cluster: Live, tmp_path: Path) -> None:
+    names = ("default-scheduler", "subak", "hami-scheduler", "volcano", "koord-scheduler")
+    pods = [pod(f"of-{name}", 100) for name in (*names, "other")]
+    for each, name in zip(pods, (*names, "other"), strict=True):
+        assert isinstance(each["spec"], dict)
+        each["spec"]["schedulerName"] = name
+    apply(tmp_path, *reversed(pods))
+    for name in names:
+        wait(cluster, f"of-{name}")
+    told = subak("why", "of-other")
+    assert (told.code, told.out.splitlines()[0]) == (
+        1,
+        "default/of-other waits for its scheduler, 'other'; ours are default-scheduler, subak, hami-scheduler, "
+        "volcano, koord-scheduler",
+    )
+
+
+def test_the_operator_s_path_is_no_part_of_a_container(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("a"))
+    wait(cluster, "a")
+    path = subak("exec", "a", "--", "sh", "-c", "echo $PATH").out.strip()
+    assert path == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@pytest.mark.parametrize("program", ["subak", "kubectl"])
+def test_wait_speaks_as_kubectl_does(cluster: Live, tmp_path: Path, program: str) -> None:
+    apply(tmp_path, pod("a"), pod("b", 20_000), pod("c", 20_000))
+
+    def told(*words: str) -> tuple[int, str, str]:
+        done = cluster.run(program, "wait", *words, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    met = "pod/a condition met\npod/b condition met\n"
+    assert told("--for=condition=Ready", "pod/a", "pod/b", "--timeout=1m") == (0, met, "")
+    assert told("--for=condition=ready", "pods", "a", "b", "--timeout=0") == (0, met, "")
+    assert told("--for=jsonpath={.status.phase}=Running", "pod", "a") == (0, "pod/a condition met\n", "")
+    assert told("--for=jsonpath={.status.containerStatuses[0].ready}=true", "pod/a")[0] == 0
+    late = "error: timed out waiting for the condition on pods/c\n"
+    assert told("--for=condition=Ready", "pod/c", "--timeout=100ms") == (1, "", late)
+    assert told("--for=condition=Ready=false", "pod/c", "--timeout=0s")[0] == 1  # nobody has said so of it
+    assert told("--for=condition=PodScheduled=False", "pod/c", "--timeout=1m")[0] == 0
+    missing = 'Error from server (NotFound): pods "nobody" not found\n'
+    assert told("--for=condition=Ready", "pod/nobody") == (1, "", missing)
+    assert subak("delete", "pod", "a", "--no-wait").code == 0
+    assert told("--for=delete", "pod/a", "--timeout=1m")[0] == 0
+    assert subak("get", "pod", "a").code == 1
+    assert told("--for=delete", "pod/a")[0] == 0
+    assert told("--for=nonsense", "pod/b")[0] != 0
+
+
+def test_wait_for_all_and_for_labels(cluster: Live, tmp_path: Path) -> None:
+    apply(tmp_path, pod("a", labels={"x": "y"}), pod("b"))
+    answer = subak("wait", "--for=condition=Ready", "pods", "--all", "--timeout", "1m")
+    assert answer.out == "pod/a condition met\npod/b condition met\n"
+    assert subak("wait", "--for=condition=Ready", "pods", "-l", "x=y").out == "pod/a condition met\n"
+    assert subak("wait", "--for=condition=Ready", "pods").code == 2
+    assert subak("wait", "--for=condition=Ready", "pods", "-l", "x=z").code == 2
+
+
+def test_a_namespace_is_created_once(cluster: Live) -> None:
+    assert subak("create", "namespace", "team").out == "namespace/team created\n"
+    again = subak("create", "namespace", "team")
+    assert (again.code, again.err) == (1, 'Error from server (AlreadyExists): namespaces "team" already exists\n')
+    assert subak("create", "namespace", "A").code == 1
+    assert subak("delete", "namespace", "team").code == 0
+
+
 def test_delete_waits_until_the_pod_is_gone(cluster: Live, tmp_path: Path) -> None:
     apply(tmp_path, pod("a"))
     wait(cluster, "a")
@@ -214,7 +310,8 @@ def test_a_cluster_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_p
         patched.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
         (tmp_path / "kubeconfig").write_text(text)
         answer = subak("get", "pods")
-        assert (answer.code, answer.err.startswith("error: the cluster cannot be reached: ")) == (1, True)
+        refused = "error: the cluster cannot be reached: 127.0.0.1:1: Connection refused; is `subak up` running?\n"
+        assert (answer.code, answer.err) == (1, refused)
         patched.setenv("KUBECONFIG", str(tmp_path / "none"))
         answer = subak("nodes")
         assert (answer.code, "does not exist: correct or unset KUBECONFIG" in answer.err) == (2, True)

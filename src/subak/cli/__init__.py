@@ -1,15 +1,18 @@
-"""The command line: one file a command.  Exit codes: 0 all well, 1 something waits, 2 bad input."""
+"""The command line: one file a command.
+
+Exit codes: 0 all well, 1 something waits, is refused or cannot be had, 2 bad input, 130 ended by Ctrl-C.  `subak run`
+and `subak exec` end with the code of their command.
+"""
 
 from __future__ import annotations
 
 import importlib
-import io
-import sys
 from typing import Any
 
 import click
 
 from subak import __version__
+from subak.cli import streams
 
 COMMANDS = {
     "up": "Start a whole cluster on this machine.",
@@ -22,6 +25,8 @@ COMMANDS = {
     "describe": "Show objects in detail, with their events.",
     "apply": "Create or change objects from files.",
     "delete": "Delete objects.",
+    "wait": "Wait until objects are as you want them.",
+    "create": "Create a namespace.",
     "logs": "Print what a container printed.",
     "exec": "Run a program in a container.",
     "place": "Decide where pods go, on files.",
@@ -54,11 +59,23 @@ def cli() -> None:
 
     Pods keep the YAML they have: HAMi, Volcano and Koordinator requests are understood side by side and drawn from one
     ledger of the same cards.
+
+    \b
+    Try it:
+      subak demo                         a short tour, without a GPU
+      subak up                           a cluster on this machine; then, in another terminal:
+      subak apply -f examples/shared     pods of three systems for one card
+      subak top                          who shares which card
+      subak why too-big                  why a pod waits
+
+    \b
+    Without a cluster:
+      subak run --memory 8Gi -- python train.py
+      subak place -f pod.yaml --cluster nodes.yaml
     """
 
 
 def main(**options: Any) -> None:
     """Entry point of `subak` and `kubectl-subak`."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 must not end in a traceback
-    cli(**options)
+    with streams.guarded():
+        cli(**options)

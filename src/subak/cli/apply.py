@@ -13,6 +13,7 @@ from subak.cli.say import complain
 from subak.kube.client import APPLY_PATCH
 from subak.kube.codec import decode
 from subak.kube.discovery import Discovery, Known, UnknownKind
+from subak.kube.resource import BadName
 from subak.kube.status import ApiError
 
 MANAGER = "subak-apply"
@@ -55,7 +56,7 @@ async def apply(connection: Connection, files: tuple[str, ...], dry_run: bool, f
         except UnknownKind as error:
             complain([f"{document.place}: {error.args[0]}"])
             errors += 1
-        except (ApiError, ValueError) as error:
+        except (ApiError, BadName) as error:
             complain([f"{document.place}: {error}"])
             refused += 1
     return 2 if errors else 1 if refused else 0
@@ -64,10 +65,9 @@ async def apply(connection: Connection, files: tuple[str, ...], dry_run: bool, f
 async def _apply(connection: Connection, known: Known, document: Document, dry_run: bool, force: bool) -> str:
     """Apply one object; gives the line that says what became of it."""
     resource, content = known.resource, document.content
-    metadata = content.get("metadata") or {}
-    namespace = (metadata.get("namespace") or connection.namespace) if resource.namespaced else ""
-    name = metadata.get("name", "")
-    if not name and metadata.get("generateName"):
+    namespace = (document.namespace or connection.namespace) if resource.namespaced else ""
+    name = document.name
+    if not name and document.metadata.get("generateName"):
         created = await connection.client.create(resource, content, namespace, dry_run=dry_run)
         return f"{known.singular}/{created['metadata']['name']} created"
     before = await _revision(connection, known, name, namespace)

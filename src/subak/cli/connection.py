@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import functools
 import os
 import sys
@@ -14,11 +13,14 @@ from typing import Any, Concatenate, ParamSpec
 
 import click
 
+from subak.cli.say import complain, say
 from subak.kube import kubeconfig
 from subak.kube.client import Client
+from subak.kube.codec import Unreadable
 from subak.kube.discovery import UnknownKind
 from subak.kube.endpoint import ConfigError, Endpoint
 from subak.kube.http import HttpTransport
+from subak.kube.resource import BadName
 from subak.kube.status import ApiError
 
 P = ParamSpec("P")
@@ -91,6 +93,7 @@ def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[...,
         def run(*args: P.args, **options: P.kwargs) -> None:
             path, context, namespace = (options.pop(name) for name in ("path", "context", "namespace"))
             everywhere = bool(options.pop("all_namespaces", False))
+            _check_text(context, namespace, *(value for name, value in options.items() if name != "files"))
 
             async def act() -> int | None:
                 target = endpoint(path, context)  # type: ignore[arg-type]
@@ -119,6 +122,18 @@ def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[...,
     return decorate
 
 
+def _check_text(*values: object) -> None:
+    """Refuse what is not UTF-8, except for names of files: on the way to the server it would be lost without a word."""
+    for value in values:
+        if isinstance(value, tuple):
+            _check_text(*value)
+        elif isinstance(value, str) and not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise click.UsageError(f"{value!r} is not UTF-8 text") from None
+
+
 def _local(error: Exception) -> bool:
     """Whether it went wrong here, as with an output that cannot be written: a `Transport` tells no error numbers."""
     return isinstance(error, OSError) and error.errno is not None
@@ -136,16 +151,21 @@ def told(act: Callable[[], Awaitable[int | None]]) -> int:
         return asyncio.run(_whole(act)) or 0
     except ApiError as error:
         reason = f" ({error.reason})" if error.reason else ""
-        click.echo(f"Error from server{reason}: {error.message}", err=True)
+        say(f"Error from server{reason}: {error.message}")
         return REFUSED
-    except (ConfigError, UnknownKind, click.UsageError) as error:
-        click.echo(f"error: {error.message if isinstance(error, click.UsageError) else error}", err=True)
+    except click.UsageError as error:
+        complain([error.message])
         return MISUSED
+    except (ConfigError, UnknownKind, BadName) as error:
+        complain([str(error.args[0])])
+        return MISUSED
+    except Unreadable as error:
+        complain([f"an object of the server cannot be read: {error}"])
+        return REFUSED
     except OSError as error:
-        if error.errno == errno.EPIPE:  # nobody reads any more, as behind `head`: click ends without a word
+        if _local(error):  # the output, most likely: whoever runs commands tells it
             raise
-        here = f"{error.filename or 'the output'} cannot be used: {error.strerror}"
-        click.echo(f"error: {here if _local(error) else f'{_no_cluster(error)}; is `subak up` running?'}", err=True)
+        complain([f"{_no_cluster(error)}; is `subak up` running?"])
         return REFUSED
     except KeyboardInterrupt:
         return 130

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 import click
 
 from subak.cli.connection import Connection, all_option, connected
+from subak.cli.durations import duration
 from subak.cli.files import FileError, documents
 from subak.cli.say import complain
 from subak.cli.targets import Target, targets
-from subak.kube.codec import WatchEvent
 from subak.kube.discovery import Discovery, UnknownKind
+from subak.kube.resource import BadName
 from subak.kube.status import ApiError
+from subak.kube.wait import gone
 
 
 @click.command()
@@ -21,7 +24,7 @@ from subak.kube.status import ApiError
 @click.option("--all", "everything", is_flag=True, help="All objects of the type.")
 @click.option("-l", "--selector", metavar="LABELS", help="All objects with these labels.")
 @all_option
-@click.option("--grace-period", "grace", type=int, metavar="SECONDS", help="How long a pod may take to end.")
+@click.option("--grace-period", "grace", type=duration, metavar="DURATION", help="How long a pod may take to end: 5s.")
 @click.option("--force", is_flag=True, help="At once, with no time to end.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Return when they are gone.")
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
@@ -32,7 +35,7 @@ async def delete(
     files: tuple[str, ...],
     everything: bool,
     selector: str | None,
-    grace: int | None,
+    grace: float | None,
     force: bool,
     wait: bool,
     ignore_not_found: bool,
@@ -60,26 +63,26 @@ async def delete(
         raise click.UsageError("say what to delete: TYPE NAME, or -f FILE")
     failures = 0
     going = []
-    for target, namespace in doomed:
+    for target in doomed:
         try:
-            uid = await _delete(connection, target, namespace, 0 if force else grace)
+            uid = await _delete(connection, target, 0 if force else grace)
             click.echo(f'{target.known.singular} "{target.name}" {"force " if force else ""}deleted')
-            going.append((target, namespace, uid))
+            going.append((target, uid))
+        except BadName as error:
+            complain([str(error)])
+            errors += 1
         except ApiError as error:
             if error.code != 404 or not ignore_not_found:
                 complain([error.message])
                 failures += 1
     if wait:
-        for target, namespace, uid in going:
-            await _gone(connection, target, namespace, uid)
+        for target, uid in going:
+            await gone(connection.client, target.known.resource, target.name, target.where(connection), uid)
     return 2 if errors else 1 if failures else 0
 
 
-Doomed = list[tuple[Target, str]]
-
-
-def _of_files(discovery: Discovery, connection: Connection, files: Sequence[str]) -> tuple[Doomed, int]:
-    doomed: Doomed = []
+def _of_files(discovery: Discovery, connection: Connection, files: Sequence[str]) -> tuple[list[Target], int]:
+    doomed: list[Target] = []
     errors = 0
     for document in (each for path in files for each in documents(path)):
         try:
@@ -90,40 +93,27 @@ def _of_files(discovery: Discovery, connection: Connection, files: Sequence[str]
             complain([str(error.args[0])])
             errors += 1
             continue
-        metadata = document.content.get("metadata") or {}
-        doomed.append((Target(known, metadata.get("name", "")), metadata.get("namespace") or connection.namespace))
+        doomed.append(Target(known, document.name, document.namespace))
     return doomed, errors
 
 
-async def _named(connection: Connection, target: Target, everything: bool, selector: str | None) -> Doomed:
+async def _named(connection: Connection, target: Target, everything: bool, selector: str | None) -> list[Target]:
     if target.name:
-        return [(target, connection.namespace)]
-    if not everything and selector is None:
+        return [target]
+    if not everything and not selector:
         raise click.UsageError(f"say which {target.known.resource.plural}: give names, --all or -l LABELS")
     found = (await connection.client.list(target.known.resource, connection.scope, labels=selector)).items
-    return [(Target(target.known, each["metadata"]["name"]), each["metadata"].get("namespace", "")) for each in found]
+    return [Target(target.known, each["metadata"]["name"], each["metadata"].get("namespace", "")) for each in found]
 
 
-async def _delete(connection: Connection, target: Target, namespace: str, grace: int | None) -> str:
+async def _delete(connection: Connection, target: Target, grace: float | None) -> str:
     """Delete one object; gives the UID that it had, if the server says it."""
-    resource = target.known.resource
     answer = await connection.client.delete(
-        resource, target.name, namespace if resource.namespaced else "", grace=grace, propagation="Background"
+        target.known.resource,
+        target.name,
+        target.where(connection),
+        grace=None if grace is None else ceil(grace),
+        propagation="Background",
     )
     uid = answer.get("details", {}).get("uid") or answer.get("metadata", {}).get("uid")
     return str(uid or "")
-
-
-async def _gone(connection: Connection, target: Target, namespace: str, uid: str) -> None:
-    """Wait until the object is gone, or another one has its name."""
-    resource = target.known.resource
-    scope = namespace if resource.namespaced else ""
-    only = f"metadata.name={target.name}"
-    while True:
-        listing = await connection.client.list(resource, scope, fields=only)
-        if not any(each["metadata"]["uid"] == uid or not uid for each in listing.items):
-            return
-        events = await connection.client.watch(resource, scope, revision=listing.revision, fields=only, timeout=60)
-        async for event in events:
-            if isinstance(event, WatchEvent) and event.type == "DELETED":
-                return

@@ -1,81 +1,86 @@
-"""`subak demo`: the examples of all five documents on a cluster of simulated cards, told as they happen."""
+"""`subak demo`: the essence on one card, then the examples of all five documents, on a cluster of simulated cards.
+
+It fits on a screen and a half.  Every command that it shows works on a cluster of `subak up`, and shows what stands
+below it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
+import signal
 import sys
+import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from subak.cli.cards import line, show_cards, terminal
-from subak.cli.explain import explanation, show_answer
+from subak.cli.cards import line, terminal
+from subak.cli.columns import aligned
+from subak.cli.drawing import Scene, draw
+from subak.cli.explain import explanation
 from subak.cli.files import FileError, documents
-from subak.cli.live import picture
+from subak.cli.live import Picture, picture
 from subak.cli.say import complain
+from subak.cli.top import waiting_line
 from subak.dialects.interpreter import Interpreter
+from subak.kube.discovery import Discovery
 from subak.kube.resource import NAMESPACES, PODS
 from subak.kube.wait import condition, until
 from subak.local.cluster import Cluster
 from subak.local.hardware import profiles
 from subak.model.device import MIB
-from subak.model.placement import Charge
 from subak.snapshot.card import CardState
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PATIENCE = 60.0
+DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the demo: what it shows, files of `examples/` in their order, and the namespace for their pods."""
+    """A document: a folder of `examples/`, and the namespace for its pods."""
 
     title: str
-    namespace: str
-    files: tuple[str, ...]
-    waits: tuple[str, ...] = ()
+    folder: str
+    namespace: str = DEFAULT
 
 
-PARTS = (
-    Part(
-        "Volcano: two pods with 1024 MiB each share the first card",
-        "volcano",
-        ("volcano/gpu-pod1.yaml", "volcano/gpu-pod2.yaml"),
-    ),
-    Part(
-        "Koordinator: half of a P40, beside a pod that holds half of the other card",
-        "default",
-        ("koordinator/notebook.yaml", "koordinator/pod.yaml"),
-    ),
-    Part("Moore Threads: 32 x 512 MiB and 8/16 of the cores", "moore-threads", ("moore-threads/pod.yaml",)),
-    Part(
-        "Iluvatar: 64 x 256 MiB and half of the cores, in the older and in the newer names",
-        "iluvatar",
-        ("iluvatar/pod.yaml", "iluvatar/bi-v150.yaml"),
-    ),
-    Part("MetaX: 4 GiB and 60 percent of a card", "metax-sgpu", ("metax/sgpu/pod.yaml",)),
-    Part("MetaX: a whole card, chosen by its links", "metax-gpu", ("metax/gpu/pod.yaml",)),
-    Part(
-        "One card for three systems: HAMi, Volcano and Koordinator share it, and a fourth pod is too big",
-        "shared",
-        ("shared/1-hami.yaml", "shared/2-volcano.yaml", "shared/3-koordinator.yaml", "shared/4-too-big.yaml"),
-        waits=("too-big",),
-    ),
+ESSENCE = Part("One card, three systems", "shared")
+SHARED_NODE = "a10"
+SHARING, WAITING = ("hami", "volcano", "koordinator"), "too-big"
+LIMITS = ("LIMIT", "ALLOC")
+"""Variables that tell a container its share have one of these in their names."""
+
+DOCUMENTS = (
+    Part("Volcano", "volcano"),
+    Part("Koordinator", "koordinator"),
+    Part("Moore Threads", "moore-threads"),
+    Part("Iluvatar", "iluvatar"),
+    Part("MetaX, shared", "metax/sgpu", "sgpu"),
+    Part("MetaX, whole", "metax/gpu", "gpu"),
 )
 
 
 @click.command()
-def demo() -> None:
+@click.option("--keep", is_flag=True, help="Keep the cluster at the end, until Ctrl-C.")
+def demo(keep: bool) -> None:
     """Start a cluster with simulated cards of every vendor, run the examples on it, and show who shares which card.
 
     Everything is real but the cards: an API server, the scheduler, and each container's command as a process.  Nothing
     is left when it ends.
+
+    \b
+    Examples:
+      subak demo
+      subak demo --keep     look around with subak and kubectl in another terminal
 
     \b
     Exit codes:
@@ -83,7 +88,10 @@ def demo() -> None:
       1  something else happened
     """
     try:
-        sys.exit(asyncio.run(_demo(terminal())))
+        sys.exit(asyncio.run(_demo(terminal(), keep)))
+    except TimeoutError:
+        complain([f"a pod is not as expected after {PATIENCE:.0f} s"])
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -95,98 +103,157 @@ def examples() -> Path:
     return inside if inside.is_dir() else package.parent.parent / "examples"
 
 
-async def _demo(console: Console) -> int:
+async def _demo(console: Console, keep: bool) -> int:
     interpreter = Interpreter()
     machines = profiles.default(interpreter)
-    cards = sum(len(machine.devices) for machine in machines)
-    line(console, (f"Starting a cluster: {len(machines)} nodes with {cards} simulated cards", "bold"))
     began = time.monotonic()
     async with Cluster(machines, interpreter) as cluster:
-        line(console, f"ready after {time.monotonic() - began:.1f} s")
+        cards = sum(len(machine.devices) for machine in machines)
+        took = time.monotonic() - began
+        line(console, f"A cluster of {len(machines)} nodes with {cards} simulated cards, up after {took:.1f} s.")
         complain((), (), cluster.notes)
-        for part in PARTS:
-            line(console, "")
-            line(console, (f"=== {part.title}", "bold"))
-            await _play(console, cluster, part)
-        line(console, "")
-        line(console, ("=== Every card and who holds a part of it", "bold"))
-        now = await picture(cluster.client, interpreter)
-        show_cards(console, now.cluster.snapshot, [machine.name for machine in machines])
+        await _play_essence(console, cluster)
+        await _play_documents(console, cluster)
         ok = await _as_expected(cluster)
-    line(console, "")
-    line(console, "All as expected: one pod waits, all others run." if ok else "Not as expected.")
+        line(console, "All as expected: one pod waits, all others run." if ok else "Not as expected.")
+        if keep:
+            await _stay(console, cluster)
+        else:
+            line(console, "Next: subak up, then these commands in another terminal; or: subak demo --keep")
     return 0 if ok else 1
 
 
-async def _play(console: Console, cluster: Cluster, part: Part) -> None:
-    """Create the pods of a part one after the other, and show what each gets."""
-    if part.namespace != "default":
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": part.namespace}}
-        await cluster.client.create(NAMESPACES, namespace)
-    for file in part.files:
-        line(console, (f"\n$ subak apply -n {part.namespace} -f examples/{file}", "dim"))
-        for document in documents(str(examples() / file)):
-            if isinstance(document, FileError):
-                raise document
-            created = await cluster.client.create(PODS, document.content, part.namespace)
-            name = created["metadata"]["name"]
-            expected = condition("PodScheduled", "False") if name in part.waits else condition("Ready")
-            async with asyncio.timeout(PATIENCE):
-                pod = await until(cluster.client, PODS, name, part.namespace, expected)
-            if name in part.waits:
-                await _show_waiting(console, cluster, pod)
-            else:
-                written = document.content["metadata"].get("annotations", {})
-                await _show_running(console, cluster, pod, written)
+async def _play_essence(console: Console, cluster: Cluster) -> None:
+    """Pods of three systems on one card, what each of their containers is told, and why a fourth one waits."""
+    line(console, ("One card, three systems: HAMi, Volcano and Koordinator pods share an A10", "bold"))
+    _shell(console, *_commands(ESSENCE))
+    pods = await _apply(cluster, ESSENCE)
+    now = await _settled(cluster, pods)
+    _shell(console, f"subak top {SHARED_NODE}")
+    node = now.cluster.snapshot.node(SHARED_NODE)
+    assert node is not None, "it is one of the profiles"
+    draw(console, [Scene(node, now.cluster.snapshot.cards(SHARED_NODE))])
+    line(console, waiting_line([f"{DEFAULT}/{WAITING}"]))
+    for name in SHARING:
+        _shell(console, f"subak exec {name} -- env | grep -E '{'|'.join(LIMITS)}' | xargs")
+        pod = await cluster.client.get(PODS, name, DEFAULT)
+        line(console, " ".join([text async for text in _environment(cluster, pod)]))
+    waits = explanation(now.cluster, now.pods[f"{DEFAULT}/{WAITING}"])
+    _shell(console, f"subak why {WAITING} | grep '^  1 node'")
+    for group in waits.groups:
+        if len(group.nodes) == 1:
+            line(console, f"  {group}")
 
 
-async def _show_running(console: Console, cluster: Cluster, pod: dict[str, Any], written: Collection[str]) -> None:
-    """Where the pod runs, the annotations that it has beside those `written` by its user, and what containers see."""
-    now = await picture(cluster.client, cluster.interpreter)
-    lean = now.pods[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"]
-    line(console, (lean.key, "green"), f" is {pod['status']['phase']} on ", (lean.spec.node_name, "bold"))
-    for card in now.cluster.snapshot.cards(lean.spec.node_name):
-        if lean.key in card.tenants:
-            line(console, f"    {_held(card, card.tenants[lean.key])}")
-    for key, text in sorted(lean.annotations.items()):
-        if key not in written:
-            line(console, f"    {key}: {text}")
-    node = now.cluster.snapshot.node(lean.spec.node_name)
-    assert node is not None, "the pod runs there"
-    given = cluster.interpreter.injections(lean, cluster.interpreter.placement(lean, node), node)
-    for container, injection in zip(lean.containers, given, strict=True):
-        line(console, (f"    $ subak exec {lean.name} -n {lean.namespace} -c {container.name} -- env", "dim"))
-        for variable in await _environment(cluster, pod, container.name):
-            if variable.partition("=")[0] in injection.env:
-                line(console, f"    {variable}")
-        if not injection.env:
-            line(console, "    (nothing is added: this vendor's plugin goes by the annotations)")
+async def _play_documents(console: Console, cluster: Cluster) -> None:
+    """The documents' own pods, and a line for each card on which they are."""
+    line(console, "")
+    line(console, ("The pods of five documents, and what is taken of their cards (memory, cores)", "bold"))
+    _shell(console, *_commands(*DOCUMENTS))
+    pods = {part: await _apply(cluster, part) for part in DOCUMENTS}
+    now = await _settled(cluster, [key for part in DOCUMENTS for key in pods[part]])
+    rows = [row for part in DOCUMENTS for row in _rows(now, part, set(pods[part]))]
+    for text in aligned(rows, gap=2):
+        line(console, text)
 
 
-def _held(card: CardState, charge: Charge) -> str:
+def _rows(now: Picture, part: Part, keys: set[str]) -> Iterator[list[str]]:
+    """Document, pods, node and card, and what is taken of the card: a row a card."""
+    title = part.title
+    for node in now.cluster.snapshot:
+        for card in now.cluster.snapshot.cards(node.name):
+            if mine := keys & card.tenants.keys():
+                names = " + ".join(sorted(key.removeprefix(f"{DEFAULT}/") for key in mine))
+                yield [title, names, f"{node.name} {card.device.index}", *_taken(card)]
+                title = ""
+
+
+def _taken(card: CardState) -> tuple[str, str]:
     device = card.device
-    memory = f"{charge.memory_bytes // MIB:,} of {device.memory_bytes // MIB:,} MiB"
-    return f"card {device.index} ({device.model or device.family}): {memory}, {charge.cores} of {device.cores} cores"
+    return f"{card.memory_used // MIB:,}/{device.memory_bytes // MIB:,} MiB", f"{card.cores_used}/{device.cores}"
 
 
-async def _environment(cluster: Cluster, pod: dict[str, Any], container: str) -> Sequence[str]:
-    """What `env` prints in a container."""
+def _shell(console: Console, *commands: str) -> None:
+    for command in commands:
+        line(console, (f"$ {command}", "dim"))
+
+
+def _commands(*parts: Part) -> Iterator[str]:
+    """What makes these pods, as one would type it."""
+    plain = [f"-f {_shown(part)}" for part in parts if part.namespace == DEFAULT]
+    for start in range(0, len(plain), 2):
+        yield f"subak apply {' '.join(plain[start : start + 2])}"
+    for part in parts:
+        if part.namespace != DEFAULT:
+            yield f"subak create namespace {part.namespace}; subak apply -n {part.namespace} -f {_shown(part)}"
+
+
+def _shown(part: Part) -> str:
+    """The folder of a part, as short as it can be said here."""
+    path = examples() / part.folder
+    near = path.is_relative_to(Path.cwd())
+    return shlex.quote(str(path.relative_to(Path.cwd()) if near else path))
+
+
+async def _apply(cluster: Cluster, part: Part) -> list[str]:
+    """Create the objects of a part; gives the keys of its pods."""
+    client = cluster.client
+    if part.namespace != DEFAULT:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": part.namespace}}
+        await client.create(NAMESPACES, namespace)
+    discovery = await Discovery.of(client)
+    keys = []
+    for document in documents(str(examples() / part.folder)):
+        if isinstance(document, FileError):
+            raise document
+        resource = discovery.kind(str(document.content.get("apiVersion", "")), document.kind).resource
+        await client.create(resource, document.content, part.namespace)
+        if resource == PODS:
+            keys.append(f"{part.namespace}/{document.name}")
+    return keys
+
+
+async def _settled(cluster: Cluster, keys: Iterable[str]) -> Picture:
+    """The cluster when these pods run, or wait as they should.  Raises TimeoutError."""
+    async with asyncio.timeout(PATIENCE):
+        for key in keys:
+            namespace, _, name = key.partition("/")
+            expected = condition("PodScheduled", "False") if name == WAITING else condition("Ready")
+            await until(cluster.client, PODS, name, namespace, expected)
+    return await picture(cluster.client, cluster.interpreter)
+
+
+async def _environment(cluster: Cluster, pod: dict[str, Any]) -> Any:
+    """The variables that tell a container its share, as `env` prints them there."""
+    container = pod["spec"]["containers"][0]["name"]
     session = await cluster.kubelet.execute(pod, container, ["env"], stdin=False, tty=False)
     printed = b"".join([data async for channel, data in session.output() if channel == 1])
     await session.close()
-    return sorted(printed.decode(errors="replace").splitlines())
-
-
-async def _show_waiting(console: Console, cluster: Cluster, pod: dict[str, Any]) -> None:
-    now = await picture(cluster.client, cluster.interpreter)
-    lean = now.pods[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"]
-    line(console, (lean.key, "yellow"), f" is {pod['status']['phase']}")
-    show_answer(lean, explanation(now.cluster, lean), wide=True)
+    for text in printed.decode(errors="replace").splitlines():
+        if any(word in text for word in LIMITS):
+            yield text
 
 
 async def _as_expected(cluster: Cluster) -> bool:
-    """Whether every pod runs but those that are meant to wait."""
-    waiting = {f"{part.namespace}/{name}" for part in PARTS for name in part.waits}
+    """Whether every pod runs but the one that is meant to wait."""
     pods = (await cluster.client.list(PODS)).items
-    phases = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod["status"]["phase"] for pod in pods}
-    return all((phase == "Pending") if key in waiting else (phase == "Running") for key, phase in phases.items())
+    phases = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods}
+    return all(phase == ("Pending" if name == WAITING else "Running") for name, phase in phases.items())
+
+
+async def _stay(console: Console, cluster: Cluster) -> None:
+    """Keep the cluster until somebody ends it.  Its kubeconfig stays apart from that of `subak up`."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await cluster.endpoint.start(0)
+    with tempfile.TemporaryDirectory(prefix="subak-demo-") as folder:
+        kubeconfig = Path(folder, "kubeconfig")
+        kubeconfig.touch(0o600)
+        kubeconfig.write_text(cluster.endpoint.kubeconfig(), encoding="utf-8")
+        line(console, "The cluster stays until Ctrl-C.  In another terminal:")
+        line(console, f"  export KUBECONFIG={shlex.quote(os.fspath(kubeconfig))}")
+        line(console, f"  subak top; subak why {WAITING}; kubectl get pods -A")
+        waiting = asyncio.create_task(stopped.wait())
+        await asyncio.wait((waiting, cluster.failed), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()

@@ -33,7 +33,7 @@ async def describe(connection: Connection, objects: tuple[str, ...]) -> None:
     for target in targets(await Discovery.of(client), objects):
         resource = target.known.resource
         if target.name:
-            found = [await client.get(resource, target.name, connection.namespace)]
+            found = [await client.get(resource, target.name, target.where(connection))]
         else:
             found = (await client.list(resource, connection.scope)).items
         for each in found:

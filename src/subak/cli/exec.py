@@ -8,13 +8,17 @@ import signal
 import sys
 import termios
 import tty as terminals
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 
 import click
 
+from subak.cli import targets
 from subak.cli.connection import Connection, connected
+from subak.cli.say import complain
 from subak.kube.exec import STDERR, Session, execute
+
+CHUNK = 1 << 16
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True})
@@ -29,21 +33,27 @@ async def exec(
 ) -> int:
     """Run a program in a running container of POD; its exit code becomes ours.
 
+    POD is a name, NAMESPACE/NAME or pod/NAME.  It ends when the program ends, whether or not there is more input.
+
     \b
     Examples:
       subak exec gpu-pod1 -- env
       subak exec -it gpu-pod1 -- bash
+      subak exec -i default/gpu-pod1 -- sh < script.sh
+
+    \b
+    Exit codes:
+      the program's own, or
+        1  there is no such pod or container, or the program cannot be run
+        2  bad input
     """
-    tty = tty and sys.stdin.isatty()
+    if tty and not sys.stdin.isatty():
+        complain((), (), ["no terminal is given to the program: standard input is none"])
+        tty = False
+    namespace, name = targets.pod(connection, pod)
     session = await execute(
-        connection.transport,
-        pod.removeprefix("pod/"),
-        connection.namespace,
-        command,
-        container=container,
-        stdin=stdin,
-        tty=tty,
-    )
+        connection.transport, name, namespace, command, container=container, stdin=stdin, tty=tty
+    )  # fmt: skip
     with _raw_terminal(tty):
         feeding = asyncio.create_task(_feed(session)) if stdin else None
         if tty:
@@ -61,11 +71,34 @@ async def exec(
 
 
 async def _feed(session: Session) -> None:
-    """Pass standard input on until it ends."""
+    """Pass standard input on until it ends, or until the program does."""
+    with suppress(ConnectionError):  # the program has ended, and with it the connection
+        async for data in _input(sys.stdin.fileno()):
+            await session.write(data)
+        await session.end_input()
+
+
+async def _input(number: int) -> AsyncIterator[bytes]:
+    """What comes from a file, without a read that waits: nothing could end it when the program ends."""
     loop = asyncio.get_running_loop()
-    while data := await loop.run_in_executor(None, os.read, sys.stdin.fileno(), 1 << 16):
-        await session.write(data)
-    await session.end_input()
+    while True:
+        ready = asyncio.Event()
+        try:
+            loop.add_reader(number, ready.set)
+        except PermissionError:
+            pass  # a plain file, from which a read never waits
+        else:
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(number)
+        try:
+            data = os.read(number, CHUNK)
+        except OSError:  # a terminal that was hung up
+            return
+        if not data:
+            return
+        yield data
 
 
 async def _follow_size(session: Session) -> None:
@@ -87,13 +120,17 @@ async def _follow_size(session: Session) -> None:
 
 @contextmanager
 def _raw_terminal(wanted: bool) -> Iterator[None]:
-    """Keys go to the program as they are; afterwards the terminal is as it was."""
+    """Keys go to the program as they are; afterwards the terminal is as it was, also if we are asked to end."""
     if not wanted:
         yield
         return
-    before = termios.tcgetattr(sys.stdin.fileno())
-    terminals.setraw(sys.stdin.fileno())
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    for asked in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(asked, lambda received, _: sys.exit(128 + received))
+    terminals.setraw(number, termios.TCSADRAIN)  # what was typed ahead is kept
     try:
         yield
     finally:
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(number, termios.TCSADRAIN, before)

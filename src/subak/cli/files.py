@@ -5,6 +5,7 @@ Each document of a file stands for itself: one that cannot be read is reported, 
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -41,16 +42,36 @@ class Document:
         """`kind`."""
         return str(self.content.get("kind", ""))
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """`metadata`; empty if the object is malformed."""
+        metadata = self.content.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    @property
+    def name(self) -> str:
+        """`metadata.name`, or nothing."""
+        return str(self.metadata.get("name") or "")
+
+    @property
+    def namespace(self) -> str:
+        """`metadata.namespace`, or nothing."""
+        return str(self.metadata.get("namespace") or "")
+
 
 def documents(path: str) -> Iterator[Document | FileError]:
     """The objects in a file (`-` for standard input), or in the files of a directory, lists taken apart.
 
     What cannot be read comes as an error.
     """
-    if path == "-" or not Path(path).is_dir():
+    if path == "-" or not os.path.isdir(path):
         yield from _in_file(path)
         return
-    inside = sorted(each for each in Path(path).iterdir() if each.suffix in (".yaml", ".yml", ".json"))
+    try:
+        inside = sorted(each for each in Path(path).iterdir() if each.suffix in (".yaml", ".yml", ".json"))
+    except OSError as error:
+        yield FileError(f"{path}: cannot be read: {error.strerror}")
+        return
     if not inside:
         yield FileError(f"{path}: the directory holds no .yaml, .yml or .json file")
     for each in inside:
@@ -96,9 +117,10 @@ def _text(path: str) -> str:
     try:
         content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         return content.decode().replace("\r\n", "\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise FileError(f"{path}: cannot be read: {reason}") from None
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: cannot be read: it is not UTF-8 text") from None
+    except (OSError, ValueError) as error:  # a path with a null byte
+        raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _loaded(path: str, line: int, part: str) -> Any:
@@ -163,9 +185,8 @@ def _objects(place: str, content: Any) -> Iterator[Document | FileError]:
 
 def decode(document: Document, type: type[T]) -> T:
     """The object as `type`.  Raises Refusal that names the field and its value."""
-    metadata = document.content.get("metadata")
     for group in ("annotations", "labels"):
-        entries = metadata.get(group) if isinstance(metadata, dict) else None
+        entries = document.metadata.get(group)
         for key, value in entries.items() if isinstance(entries, dict) else ():
             if not isinstance(value, str):
                 path = f"metadata.{group}[{key}]"
@@ -215,9 +236,7 @@ def _lookup(content: Any, path: str) -> Any:
 
 def named(document: Document) -> tuple[str, str]:
     """Namespace and name of an object that may be malformed."""
-    metadata = document.content.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    return str(metadata.get("namespace") or "default"), str(metadata.get("name") or metadata.get("generateName") or "")
+    return document.namespace or "default", document.name or str(document.metadata.get("generateName") or "")
 
 
 KINDS: dict[str, type[manifest.Lean]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -61,7 +62,7 @@ async def get(
 async def _objects(connection: Connection, target: Target, query: dict[str, str | None]) -> list[dict[str, Any]]:
     resource = target.known.resource
     if target.name:
-        return [await connection.client.get(resource, target.name, connection.namespace)]
+        return [await connection.client.get(resource, target.name, target.where(connection))]
     listing = await connection.client.list(
         resource, connection.scope, labels=query["labelSelector"], fields=query["fieldSelector"]
     )
@@ -106,8 +107,7 @@ async def _print_tables(
 
 async def _table(connection: Connection, target: Target, query: dict[str, str | None]) -> dict[str, Any]:
     resource = target.known.resource
-    scope = connection.namespace if target.name else connection.scope
-    path = resource.path(scope if resource.namespaced else "", target.name)
+    path = resource.path(target.where(connection) if target.name else connection.scope, target.name)
     response = await connection.client.request("GET", path, None if target.name else query, accept=TABLE)
     table: dict[str, Any] = decode(dict, response.body)
     if table.get("kind") != "Table":
@@ -137,12 +137,14 @@ async def _watch(connection: Connection, target: Target, query: dict[str, str | 
     """The table, then a line for each change."""
     resource = target.known.resource
     where = {**query, "fieldSelector": f"metadata.name={target.name}"} if target.name else query
+    if target.namespace:
+        connection = replace(connection, namespace=target.namespace, all=False)
     table = await _table(connection, Target(target.known), where)
     columns, everywhere = table["columnDefinitions"], connection.all and resource.namespaced
     for text in aligned(_cells(table, "", everywhere, wide)):
         click.echo(text)
     following = {**where, "watch": "true", "resourceVersion": table["metadata"]["resourceVersion"]}
-    path = resource.path(connection.scope if resource.namespaced else "")
+    path = resource.path(connection.scope)
     response = await connection.client.request("GET", path, following, accept=TABLE)
     rest = b""
     assert response.stream is not None, "a watch is a stream"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from math import ceil
 
 import click
 
+from subak.cli import targets
 from subak.cli.connection import Connection, connected
+from subak.cli.durations import duration
 
 
 @click.command()
@@ -16,7 +19,7 @@ from subak.cli.connection import Connection, connected
 @click.option("-p", "--previous", is_flag=True, help="Of the container's last run, before it was started again.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("--tail", type=int, metavar="LINES", help="Only the last lines.")
-@click.option("--since", type=int, metavar="SECONDS", help="Only what is newer.")
+@click.option("--since", type=duration, metavar="DURATION", help="Only what is newer: 90s, 5m, 1h30m.")
 @connected
 async def logs(
     connection: Connection,
@@ -26,7 +29,7 @@ async def logs(
     previous: bool,
     timestamps: bool,
     tail: int | None,
-    since: int | None,
+    since: float | None,
 ) -> None:
     """Print what a container of POD printed.
 
@@ -34,16 +37,18 @@ async def logs(
     Examples:
       subak logs gpu-pod1
       subak logs gpu-pod1 -f --tail 20
+      subak logs default/gpu-pod1 --since 1h
     """
+    namespace, name = targets.pod(connection, pod)
     chunks = await connection.client.logs(
-        pod.removeprefix("pod/"),
-        connection.namespace,
+        name,
+        namespace,
         container=container,
         follow=follow,
         previous=previous,
         timestamps=timestamps,
         tail_lines=tail,
-        since_seconds=since,
+        since_seconds=None if since is None else ceil(since),
     )
     async for chunk in chunks:
         sys.stdout.buffer.write(chunk)

@@ -9,6 +9,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.local import slices
 from subak.local.hardware import nvml, objects
 from subak.local.slices import DIRECTORY, Slices
+from subak.model.node import Node
 from subak.node import usage
 from subak.node.usage import Use, Uses
 from subak.snapshot.card import CardState
@@ -18,7 +19,7 @@ from subak.snapshot.card import CardState
 class OwnCards:
     """The cards with their tenants, what these use, and who waits.  `owner` is the cluster that has the cards now."""
 
-    name: str
+    node: Node
     cards: tuple[CardState, ...]
     uses: Uses
     waiting: tuple[str, ...]
@@ -39,7 +40,7 @@ def own_cards() -> OwnCards | None:
     for region, pod in pods.items():
         uses |= {(card, pod.key): use for card, use in usage.read(region, now).items()}
     waiting = tuple(pod.key for pod in pods.values() if not pod.spec.node_name)
-    return OwnCards(node.name, tuple(held.snapshot().cards(node.name)), uses, waiting, held.owner())
+    return OwnCards(node, tuple(held.snapshot().cards(node.name)), uses, waiting, held.owner())
 
 
 def in_use() -> bool:

@@ -8,18 +8,16 @@ from typing import Any
 
 import click
 
-from subak.cli.cards import bar, strokes, terminal
 from subak.cli.columns import aligned
 from subak.cli.connection import Connection, connected
 from subak.cli.live import Picture, picture
 from subak.cli.options import live_config_option, output_option
 from subak.cli.say import emit
+from subak.dialects import product
 from subak.dialects.interpreter import Interpreter
 from subak.model.device import GPU, MIB
 from subak.model.node import Node
 from subak.snapshot.card import CardState
-
-WIDTH = 16
 
 
 @click.command()
@@ -39,21 +37,18 @@ async def nodes(connection: Connection, output: str, device_config: Interpreter 
     if output in ("json", "yaml"):
         emit({"nodes": rows}, output)
         return
-    console = terminal()
-    full, free = strokes(console)
-    table = [["NODE", "STATUS", "CARDS", "MEMORY", "", "CORES", "PODS", *(["SPEAKS"] if output == "wide" else ())]]
+    table = [["NODE", "STATUS", "CARDS", "MEMORY MiB", "CORES", "PODS", "LANGUAGES"]]
     for row in rows:
-        used, total = row["memory_used_mib"], row["memory_mib"]
-        cells = [row["name"], row["status"], row["cards"], bar(used, total, full, free, WIDTH)]
-        cells += [f"{used:,}/{total:,} MiB", f"{row['cores_used']}/{row['cores']}", str(row["pods"])]
-        table.append([*cells, ", ".join(row["speaks"])] if output == "wide" else cells)
+        memory = f"{row['memory_used_mib']:,}/{row['memory_mib']:,}"
+        cells = [row["name"], row["status"], row["cards"], memory, f"{row['cores_used']}/{row['cores']}"]
+        table.append([*cells, str(row["pods"]), ", ".join(row["speaks"])])
     for line in aligned(table):
         click.echo(line)
 
 
 def _data(now: Picture, node: Node) -> dict[str, Any]:
     cards = [card for card in now.cluster.snapshot.cards(node.name) if card.device.kind == GPU]
-    models = Counter(card.device.model or card.device.family for card in cards)
+    models = Counter(product.name(card.device, node.labels) for card in cards)
     return {
         "name": node.name,
         "status": ("Ready" if node.ready else "NotReady") + (",SchedulingDisabled" if node.unschedulable else ""),

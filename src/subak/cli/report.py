@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from subak.cli.cards import line, show_cards, terminal
+from subak.cli.cards import line, terminal
+from subak.cli.drawing import Scene, draw
 from subak.cli.queue import Outcome, Pending, Placed
 from subak.model.device import MIB
 from subak.snapshot.cluster import Snapshot
@@ -83,7 +84,10 @@ def show(outcome: Outcome, snapshot: Snapshot, wide: bool) -> None:
     for rejected in outcome.rejected:
         line(console, (f"{rejected.namespace}/{rejected.name}", "red"), f" rejected: {rejected.message}")
         line(console, f"    {rejected.field} = {rejected.value!r}")
-    show_cards(console, snapshot, {placed.placement.node for placed in outcome.placed})
+    used = {placed.placement.node for placed in outcome.placed}
+    if used:
+        line(console, "")
+        draw(console, [Scene(node, snapshot.cards(node.name)) for node in snapshot if node.name in used])
 
 
 def _show_placed(console: Console, placed: Placed, wide: bool) -> None:

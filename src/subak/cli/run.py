@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import click
 
+from subak.cli.durations import duration
 from subak.cli.say import complain
 from subak.dialects import isolation
 from subak.dialects.interpreter import Interpreter
@@ -53,7 +54,7 @@ class Isolation:
     "--cores", type=click.IntRange(0, 100), default=0, metavar="PERCENT", help="Share of its time; 0: no limit."
 )
 @click.option("--cards", type=click.IntRange(1), default=1, show_default=True, help="On how many cards.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up waiting after so long; 0 does not wait.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Give up waiting after so long; 0 does not wait.")
 @click.option("--hardware", metavar="FILE", help="Simulated cards instead of the machine's, to try it out.")
 def run(
     command: tuple[str, ...],
@@ -73,6 +74,7 @@ def run(
     Examples:
       subak run --memory 8Gi --cores 30 -- python train.py
       subak run --cards 2 -- torchrun train.py
+      subak run --memory 8Gi --timeout 1h30m -- python train.py
 
     \b
     Exit codes:

@@ -19,9 +19,14 @@ def emit(data: dict[str, Any], form: str) -> None:
         click.echo(json.dumps(data, indent=2))
 
 
+def say(sentence: str) -> None:
+    """A line on standard error.  If nobody can read it, as on a closed terminal, we go on."""
+    with suppress(OSError):
+        click.echo(sentence, err=True)
+
+
 def complain(errors: Iterable[str], warnings: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
-    """Errors, warnings and notes, on standard error.  If nobody can read them, as on a closed terminal, we go on."""
+    """Errors, warnings and notes, on standard error."""
     for word, sentences in (("error", errors), ("warning", warnings), ("note", notes)):
         for sentence in sentences:
-            with suppress(OSError):
-                click.echo(f"{word}: {sentence}", err=True)
+            say(f"{word}: {sentence}")

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from subak.cli.cards import show_node, terminal, used_card_data
+from subak.cli.cards import terminal, used_card_data
 from subak.cli.connection import Connection, connected_or
+from subak.cli.drawing import Scene, draw
 from subak.cli.live import Picture, picture
 from subak.cli.machine import OwnCards, in_use, own_cards
 from subak.cli.options import live_config_option, output_option
@@ -30,7 +31,7 @@ async def _alone(
 
     async def show() -> int | None:
         machine = _own_cards(always=True)
-        if machine is None or (nodes and nodes != (machine.name,)):
+        if machine is None or (nodes and nodes != (machine.node.name,)):
             return None
         complain((), (), [f"this machine's own cards and the slices of `subak run`, without a cluster: {why}"])
         if output in FOR_PEOPLE:
@@ -104,38 +105,44 @@ async def _again(show: Callable[[], Awaitable[int | None]], watch: bool, output:
 
 def _show(now: Picture, names: Sequence[str], uses: Uses, machine: OwnCards | None, output: str) -> None:
     snapshot = now.cluster.snapshot
+    chosen = [node for node in snapshot if node.name in names]
     waiting = sorted(
         key for key, pod in now.pods.items() if not pod.spec.node_name and not pod.finished and _asks(now, key)
     )
     if output not in FOR_PEOPLE:
         nodes = [
-            {"name": name, "cards": [used_card_data(card, uses) for card in snapshot.cards(name)]} for name in names
+            {"name": node.name, "cards": [used_card_data(node, card, uses) for card in snapshot.cards(node.name)]}
+            for node in chosen
         ]
         emit({"nodes": nodes, "waiting": waiting, "machine": machine and _machine_data(machine)}, output)
         return
     complain((), now.cluster.warnings)
     console = terminal()
-    for name in names:
-        if snapshot.cards(name) or output == "wide":
-            show_node(console, name, snapshot.cards(name), uses)
+    scenes = [Scene(node, snapshot.cards(node.name)) for node in chosen]
+    draw(console, [scene for scene in scenes if scene.cards or output == "wide"], uses)
     if waiting:
-        click.echo(f"\nwaiting for a card: {', '.join(waiting)} (subak why POD)")
+        click.echo(waiting_line(waiting))
     if machine is not None:
         click.echo("\nThis machine's own cards, and slices of `subak run`:")
         _show_machine(machine)
 
 
+def waiting_line(keys: Sequence[str]) -> str:
+    """Who waits, in a line."""
+    return f"waiting for a card: {', '.join(keys)} (subak why POD)"
+
+
 def _show_machine(machine: OwnCards) -> None:
-    show_node(terminal(), machine.name, machine.cards, machine.uses)
+    draw(terminal(), [Scene(machine.node, machine.cards)], machine.uses)
     if machine.owner:
-        click.echo(f"\nthe cards belong to {machine.owner}: what its pods hold is not known here")
+        click.echo(f"the cards belong to {machine.owner}: what its pods hold is not known here")
     if machine.waiting:
-        click.echo(f"\nwaiting for a card: {', '.join(machine.waiting)}")
+        click.echo(f"waiting for a card: {', '.join(machine.waiting)}")
 
 
 def _machine_data(machine: OwnCards) -> dict[str, Any]:
-    cards = [used_card_data(card, machine.uses) for card in machine.cards]
-    return {"name": machine.name, "owner": machine.owner, "cards": cards, "waiting": list(machine.waiting)}
+    cards = [used_card_data(machine.node, card, machine.uses) for card in machine.cards]
+    return {"name": machine.node.name, "owner": machine.owner, "cards": cards, "waiting": list(machine.waiting)}
 
 
 def _asks(now: Picture, key: str) -> bool:

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
-from subak.cli.cards import card_data, card_lines, line, strokes, terminal
+from subak.cli import endings, targets
+from subak.cli.cards import card_data, line, terminal
 from subak.cli.connection import Connection, connected
+from subak.cli.drawing import Scene, draw
 from subak.cli.explain import answer_data, explanation, show_answer
 from subak.cli.live import Picture, picture
 from subak.cli.options import live_config_option, output_option
@@ -16,7 +18,9 @@ from subak.dialects.interpreter import Interpreter
 from subak.kube.resource import EVENTS, PODS
 from subak.kube.status import ApiError
 from subak.model import manifest
+from subak.model.node import Node
 from subak.model.reason import Refusal
+from subak.scheduler import served
 from subak.snapshot.card import CardState
 
 LAST = 5
@@ -30,7 +34,7 @@ LAST = 5
 async def why(connection: Connection, pod: str, output: str, device_config: Interpreter | None) -> int:
     """Say why POD waits, node by node with numbers; or, if it has its place, whom it shares its cards with.
 
-    POD is a name, or NAMESPACE/NAME.
+    Of one that has ended or was started again it also tells the exit codes.  POD is a name, NAMESPACE/NAME or pod/NAME.
 
     \b
     Examples:
@@ -42,8 +46,8 @@ async def why(connection: Connection, pod: str, output: str, device_config: Inte
       0  the pod has its place, or has finished
       1  it waits, or it is not there
     """
-    namespace, _, name = pod.removeprefix("pod/").rpartition("/")
-    full = await connection.client.get(PODS, name, namespace or connection.namespace)
+    namespace, name = targets.pod(connection, pod)
+    full = await connection.client.get(PODS, name, namespace)
     now = await picture(connection.client, device_config)
     key = f"{full['metadata']['namespace']}/{name}"
     if key not in now.pods:
@@ -81,6 +85,11 @@ class _Told:
         cards = self.now.cluster.snapshot.cards(self.pod.spec.node_name)
         return [card for card in cards if self.pod.key in card.tenants]
 
+    def _node(self) -> Node:
+        node = self.now.cluster.snapshot.node(self.pod.spec.node_name)
+        assert node is not None, "it has cards"
+        return node
+
     def data(self) -> dict[str, Any]:
         """For scripts."""
         data: dict[str, Any] = {
@@ -89,13 +98,14 @@ class _Told:
             "phase": self.status.get("phase", ""),
             "node": self.pod.spec.node_name,
             "message": self.status.get("message", ""),
+            "containers": list(endings.of_containers(self.status)),
         }
         if self.waits:
             try:
                 data |= answer_data(self.pod, explanation(self.now.cluster, self.pod))
             except Refusal as refusal:
                 data |= {"message": refusal.message, "field": refusal.field, "value": refusal.value}
-        return data | {"cards": [card_data(card) for card in self.cards()]}
+        return data | {"cards": [card_data(self._node(), card) for card in self.cards()]}
 
     def show(self, wide: bool) -> None:
         """For people."""
@@ -110,6 +120,9 @@ class _Told:
         if self.pod.metadata.deletion_timestamp is not None:
             click.echo(f"{self.pod.key} is being deleted")
             return
+        if not served.on_one_machine(self.pod):
+            names = ", ".join(served.ON_ONE_MACHINE)
+            click.echo(f"{self.pod.key} waits for its scheduler, {self.pod.spec.scheduler_name!r}; ours are {names}")
         try:
             show_answer(self.pod, explanation(self.now.cluster, self.pod), wide)
         except Refusal as refusal:
@@ -121,8 +134,11 @@ class _Told:
         detail = ": ".join(part for part in (self.status.get("reason", ""), self.status.get("message", "")) if part)
         where = f" on {self.pod.spec.node_name}" if self.pod.spec.node_name else ""
         line(console, (self.pod.key, "green"), f" is {phase}{where}{f' ({detail})' if detail else ''}")
+        for container in endings.of_containers(self.status):
+            if text := endings.sentence(container):
+                line(console, f"  {text}")
         cards = self.cards()
-        for text in card_lines(cards, *strokes(console)):
-            line(console, "  " + text)
+        if cards:
+            draw(console, [Scene(self._node(), cards)], names=False)
         if not cards and not self.pod.finished:
             line(console, "  it holds no card")

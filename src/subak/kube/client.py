@@ -18,7 +18,7 @@ import msgspec
 
 from subak.kube.answers import chunks, events, refused
 from subak.kube.codec import RAW, Body, Bookmark, T, Unreadable, WatchEvent, codec, decode, encode
-from subak.kube.resource import PODS, Resource
+from subak.kube.resource import PODS, BadName, Resource
 from subak.kube.status import ApiError
 from subak.kube.transport import Request, Response, Transport, Unreachable
 
@@ -172,7 +172,7 @@ class Client:
     ) -> T:
         """A new object; with a name and a subresource, something that is posted there."""
         if resource.namespaced and not namespace:
-            raise ValueError(f"{resource}: the namespace is missing")
+            raise BadName(f"{resource}: the namespace is missing")
         query = self._writing(dry_run, validation)
         response = await self.request("POST", resource.path(namespace, name, subresource), query, body)
         return decode(type, response.body)
@@ -331,5 +331,5 @@ class Client:
 
 def _named(resource: Resource, name: str) -> str:
     if not name:
-        raise ValueError(f"{resource}: the name is missing")
+        raise BadName(f"{resource}: the name is missing")
     return name

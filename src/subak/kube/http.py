@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -127,10 +129,22 @@ def _as_os_errors() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise Unreachable(str(error)) from error
+        raise Unreachable(_told(error)) from error
     except aiohttp.WSServerHandshakeError:
         raise
     except TimeoutError as error:
         raise TimeoutError("the API server gave no answer in time") from error
     except aiohttp.ClientError as error:
         raise ConnectionError(f"the connection to the API server broke: {error}") from error
+
+
+def _told(error: aiohttp.ClientError) -> str:
+    """Who could not be reached, and why; aiohttp's own text shows Python objects."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        problem = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        return f"{error.host}:{error.port}: its certificate is not trusted: {problem}"
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return "no connection could be made in time"
+    cause = error.os_error
+    known = cause.errno in errno.errorcode and not isinstance(cause, ssl.SSLError)
+    return f"{error.host}:{error.port}: {os.strerror(cause.errno or 0) if known else cause.strerror or cause}"

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class BadName(ValueError):
+    """What can be no name of an object."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """A kind of object: `pods` of `v1`, `leases` of `coordination.k8s.io/v1`."""
@@ -26,15 +30,13 @@ class Resource:
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The path of the collection, of one object or of a part of it; no namespace means all of them.
 
-        Raises ValueError for what can be no name: it would lead to another object.
+        Raises BadName for what can be no name: it would lead to another object.
         """
         for part in (namespace, name):
             if part in (".", "..") or "/" in part or "%" in part:
-                raise ValueError(
-                    f"{part!r} can be no name of {self}: it must not contain '/' or '%', nor be '.' or '..'"
-                )
+                raise BadName(f"{part!r} can be no name of {self}: it must not contain '/' or '%', nor be '.' or '..'")
         if self.namespaced and name and not namespace:
-            raise ValueError(f"{self} {name!r}: the namespace is missing")
+            raise BadName(f"{self} {name!r}: the namespace is missing")
         parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]

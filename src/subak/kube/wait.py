@@ -35,11 +35,26 @@ async def until(client: Client, resource: Resource, name: str, namespace: str, c
                     return event.object
 
 
+async def gone(client: Client, resource: Resource, name: str, namespace: str, uid: str = "") -> None:
+    """Wait until the object is gone, or another one has its name: with a UID, it is that object that is meant."""
+    only = f"metadata.name={name}"
+    while True:
+        listing = await client.list(resource, namespace, fields=only)
+        if not any(each["metadata"]["uid"] == uid or not uid for each in listing.items):
+            return
+        events = await client.watch(resource, namespace, revision=listing.revision, fields=only, timeout=60)
+        async with aclosing(cast("Any", events)):
+            async for event in events:
+                if isinstance(event, WatchEvent) and event.type == "DELETED":
+                    return
+
+
 def condition(type: str, status: str = "True") -> Check:
-    """Whether an object says so of itself in its status."""
+    """Whether an object says so of itself in its status; upper and lower case are the same, as for kubectl."""
+    wanted = (type.lower(), status.lower())
 
     def check(object: dict[str, Any]) -> bool:
-        conditions = object.get("status", {}).get("conditions") or ()
-        return any(each.get("type") == type and each.get("status") == status for each in conditions)
+        conditions = (object.get("status") or {}).get("conditions") or ()
+        return any((each.get("type", "").lower(), each.get("status", "").lower()) == wanted for each in conditions)
 
     return check

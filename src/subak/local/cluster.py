@@ -39,6 +39,7 @@ from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import Runtime
 from subak.local.runtime.stand_in import StandIns
+from subak.scheduler import served
 from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
 
@@ -105,7 +106,7 @@ class Cluster:
         nodes = Nodes(self.client_of(KUBELET), self.machines)
         self._stack.push_async_callback(nodes.stop)
         self.kubelet = await self._kubelet(directory)
-        self.scheduler = Service(self.client_of(SCHEDULER), self.interpreter)
+        self.scheduler = Service(self.client_of(SCHEDULER), self.interpreter, served.on_one_machine)
         told = Published(self.client_of(SCHEDULER), self.interpreter.config)
         await told.start()
         started = await nodes.start()

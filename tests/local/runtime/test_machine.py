@@ -93,8 +93,14 @@ def test_root_shows_nothing_of_etc_that_not_everybody_may_read() -> None:
     assert looked.marks["/etc/shadow"] == OMITTED
 
 
-def test_the_search_path_has_what_is_there_and_the_usual_places(tmp_path: Path) -> None:
+def test_the_path_of_containers_is_the_usual_one_whatever_the_operator_s_is(tmp_path: Path) -> None:
     environment = {"PATH": f"{tmp_path}:/no/such/place:relative:{tmp_path}:/usr/bin"}
-    first, second, *rest = machine.search_path(environment).split(":")
-    assert [first, second] == [str(tmp_path), "/usr/bin"]
-    assert rest == [path for path in USUAL_PATH.split(":") if path != "/usr/bin"]
+    assert machine.search_path(environment) == USUAL_PATH
+
+
+def test_where_the_usual_places_hold_no_programs_the_path_is_that_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "USUAL_PATH", "/no/such/place")
+    environment = {"PATH": f"{tmp_path}:/no/such/place:relative:{tmp_path}:/usr/bin"}
+    assert machine.search_path(environment) == f"{tmp_path}:/usr/bin"

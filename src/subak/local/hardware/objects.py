@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from subak import __version__
+from subak.dialects import product
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware.machine import PROFILE, Machine
 from subak.model import manifest
@@ -51,12 +52,13 @@ def node(machine: Machine, now: datetime) -> dict[str, Any]:
 
 
 def node_labels(machine: Machine) -> dict[str, str]:
-    """Kubernetes' own labels, the plugins', the description's, and the profile."""
+    """Kubernetes' own labels, the plugins', the names of the cards, the description's, and the profile."""
     return {
         "kubernetes.io/arch": _architecture(),
         "kubernetes.io/hostname": machine.name,
         "kubernetes.io/os": "linux",
         **{key: value for plugin in machine.plugins for key, value in plugin.labels(machine.stock).items()},
+        **product.labels(machine.devices),
         **machine.labels,
         PROFILE: machine.profile,
     }

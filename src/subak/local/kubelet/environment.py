@@ -79,7 +79,7 @@ def complete(pod: Pod, user: int, said: Mapping[str, str], injected: Mapping[str
 
 @cache
 def _path() -> str:
-    """Where the machine's programs are, since no image says where its own are."""
+    """The usual PATH, since no image says where its programs are."""
     return search_path()
 
 

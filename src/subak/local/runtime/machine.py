@@ -1,6 +1,6 @@
 """What of this machine a container sees: where programs are, and what is nobody's business.
 
-What a user expects is that any program they can start on this machine also starts in a container, and that the
+What a user expects is that any program they can start on this machine can also be started in a container, and that the
 container can neither change nor spy out what is theirs.  So:
 
 - programs and libraries (`/usr`, `/opt`, `/nix`, further directories of the root, ...) are there, read-only, as far as
@@ -8,7 +8,8 @@ container can neither change nor spy out what is theirs.  So:
 - home directories start empty, wherever they are, and so do `/tmp`, `/var` and `/run`: keys, tokens, histories and
   sockets stay outside.  What a container needs from there is given to it as a volume (`hostPath`);
 - the exception are programs: if the interpreter that runs Subak or a directory of the PATH lies in such a place (pyenv,
-  conda, a virtual environment, `~/.local/bin`), that installation is there, and nothing beside it;
+  conda, a virtual environment, `~/.local/bin`), that installation is there, and nothing beside it.  A pod names it by
+  its path or by a PATH of its own: that of whoever started the cluster is no part of a container;
 - as root, what not everybody may read is left out: of `/etc` with all below it, and of what lies directly in `/`,
   `/opt`, `/srv`, `/mnt`, `/media` and `/usr/local`.
 """
@@ -67,9 +68,12 @@ def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.en
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> str:
-    """A PATH with which containers find what is found on this machine."""
-    usual = [path for path in USUAL_PATH.split(":") if path not in _directories(environment)]
-    return ":".join([*_directories(environment), *usual])
+    """The PATH of containers: the usual one, as of every image.
+
+    Only where the usual places hold no programs, as on NixOS, it is that of this process.
+    """
+    usual = any(os.path.exists(os.path.join(path, "sleep")) for path in USUAL_PATH.split(":"))
+    return USUAL_PATH if usual else ":".join(_directories(environment))
 
 
 def _directories(environment: Mapping[str, str]) -> list[str]:

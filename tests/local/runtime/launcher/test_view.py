@@ -131,7 +131,7 @@ class TestSeeing:
         assert str(secret) in outcome.stderr
         assert "secret" not in outcome.stdout
 
-    async def test_programs_of_the_path_are_found_in_a_home(
+    async def test_programs_of_the_path_are_there_in_a_home_for_those_who_name_them(
         self, able: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         tool = tmp_path / "tool/bin/greet"
@@ -142,8 +142,9 @@ class TestSeeing:
         (tmp_path / "tool/lib/text").write_text("good morning\n")
         (tmp_path / ".ssh").mkdir()
         monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-        outcome = await run(Namespaces(), f"greet; ls -A {tmp_path}; touch {tmp_path}/tool/new")
+        outcome = await run(Namespaces(), f"greet || {tool}; ls -A {tmp_path}; touch {tmp_path}/tool/new")
         assert outcome.stdout == "good morning\ntool\n"
+        assert "greet: not found" in outcome.stderr
         assert "Read-only" in outcome.stderr
 
     async def test_directories_and_files_can_be_hidden(self, able: None) -> None:
