@@ -27,6 +27,7 @@ from subak.scheduler.messages import (
     NodeSeen,
     PodGone,
     PodSeen,
+    Restore,
 )
 
 CARD_MIB = 16_000
@@ -176,7 +177,8 @@ class History:
         card = (name, families, 0 if families == "mthreads" else index)
         if amount is None or self.load(card) + amount > self._size(card):
             return
-        annotations = {"volcano.sh/gpu-index": str(index)} if recorded and VOLCANO in pod.spec.containers[0].limits else {}
+        recorded = recorded and VOLCANO in pod.spec.containers[0].limits
+        annotations = {"volcano.sh/gpu-index": str(index)} if recorded else {}
         self.truth[key] = {card: amount}
         self._put(_bound(pod, name, annotations))
         self.see(f"pod {key}", everything=True)
@@ -215,10 +217,10 @@ class History:
         """As an API server would; on a server that is slow to tell."""
         if isinstance(instruction, Bind):
             self._bind(instruction, refuse)
-        elif type(instruction).__name__ == "Restore":
-            pod = self.pods.get(instruction.key)  # type: ignore[union-attr]
-            if pod is not None and pod.metadata.uid == instruction.uid:  # type: ignore[union-attr]
-                merged = {**pod.annotations, **instruction.annotations}  # type: ignore[union-attr]
+        elif isinstance(instruction, Restore):
+            pod = self.pods.get(instruction.key)
+            if pod is not None and pod.metadata.uid == instruction.uid:
+                merged: dict[str, str | None] = {**pod.annotations, **instruction.annotations}
                 self._put(_annotated(pod, {name: text for name, text in merged.items() if text is not None}))
 
     def _bind(self, bind: Bind, refuse: bool) -> None:
@@ -318,14 +320,11 @@ def _annotated(pod: manifest.Pod, annotations: dict[str, str]) -> manifest.Pod:
 
 def ledger(core: Core) -> dict[str, Any]:
     """All that a core has booked, comparable."""
+    there = [(node.name, card) for node in core.snapshot for card in core.snapshot.cards(node.name)]
     cards = {
-        (node.name, card.device.id): (card.used, card.slots_free, card.memory_free, card.cores_free)
-        for node in core.snapshot
-        for card in core.snapshot.cards(node.name)
+        (name, card.device.id): (card.used, card.slots_free, card.memory_free, card.cores_free) for name, card in there
     }
-    tenants = {
-        (node.name, card.device.id): sorted(card.tenants) for node in core.snapshot for card in core.snapshot.cards(node.name)
-    }
+    tenants = {(name, card.device.id): sorted(card.tenants) for name, card in there}
     booked = {key: booking.placement for key, booking in core.snapshot.bookings.items()}
     used = {key: amount for key, amount in core.quotas.used.items() if amount}
     return {"cards": cards, "tenants": tenants, "booked": booked, "quotas": used}

@@ -324,8 +324,8 @@ def assert_adds_up(snapshot: Snapshot, model: Model) -> None:
                 sum(r[1] for r in taken),
             ]
             for row, (each, (slots, memory, cores)) in enumerate(zip(home.devices, taken, strict=True)):
-                left = [1 if each.healthy else -1, each.slots - slots, each.memory_bytes - memory, each.cores - cores, -slots]
-                assert pool.state[:, row, at].tolist() == left
+                left = [each.slots - slots, each.memory_bytes - memory, each.cores - cores, -slots]
+                assert pool.state[:, row, at].tolist() == [1 if each.healthy else -1, *left]
                 holders = {key for key, (placement, _) in model.pods.items() if holds(placement, name, each.id)}
                 assert set(pool.tenants[at][row]) == holders
             spent = Counter[str]()

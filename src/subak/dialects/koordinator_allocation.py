@@ -116,9 +116,7 @@ def _device(entry: Entry, kind: str, node: Node) -> Device | None:
     device = node.device(entry.id) if entry.id else None
     if device is not None:
         return device
-    numbered = [
-        each for each in _numbered(entry.minor, kind, node) if not entry.id or not uuid(each, node.name)
-    ]
+    numbered = [each for each in _numbered(entry.minor, kind, node) if not entry.id or not uuid(each, node.name)]
     return numbered[0] if len(numbered) == 1 else None
 
 

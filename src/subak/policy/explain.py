@@ -95,7 +95,12 @@ def explanation(tally: Tally) -> Explanation:
         tally.nodes,
         tuple(sorted(tally.fitting)),
         tuple(
-            Group(heap.key.reason, tuple(sorted(heap.names)), heap.key.detail or _figures(heap), 0 if tally.named else heap.count)
+            Group(
+                heap.key.reason,
+                tuple(sorted(heap.names)),
+                heap.key.detail or _figures(heap),
+                0 if tally.named else heap.count,
+            )
             for heap in groups
         ),
         dict(sorted(tally.reasons.items())),

@@ -25,6 +25,7 @@ from subak.model.placement import Function, Grant, Placement, Share
 from subak.model.request import Claim, Request
 from subak.snapshot.cluster import Resources
 
+
 class Holding(msgspec.Struct, frozen=True, gc=False):
     """What a pod holds.
 
@@ -72,9 +73,7 @@ def held(interpreter: Interpreter, pod: manifest.Pod, node: Node) -> Holding:
         if widened is not recorded[at]:
             known = False
             warnings.append(_uncertain(pod, node, widened))
-    return Holding(
-        _placement(node, grants), _placement(node, counted), request.needs.resources, known, tuple(warnings)
-    )
+    return Holding(_placement(node, grants), _placement(node, counted), request.needs.resources, known, tuple(warnings))
 
 
 def _placement(node: Node, grants: Iterable[Grant]) -> Placement:
@@ -104,7 +103,8 @@ def _completed(claim: Claim, given: Grant | None, node: Node) -> Grant:
         seen = {share.id for share in shares}
         shares += [_whole(claim, lost, device) for device in _possible(claim, node) if device.id not in seen]
     if given is None:
-        return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), (claim.qos or "", claim.app_class), claim.slotted)
+        tag = (claim.qos or "", claim.app_class)
+        return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), tag, claim.slotted)
     return given if tuple(shares) == told else msgspec.structs.replace(given, shares=tuple(shares))
 
 

@@ -121,9 +121,7 @@ def columns(pool: Pool, request: Request, tally: Tally) -> list[int]:
     return positions
 
 
-def _add_refusals(
-    pool: Pool, verdicts: Verdicts, codes: npt.NDArray[np.int32], refused: Bools, tally: Tally
-) -> None:
+def _add_refusals(pool: Pool, verdicts: Verdicts, codes: npt.NDArray[np.int32], refused: Bools, tally: Tally) -> None:
     """Count nodes that refuse by their own terms."""
     for code, count in enumerate(np.bincount(codes[refused]).tolist()):
         if count:

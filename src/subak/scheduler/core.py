@@ -201,9 +201,7 @@ class Core:
         elif carried != record.edited:
             record.edited = carried
             keys = sorted(carried.keys() | record.annotations.keys())
-            undo = {
-                key: record.annotations.get(key) for key in keys if carried.get(key) != record.annotations.get(key)
-            }
+            undo = {key: record.annotations.get(key) for key in keys if carried.get(key) != record.annotations.get(key)}
             self._out.append(Restore(record.key, record.pod.metadata.uid, undo))
             self._books.warnings.append(
                 f"pod {record.key}: somebody changed {', '.join(undo)}, which records what the pod holds; put back"

@@ -122,10 +122,10 @@ class Pool:
     """The nodes of one make.
 
     `state[:, :, node]` is what a claim looks at, for each card: ALIVE (1; 0 if the card is cordoned, -1 if it is not
-    healthy), free SLOTS, MEMORY, CORES, and IDLE (minus the number of shares, so that 0 is idle).  `memory` and `cores` are the sizes of the cards,
-    `types` numbers their model and mode by `kinds`.  `totals` and `taken` are sums over a node's GPUs of slots, cores
-    and memory; `usage` follows from them.  `plain` is what is free of `PLAIN`.  Only the first `size` positions of an
-    array mean anything, and of these some are VACANT.
+    healthy), free SLOTS, MEMORY, CORES, and IDLE (minus the number of shares, so that 0 is idle).  `memory` and `cores`
+    are the sizes of the cards, `types` numbers their model and mode by `kinds`.  `totals` and `taken` are sums over a
+    node's GPUs of slots, cores and memory; `usage` follows from them.  `plain` is what is free of `PLAIN`.  Only the
+    first `size` positions of an array mean anything, and of these some are VACANT.
     """
 
     def __init__(self, make: Make) -> None:
