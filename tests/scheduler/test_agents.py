@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 
@@ -57,3 +60,42 @@ def test_what_runs_there_keeps_counting_until_the_agent_is_back(cluster: Cluster
     cluster.settle()
     assert cluster.placed() == {"running": "n1", "small": "n1"}
     assert "largest free slice 0 MiB, 6,000 MiB asked" in cluster.reports["default/large"]
+
+
+ASKED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def hami_node(allocatable: int) -> manifest.Node:
+    """A node whose agent a scheduler of HAMi has asked whether it lives."""
+    card = {"id": "GPU-0", "count": 10, "devmem": 10000, "devcore": 100, "type": "NVIDIA-T4", "health": True}
+    annotations = {
+        "hami.io/node-nvidia-register": json.dumps([card]),
+        "hami.io/node-handshake": f"Requesting_{ASKED:%Y-%m-%d %H:%M:%S}",
+    }
+    status = {"capacity": {"nvidia.com/gpu": 10}, "allocatable": {"nvidia.com/gpu": allocatable}}
+    return msgspec.convert({"metadata": {"name": "n1", "annotations": annotations}, "status": status}, manifest.Node)
+
+
+def test_an_agent_that_does_not_answer_is_dead_after_a_minute_though_nothing_else_happens() -> None:
+    cluster = Cluster(now=ASKED.timestamp() + 30)
+    cluster.add_node(hami_node(0))
+    cluster.create(pod("early", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}))
+    cluster.settle()
+    assert cluster.placed() == {"early": "n1"}, "it may still answer"
+    cluster.now = ASKED.timestamp() + 61
+    cluster.create(pod("late", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}))
+    cluster.settle()
+    assert cluster.placed() == {"early": "n1"}
+    assert "hami.io/node-handshake unanswered for more than 60 s" in cluster.reports["default/late"]
+    cluster.add_node(hami_node(10))
+    cluster.settle()
+    assert cluster.placed() == {"early": "n1", "late": "n1"}
+
+
+def test_a_core_that_starts_later_knows_it_too() -> None:
+    cluster = Cluster(now=ASKED.timestamp() + 3600)
+    cluster.add_node(hami_node(0))
+    cluster.create(pod("late", {"nvidia.com/gpu": 1}))
+    cluster.settle()
+    assert cluster.placed() == {}
+    assert "NodeAgentDead" in cluster.reports["default/late"]

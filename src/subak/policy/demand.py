@@ -16,6 +16,7 @@ from subak.model.device import FULL_CORES
 from subak.model.node import Node
 from subak.model.request import Claim, Needs, Request, Selection
 from subak.policy.columns import least, representative
+from subak.policy.mig import MODE as MIG
 from subak.policy.node import refuse_dialect, refuse_node
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import ALIVE, IDLE, MEMORY, PLAIN, UNLIMITED, Bools, Column, Pool
@@ -35,6 +36,7 @@ class _Terms:
     families: frozenset[str] = frozenset()
     selection: Selection = Selection()
     count: int = 0
+    instances: bool = False
     claims: tuple[Claim, ...] = field(default=(), compare=False)
 
     @classmethod
@@ -43,14 +45,16 @@ class _Terms:
         if first is None:
             return cls(needs)
         speaking = tuple((each.dialect, each.isolation) for each in request.claims)
-        return cls(needs, speaking, first.families, first.selection, first.count, request.claims)
+        return cls(needs, speaking, first.families, first.selection, first.count, first.instances, request.claims)
 
     def met_by(self, node: Node) -> bool:
         if refuse_node(node, self.needs) is not None:
             return False
         if any(refuse_dialect(node, claim) is not None for claim in self.claims):
             return False
-        return sum(self._admits(node)) >= self.count
+        admitted = self._admits(node)
+        cut = zip(admitted, node.devices, strict=True) if self.instances else ()
+        return sum(admitted) >= self.count or any(admits and each.mode == MIG for admits, each in cut)
 
     def _admits(self, node: Node) -> list[bool]:
         """For each card whether the first claim could mean it."""
@@ -74,6 +78,7 @@ class Demand:
         self._percent: Column = np.ones((2, _FIRST_ROOM), np.int64) * [[0], [1]]
         self._count: Column = np.zeros(_FIRST_ROOM, np.int64)
         self._alone: Bools = np.zeros(_FIRST_ROOM, np.bool_)
+        self._instances: Bools = np.zeros(_FIRST_ROOM, np.bool_)
         self._there: Bools = np.zeros(_FIRST_ROOM, np.bool_)
         self._of_terms: npt.NDArray[np.intp] = np.zeros(_FIRST_ROOM, np.intp)
         self._of_families: npt.NDArray[np.intp] = np.zeros(_FIRST_ROOM, np.intp)
@@ -108,7 +113,7 @@ class Demand:
     def may_fit(self, snapshot: Snapshot, name: str) -> Bools:
         """For each number whether its request may fit on this node as it is now."""
         home = snapshot.home(name)
-        if home is None:
+        if home is None or not self._requests:
             return np.zeros(self._room, np.bool_)
         pool, at = home
         fits = self._there & self._met(pool.nodes[at])[self._of_terms]
@@ -131,6 +136,9 @@ class Demand:
                 alike = np.flatnonzero(pool.memory[:, at] == size)
                 cards[alike] &= np.maximum(state[MEMORY][alike], 0) >= self._percentage_of(size)
         enough: Bools = np.add.reduce(cards, axis=0, dtype=np.int64) >= self._count
+        cut = [row for row, each in enumerate(pool.nodes[at].devices) if each.mode == MIG]
+        if cut:  # instances of a card in MIG mode count as cards; how many are left, only `on_node` can tell
+            enough |= np.logical_or.reduce(cards[cut], axis=0) & self._instances
         return enough
 
     def _percentage_of(self, size: int) -> Column:
@@ -164,10 +172,11 @@ class Demand:
         needs = dict(request.needs.resources)
         self._plain[:, at] = [needs.get(name, -UNLIMITED) for name in PLAIN]
         self._count[at], self._alone[at], self._percent[:, at] = 0, False, (0, 1)
+        self._instances[at] = False
         if first is not None:
             for row, amount in least(first):
                 self._need[row, at] = amount
-            self._count[at] = first.count
+            self._count[at], self._instances[at] = first.count, first.instances
             self._alone[at] = first.slotted and first.cores == FULL_CORES and not first.together
             if first.memory_percent and not first.memory_bytes:
                 self._percent[:, at] = (first.memory_percent, first.granule)
@@ -188,7 +197,7 @@ class Demand:
             self._of_terms[at] = self._terms.setdefault(terms, len(self._terms))
 
     def _grow(self) -> None:
-        for name in ("need", "plain", "percent", "count", "alone", "there", "of_terms", "of_families"):
+        for name in ("need", "plain", "percent", "count", "alone", "instances", "there", "of_terms", "of_families"):
             old = getattr(self, f"_{name}")
             setattr(self, f"_{name}", np.concatenate((old, np.zeros_like(old)), axis=-1))
         self._percent[1, self._room :] = 1
