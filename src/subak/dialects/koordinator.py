@@ -72,7 +72,7 @@ PROVIDER = "hami-core"
 """The isolation that libsubak gives, under the name that Koordinator's users know."""
 
 PLAIN_CARDS = Selection(modes=f"{PROVIDER},sgpu,native")
-"""Koordinator knows neither MIG nor MPS, and its record could not name a MIG instance.  The others are MetaX's modes."""
+"""Koordinator knows neither MIG nor MPS, and its record could name no MIG instance.  The others are MetaX's modes."""
 
 
 class Koordinator:
@@ -161,7 +161,7 @@ class Koordinator:
         )
 
     def _slotted(self, pod: manifest.Pod) -> bool:
-        """Whether the pod takes slots: Koordinator has none, but MetaX's agent cuts as many sub-devices as there are."""
+        """Whether the pod takes slots: Koordinator has none, but MetaX's agent cuts only so many sub-devices."""
         return self.slot in pod.resource_names()
 
     def _policy(self, pod: manifest.Pod, portion: Portion, hints: Hints) -> CardPolicy:

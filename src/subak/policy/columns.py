@@ -146,7 +146,8 @@ def id_verdicts(pool: Pool, claim: Claim) -> Verdicts | None:
 
 def ids_admitted(ids: Verdicts, at: Where, cards: int) -> Bools:
     """For each card of these nodes whether its id is admitted."""
-    table = np.array([[row not in (text or ()) for row in range(cards)] for text in ids.texts], np.bool_)
+    refused = [text if isinstance(text, frozenset) else frozenset[int]() for text in ids.texts]
+    table = np.array([[row not in rows for row in range(cards)] for rows in refused], np.bool_)
     return table[ids.codes[at]].T
 
 

@@ -32,18 +32,18 @@ class _Terms:
     """What of a request only the description of a node decides; requests with the same terms share the answer."""
 
     needs: Needs
-    speaking: tuple[tuple[str, str], ...] = ()
-    families: frozenset[str] = frozenset()
-    selection: Selection = Selection()
-    count: int = 0
-    instances: bool = False
-    claims: tuple[Claim, ...] = field(default=(), compare=False)
+    speaking: tuple[tuple[str, str], ...]
+    families: frozenset[str]
+    selection: Selection
+    count: int
+    instances: bool
+    claims: tuple[Claim, ...] = field(compare=False)
 
     @classmethod
     def of(cls, request: Request, first: Claim | None) -> _Terms:
         needs = replace(request.needs, resources=())
         if first is None:
-            return cls(needs)
+            return cls(needs, (), frozenset(), Selection(), 0, False, ())
         speaking = tuple((each.dialect, each.isolation) for each in request.claims)
         return cls(needs, speaking, first.families, first.selection, first.count, first.instances, request.claims)
 
@@ -75,7 +75,7 @@ class Demand:
         self._room = _FIRST_ROOM
         self._need: Column = np.zeros((5, _FIRST_ROOM), np.int64)
         self._plain: Column = np.zeros((len(PLAIN), _FIRST_ROOM), np.int64)
-        self._percent: Column = np.ones((2, _FIRST_ROOM), np.int64) * [[0], [1]]
+        self._percent: Column = np.repeat([[0], [1]], _FIRST_ROOM, axis=1).astype(np.int64)
         self._count: Column = np.zeros(_FIRST_ROOM, np.int64)
         self._alone: Bools = np.zeros(_FIRST_ROOM, np.bool_)
         self._instances: Bools = np.zeros(_FIRST_ROOM, np.bool_)

@@ -94,17 +94,14 @@ def explanation(tally: Tally) -> Explanation:
     return Explanation(
         tally.nodes,
         tuple(sorted(tally.fitting)),
-        tuple(
-            Group(
-                heap.key.reason,
-                tuple(sorted(heap.names)),
-                heap.key.detail or _figures(heap),
-                0 if tally.named else heap.count,
-            )
-            for heap in groups
-        ),
+        tuple(_group(heap, tally.named) for heap in groups),
         dict(sorted(tally.reasons.items())),
     )
+
+
+def _group(heap: Heap, named: bool) -> Group:
+    detail = heap.key.detail or _figures(heap)
+    return Group(heap.key.reason, tuple(sorted(heap.names)), detail, 0 if named else heap.count)
 
 
 def _ask(pool: Pool, at: int, request: Request) -> Verdict | None:

@@ -81,7 +81,7 @@ def _placement(node: Node, grants: Iterable[Grant]) -> Placement:
 
 
 def _answers(grant: Grant, claim: Claim, node: Node) -> bool:
-    """Whether the grant is what the claim got: of the same dialect and containers, and of the kind of card asked for."""
+    """Whether the grant is what the claim got: by dialect, containers, and the kind of card asked for."""
     if grant.dialect != claim.dialect or grant.containers != claim.containers:
         return False
     found = [device for share in grant.shares if (device := node.device(share.id)) is not None]

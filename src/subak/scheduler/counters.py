@@ -16,5 +16,6 @@ class Counters:
     bind_failures: int = 0
     looked_up: int = 0
     reports: int = 0
+    restored: int = 0
     warnings: int = 0
     lock_waits: int = 0

@@ -2,7 +2,8 @@
 
     reflectors ── events ──> Core ── Bind ──> locks, binder ──> Binding
                               ^  │                 │
-                              │  └── Report ──> reporter ──> condition, event
+                              │  ├── Report ──> reporter ──> condition, event
+                              │  ├── Restore ─> restorer ──> annotations of the pod
                               └──── BindFailed ────┘
 
 Nothing is polled: a cycle runs when something has happened, or when a pod's pause ends.  The core decides nothing
@@ -26,8 +27,9 @@ from subak.scheduler.core import Core, everything
 from subak.scheduler.counters import Counters
 from subak.scheduler.feed import Feed
 from subak.scheduler.locks import NodeLocks
-from subak.scheduler.messages import Bind, BindFailed, Event, PodGone, Report, Warn
+from subak.scheduler.messages import Bind, BindFailed, Event, PodGone, Report, Restore, Warn
 from subak.scheduler.reporter import Reporter
+from subak.scheduler.restorer import Restorer
 
 NAME = "subak"
 AT_ONCE = 64
@@ -55,6 +57,7 @@ class Service:
         self.recorder = Recorder(client, NAME)
         self._reporter = Reporter(client, self.feed.pods, self.recorder)
         self._binder = Binder(client, self.counters, at_once)
+        self._restorer = Restorer(client)
         self._locks = NodeLocks(client, self.feed, self.counters, self._now)
         self._news = asyncio.Event()
         self._under_way = 0
@@ -96,6 +99,9 @@ class Service:
                 case Report():
                     self.counters.reports += 1
                     self._reporter.report(instruction)
+                case Restore():
+                    self.counters.restored += 1
+                    group.create_task(self._restorer.restore(instruction))
                 case Warn(text):
                     self.counters.warnings += 1
                     log.warning("%s", text)

@@ -54,8 +54,8 @@ class Server:
     """Answers requests as a kube-apiserver does, for the kinds that it serves.
 
     `hooks` and `guards` stand for admission webhooks.  A hook may change a pod that is being created, or refuse it; a
-    guard may refuse any write of a pod, and a Binding.  Without `workloads` nobody makes the pods of Deployments and the
-    like, as where there is no controller manager.
+    guard may refuse any write of a pod, and a Binding.  Without `workloads` nobody makes the pods of Deployments and
+    the like, as where there is no controller manager.
     """
 
     def __init__(

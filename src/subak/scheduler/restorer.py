@@ -1,0 +1,47 @@
+"""Puts records of bound pods back that somebody changed.
+
+A merge patch of these annotations alone, with the pod's UID as precondition: a new pod of the same name is left alone.
+While the server cannot be reached it is tried again; whatever it refuses is told to the administrator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from subak.kube.client import MERGE_PATCH, Client
+from subak.kube.resource import PODS
+from subak.kube.status import ApiError
+from subak.model import manifest
+from subak.scheduler.messages import Restore
+
+TRIES = 5
+PAUSE = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Restorer:
+    """Carries out instructions to restore."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def restore(self, restore: Restore) -> None:
+        """Put the annotations back.  Never raises: what fails is told."""
+        namespace, name = restore.key.split("/")
+        body = {"metadata": {"uid": restore.uid, "annotations": restore.annotations}}
+        for attempt in range(TRIES):
+            try:
+                await self._client.patch(PODS, name, namespace, body, kind=MERGE_PATCH, type=manifest.Object)
+                return
+            except ApiError as error:
+                if error.code in (404, 409):
+                    return  # the pod is gone, or is another one
+                problem = error.message
+                if error.code < 500:
+                    break
+            except (OSError, TimeoutError) as error:
+                problem = str(error)
+            await asyncio.sleep(PAUSE * 2**attempt)
+        log.warning("pod %s: its record could not be put back: %s", restore.key, problem)
