@@ -132,6 +132,7 @@ class History:
     bound: list[str] = field(default_factory=list)
     now: float = 0.0
     made: int = 0
+    largest: int = CARD_MIB
 
     # What happens
 
@@ -141,6 +142,7 @@ class History:
         before = known.device and known.there
         for key, value in changes.items():
             setattr(known, key, value)
+        self.largest = max(self.largest, known.size)
         after = known.device and known.there
         self._tell(f"node {name}", NodeSeen(known.node(name)) if known.there else NodeGone(name))
         if after:
@@ -175,7 +177,7 @@ class History:
         amount = self._amount(pod)
         families = "mthreads" if "mthreads.com/vgpu" in pod.spec.containers[0].limits else "nvidia"
         card = (name, families, 0 if families == "mthreads" else index)
-        if amount is None or self.load(card) + amount > self._size(card):
+        if amount is None or self.load(card) + amount > min(self._size(card), CARD_MIB * MIB):
             return
         recorded = recorded and VOLCANO in pod.spec.containers[0].limits
         annotations = {"volcano.sh/gpu-index": str(index)} if recorded else {}
@@ -291,7 +293,8 @@ class History:
         return sorted(card for card in cards if self.load(card) > self._size(card))
 
     def _size(self, card: Card) -> int:
-        return (32_768 if card[1] == "mthreads" else CARD_MIB) * MIB
+        """What the card was once said to have at most: pods that came then keep what they got."""
+        return (32_768 if card[1] == "mthreads" else self.largest) * MIB
 
     def _amount(self, pod: manifest.Pod) -> int | None:
         limits = pod.spec.containers[0].limits
