@@ -18,6 +18,7 @@ from tests.native.runs import NATIVE
 fuzz.register()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Two for each processor, since half of the time they wait for programs.  Each takes seconds to begin."""
     return min(8, 2 * len(os.sched_getaffinity(0)))
