@@ -14,6 +14,7 @@ whoever is more important and comes later still comes first.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import Callable
@@ -71,6 +72,7 @@ class Service:
             group.create_task(self.recorder.run())
             group.create_task(self._reporter.run())
             await self.feed.complete()
+            gc.freeze()  # what was there at the start stays for long: collections need not walk it again and again
             self.ready.set()
             while True:
                 self._cycle(group)
