@@ -143,8 +143,8 @@ class Side:
             used = driver.spent - began
             costs.setdefault(kind, array("d")).append(used - before)
             before = used
-            if self._enough(used, self.size.seconds / 4, number):
-                break
+            if used > (self.size.seconds / 4 if number >= len(MIX) else self.size.fill_seconds):
+                break  # a slow side sees each kind once
             if used > turn:
                 turn = used + TURN
                 yield f"{number:,} single events, the last: {kind}"
@@ -162,7 +162,7 @@ class Side:
             due += 1 / self.size.rate
             driver.wait(due)
             result.busy = driver.spent - began
-            if self._enough(result.busy, self.size.seconds, result.events):
+            if result.busy > self.size.seconds:
                 break
             if result.busy > turn:
                 turn = result.busy + TURN
@@ -188,16 +188,12 @@ class Side:
             result.flood += 1
             driver.wait(driver.now)
             result.flooded = driver.spent - began
-            if self._enough(result.flooded, self.size.seconds / 4, result.flood):
+            if result.flooded > self.size.seconds / 4:
                 break
             if result.flooded > turn:
                 turn = result.flooded + TURN
                 yield f"{result.flood:,} events in a flood, the last: {kind}"
         yield f"{result.flood:,} events in a flood in {result.flooded:.1f} s"
-
-    def _enough(self, used: float, seconds: float, events: int) -> bool:
-        """Whether to stop; a slow side sees each kind at least once."""
-        return used > (seconds if events >= len(MIX) else self.size.fill_seconds)
 
     def grow(self) -> Iterator[str]:
         """How the cost of a start depends on the number of nodes."""
