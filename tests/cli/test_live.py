@@ -158,6 +158,15 @@ def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> Non
     assert (answer.code, answer.err) == (2, "error: node nowhere is not there; there are: here, other\n")
 
 
+def test_hamis_ten_slots_do_not_limit_volcanos_pods(cluster: Live, tmp_path: Path) -> None:
+    names = [f"p{number}" for number in range(11)]
+    apply(tmp_path, *(pod(name, 100) for name in names))
+    for name in names:
+        wait(cluster, name)
+    (node,) = subak("top", "here", "-o", "json").data["nodes"]
+    assert (len(node["cards"][0]["tenants"]), node["cards"][0]["slots"], node["cards"][0]["slots_used"]) == (11, 10, 0)
+
+
 def test_a_broken_card_is_told_and_only_what_can_be_given_is_counted() -> None:
     other = node_row("other")
     assert other["cards"].endswith(", 1 unhealthy")
