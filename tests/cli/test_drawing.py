@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -71,11 +73,20 @@ def test_idle_cards_of_a_node_share_a_line() -> None:
     assert [line.split()[0] for line in drawn(card(0), card(1, model="A30"))[2:]] == ["0", "1"]
 
 
-def test_an_unhealthy_card_is_neither_idle_nor_free() -> None:
-    _, _, broken, rest = drawn(card(0, healthy=False), card(1))
-    assert broken.split()[:3] == ["0", "A10", "unhealthy"]
-    assert "·" not in broken
+@pytest.mark.parametrize(("fault", "word"), [({"healthy": False}, "unhealthy"), ({"cordoned": True}, "cordoned")])
+def test_a_card_that_takes_nobody_new_is_neither_idle_nor_free(fault: dict[str, Any], word: str) -> None:
+    broken = card(0, 100, slots=1)
+    broken.device = replace(broken.device, **fault)
+    _, _, shown, tenant, rest = drawn(broken, card(1))
+    assert shown.split() == ["0", "A10", word, "100", "-", "1"]  # what is still held of it, and no more
+    assert tenant.split() == ["default/p", "100", "-", "1"]
     assert rest.split()[:3] == ["1", "A10", "idle"]
+
+
+def test_who_takes_no_slot_fills_none() -> None:
+    shared = card(used_mib=100)
+    shared.take(Charge(shares=12, memory_bytes=100 * MIB))
+    assert drawn(shared)[2].split()[-1] == "0/10"
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

@@ -144,7 +144,7 @@ def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> Non
     wait(cluster, "a")
     wait(cluster, "b")
     shown = subak("top").out
-    assert re.search(r"0 +A10 +█+·+ +10,000/23,028 +0/100 +2/10\n +default/a +4,000 +- +1\n +default/b +6,000", shown)
+    assert re.search(r"0 +A10 +█+·+ +10,000/23,028 +0/100 +0/10\n +default/a +4,000 +- +-\n +default/b +6,000", shown)
     assert re.search(r"0 +MTT-S4000 +idle ·+ +0/49,152 +0/16 +0/100", shown)
     (node,) = subak("top", "here", "-o", "json").data["nodes"]
     assert [(each["pod"], each["memory_mib"]) for each in node["cards"][0]["tenants"]] == [
@@ -158,12 +158,22 @@ def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> Non
     assert (answer.code, answer.err) == (2, "error: node nowhere is not there; there are: here, other\n")
 
 
+def test_hamis_ten_slots_do_not_limit_volcanos_pods(cluster: Live, tmp_path: Path) -> None:
+    names = [f"p{number}" for number in range(11)]
+    apply(tmp_path, *(pod(name, 100) for name in names))
+    for name in names:
+        wait(cluster, name)
+    (node,) = subak("top", "here", "-o", "json").data["nodes"]
+    assert (len(node["cards"][0]["tenants"]), node["cards"][0]["slots"], node["cards"][0]["slots_used"]) == (11, 10, 0)
+
+
 def test_a_broken_card_is_told_and_only_what_can_be_given_is_counted() -> None:
     other = node_row("other")
     assert other["cards"].endswith(", 1 unhealthy")
     assert (other["memory_mib"], other["cores"]) == (49_152, 16)
     (node,) = subak("top", "other", "-o", "json").data["nodes"]
     assert [each["healthy"] for each in node["cards"]] == [True, False]
+    assert re.search(r"1 +MTT-S4000 +unhealthy +- +- +-\n", subak("top", "other").out)
 
 
 def test_what_is_held_of_a_broken_card_stays_shown(cluster: Live, tmp_path: Path) -> None:
@@ -174,7 +184,7 @@ def test_what_is_held_of_a_broken_card_stays_shown(cluster: Live, tmp_path: Path
         row = node_row("here")
     finally:
         cluster.run("kubectl", "annotate", "node", "here", "volcano.sh/gpu-unhealthy-ids-")
-    assert row["cards"].endswith("1 x NVIDIA-A10, 1 unhealthy")
+    assert row["cards"].endswith("A10, 1 unhealthy")
     assert (row["memory_used_mib"], row["memory_mib"]) == (4_000, 4_000)
 
 

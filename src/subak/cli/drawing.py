@@ -88,8 +88,10 @@ def _card_rows(node: Node, card: CardState, uses: Uses | None) -> Iterable[_Row]
     amounts = _amounts(card)
     if uses is not None:
         amounts += _used(together(list(told.values())), bool(card.tenants), None)
-    gauge: str | CardState = card if card.device.healthy else "unhealthy "
-    style = "" if card.device.healthy else "red"
+    gauge: str | CardState = card
+    if not card.device.usable:
+        gauge = "cordoned " if card.device.healthy else "unhealthy "
+    style = "" if card.device.usable else "red"
     yield _Row(str(card.device.index), product.name(card.device, node.labels), gauge, amounts, style)
     for key, charge in card.tenants.items():
         held = _held(charge)
@@ -100,17 +102,25 @@ def _card_rows(node: Node, card: CardState, uses: Uses | None) -> Iterable[_Row]
 
 def _idle(card: CardState) -> bool:
     taken = card.used or card.memory_used or card.cores_used or card.tenants
-    return card.device.healthy and not taken
+    return card.device.usable and not taken
 
 
 def _amounts(card: CardState) -> tuple[str, ...]:
+    """What is taken of what there is; of a card that takes nobody new only what is still held."""
     device = card.device
-    pairs = (card.memory_used // MIB, device.memory_bytes // MIB), (card.cores_used, device.cores)
-    return tuple(f"{used:,}/{total:,}" if total else NOTHING for used, total in (*pairs, (card.used, device.slots)))
+    taken = card.memory_used // MIB, card.cores_used, card.slots_used
+    if not device.usable:
+        return _said(taken)
+    pairs = zip(taken, (device.memory_bytes // MIB, device.cores, device.slots), strict=True)
+    return tuple(f"{used:,}/{total:,}" if total else NOTHING for used, total in pairs)
 
 
 def _held(charge: Charge) -> tuple[str, ...]:
-    return tuple(f"{each:,}" if each else NOTHING for each in (charge.memory_bytes // MIB, charge.cores, charge.slots))
+    return _said((charge.memory_bytes // MIB, charge.cores, charge.slots))
+
+
+def _said(amounts: Iterable[int]) -> tuple[str, ...]:
+    return tuple(f"{each:,}" if each else NOTHING for each in amounts)
 
 
 def _used(use: Use | None, taken: bool, cores: int | None) -> tuple[str, ...]:
@@ -183,7 +193,7 @@ def _gauge(console: Console, gauge: str | CardState, length: int) -> str:
 
 
 def _counted(card: CardState) -> tuple[tuple[int, int], tuple[int, int]]:
-    return (card.cores_used, card.device.cores), (card.used, card.device.slots)
+    return (card.cores_used, card.device.cores), (card.slots_used, card.device.slots)
 
 
 def _strokes(used: int, total: int, length: int) -> int:

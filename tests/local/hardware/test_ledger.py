@@ -62,6 +62,23 @@ def test_slots_are_counted_too() -> None:
         book.take("u5", "default/p5", placed(share(1, 0)))
 
 
+def test_who_counts_no_slots_takes_none() -> None:
+    book = ledger()
+    for number in range(9):
+        grant = Grant("volcano-share", (0,), Role.APP, (share(100, 0),), slotted=False)
+        book.take(f"u{number}", f"default/p{number}", Placement("n", (grant,)))
+    book.take("u9", "default/p9", placed(share(100, 0)))
+
+
+def test_what_pods_hold_beyond_a_card_keeps_only_those_off_who_take_more_of_it() -> None:
+    """After a restart the books may show more cores than the card has: who takes none is not refused for that."""
+    book = ledger()
+    book.restore("u1", "default/a", placed(share(100, 150)))
+    book.take("u2", "default/b", placed(share(100, 0)))
+    with pytest.raises(Overcommitted, match="-50 cores"):
+        book.take("u3", "default/c", placed(share(100, 1)))
+
+
 def test_what_ends_is_free_again() -> None:
     book = ledger()
     book.take("u1", "default/a", placed(share(1000, 100)))
