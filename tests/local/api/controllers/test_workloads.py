@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from subak.local.api.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, REPLICA_SET
+from subak.local.api.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, REPLICA_SET
 from tests.local.api.controllers.workshop import Workshop
 
 HISTORIES = 40
@@ -16,9 +16,15 @@ def harm(world: Workshop, chance: random.Random) -> None:
     """Something that may happen at any moment."""
     found = world.pods()
     pod = chance.choice(found) if found else None
-    match chance.randrange(10):
-        case 0 | 1 if pod:
+    match chance.randrange(13):
+        case 0 if pod:
             world.kill(pod)
+        case 1 | 10 if pod:
+            world.delete(POD, pod["metadata"]["name"])
+        case 11:
+            world.reap()
+        case 12:
+            world.crash(chance.randrange(12))
         case 2 if pod:
             world.set_phase(pod, "Failed")
         case 3 | 4 | 5 if pod and pod["status"]["phase"] == "Pending":
@@ -93,10 +99,12 @@ def test_a_job_counts_every_pod_once(seed: int) -> None:
             elif chance.random() < 0.5:
                 world.kill(pod)
                 failed += 1
-        if chance.random() < 0.2:
-            world.restart()
+        if chance.random() < 0.4:
+            world.crash(chance.randrange(8))
+        if chance.random() < 0.5:
+            world.reap()
         world.time += chance.choice((0, 1, 700))
-    world.settle()
+    world.reap()
     status = world.object(JOB)["status"]
     assert "Complete" in world.conditions(JOB)
     # Those that were still at work at the end were deleted, and count as failed.
