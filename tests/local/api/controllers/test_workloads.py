@@ -6,7 +6,9 @@ import random
 
 import pytest
 
+from subak.local.api.controllers.owners import owner_of
 from subak.local.api.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, REPLICA_SET
+from subak.local.api.store import Change
 from tests.local.api.controllers.workshop import Workshop
 
 HISTORIES = 40
@@ -40,14 +42,23 @@ def harm(world: Workshop, chance: random.Random) -> None:
     world.settle(chance.randrange(1, 6))
 
 
+def check_number(world: Workshop, change: Change) -> None:
+    """No ReplicaSet makes a pod that it does not want."""
+    owner = owner_of(change.object) if change.kind is POD and change.type == "ADDED" else None
+    if owner is not None:
+        replica_set = world.store.get(*owner)
+        assert replica_set is not None
+        there = [pod for pod in world.pods("Pending", "Running") if owner_of(pod) == owner]
+        assert len(there) <= replica_set["spec"]["replicas"]
+
+
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_a_deployment_ends_with_the_exact_number_of_pods(seed: int) -> None:
     world, chance = Workshop(), random.Random(seed)
+    world.store.subscribe(lambda change: check_number(world, change))
     world.make(DEPLOYMENT, replicas=3)
     for _ in range(60):
         harm(world, chance)
-        wanted = max(8, world.object(DEPLOYMENT)["spec"]["replicas"])
-        assert len(world.pods("Pending", "Running")) <= 2 * wanted + 2
     world.pass_time(1000)
     world.run_all()
     deployment = world.object(DEPLOYMENT)
