@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from subak.local.api.controllers import Controller
 from subak.local.api.controllers.garbage import Garbage
@@ -51,7 +52,7 @@ class Workshop(World):
 
     def crash(self, writes: int) -> None:
         """Let the controllers act, kill them before their next but so many-th write, and start them again."""
-        left, untouched = writes, (self.store.create, self.store.update, self.store.delete)
+        left = writes
 
         def guarded(write: Callable[..., Any]) -> Callable[..., Any]:
             def perhaps(*arguments: Any) -> Any:
@@ -63,10 +64,12 @@ class Workshop(World):
 
             return perhaps
 
-        self.store.create, self.store.update, self.store.delete = map(guarded, untouched)  # type: ignore[method-assign]
-        with suppress(Killed):
+        store = self.store
+        with ExitStack() as undone:
+            for name in ("create", "update", "delete"):
+                undone.enter_context(patch.object(store, name, guarded(getattr(store, name))))
+            undone.enter_context(suppress(Killed))
             self.settle()
-        self.store.create, self.store.update, self.store.delete = untouched  # type: ignore[method-assign]
         self.restart()
 
     def settle(self, turns: int = 10_000) -> None:
