@@ -6,12 +6,13 @@ import random
 
 import pytest
 
+from subak.local.api.controllers import jobs, workloads
 from subak.local.api.controllers.owners import owner_of
 from subak.local.api.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, REPLICA_SET
 from subak.local.api.store import Change
 from tests.local.api.controllers.workshop import Workshop
 
-HISTORIES = 40
+HISTORIES = 25
 
 
 def harm(world: Workshop, chance: random.Random) -> None:
@@ -122,3 +123,19 @@ def test_a_job_counts_every_pod_once(seed: int) -> None:
     assert status["succeeded"] == succeeded >= wanted
     assert failed <= status.get("failed", 0) <= failed + 2
     assert not any("finalizers" in pod["metadata"] for pod in world.pods())
+
+
+def test_one_that_cannot_be_served_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Workshop()
+
+    def broken(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setitem(workloads._SYNC, JOB, broken)
+    world.make(JOB, "bad", pod={"restartPolicy": "Never"})
+    world.make(REPLICA_SET, "good", replicas=2)
+    world.settle()
+    assert len(world.pods()) == 2
+    monkeypatch.setitem(workloads._SYNC, JOB, jobs.sync)
+    world.pass_time(1)
+    assert len(world.pods()) == 3
