@@ -233,7 +233,7 @@ def test_pods_that_go_or_fail_are_replaced(space: Space) -> None:
     eventually(lambda: one not in space.names("pods") and len(pods(space)) == 2)
     set_phase(space, {"metadata": {"name": two}}, "Failed")
     eventually(lambda: sum(pod["status"]["phase"] == "Pending" for pod in pods(space)) == 2)
-    assert status(space, "replicasets/web")["replicas"] == 2
+    eventually(lambda: status(space, "replicasets/web")["replicas"] == 2)
 
 
 def test_orphans_that_fit_are_adopted_and_who_fits_no_more_is_let_go(space: Space) -> None:

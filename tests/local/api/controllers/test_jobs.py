@@ -39,6 +39,8 @@ def test_containers_that_are_restarted_too_often_fail_the_job() -> None:
         status = {**stored.object["status"], "containerStatuses": [{"name": "c", "restartCount": restarts}]}
         world.registry.put(POD, {**stored.object, "status": status}, stored)
         world.settle()
+    assert world.conditions(JOB) == {"FailureTarget": ("True", "BackoffLimitExceeded")}
+    world.reap()  # nobody says that it is over while something runs
     assert world.conditions(JOB)["Failed"] == ("True", "BackoffLimitExceeded")
     assert world.pods() == []
 

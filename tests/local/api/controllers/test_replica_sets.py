@@ -43,6 +43,18 @@ def test_the_pod_that_its_author_can_spare_goes_first() -> None:
     assert cheap not in [pod["metadata"]["name"] for pod in world.pods()]
 
 
+def test_a_pod_that_is_given_time_to_end_is_replaced_at_once() -> None:
+    world = Workshop()
+    world.make(REPLICA_SET, replicas=1)
+    world.run_all()
+    (old,) = world.pods()
+    world.delete(POD, old["metadata"]["name"])
+    world.settle()
+    (new,) = world.pods()
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    assert world.object(REPLICA_SET)["status"]["terminatingReplicas"] == 1
+
+
 def test_a_pod_counts_as_available_once_it_was_ready_long_enough() -> None:
     world = Workshop()
     world.make(REPLICA_SET, replicas=1, minReadySeconds=10)

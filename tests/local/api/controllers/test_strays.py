@@ -80,3 +80,17 @@ def test_a_stray_with_a_finalizer_is_marked_and_left_to_who_holds_it() -> None:
     [pod] = world.store.list(POD)
     assert pod["metadata"]["deletionTimestamp"]
     assert pod["status"]["phase"] == "Failed"
+
+
+def test_a_pod_that_was_half_deleted_when_the_server_was_killed_is_gone_with_the_next_one() -> None:
+    world = World()
+    world.pod("half")
+    world.pod("held", finalizers=["x.io/held"])
+    for name in ("half", "held"):
+        stored = world.store.stored(POD, "default", name)
+        assert stored is not None
+        marks = {"deletionTimestamp": world.registry.now(), "deletionGracePeriodSeconds": 0}
+        metadata = {**stored.object["metadata"], **marks}
+        world.registry.put(POD, {**stored.object, "metadata": metadata}, stored)
+    world.runs(Strays(world.registry))
+    assert world.names(POD) == ["held"]

@@ -6,19 +6,28 @@ import random
 
 import pytest
 
-from subak.local.api.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, REPLICA_SET
+from subak.local.api.controllers import jobs, workloads
+from subak.local.api.controllers.owners import owner_of
+from subak.local.api.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, REPLICA_SET
+from subak.local.api.store import Change
 from tests.local.api.controllers.workshop import Workshop
 
-HISTORIES = 40
+HISTORIES = 25
 
 
 def harm(world: Workshop, chance: random.Random) -> None:
     """Something that may happen at any moment."""
     found = world.pods()
     pod = chance.choice(found) if found else None
-    match chance.randrange(10):
-        case 0 | 1 if pod:
+    match chance.randrange(13):
+        case 0 if pod:
             world.kill(pod)
+        case 1 | 10 if pod:
+            world.delete(POD, pod["metadata"]["name"])
+        case 11:
+            world.reap()
+        case 12:
+            world.crash(chance.randrange(12))
         case 2 if pod:
             world.set_phase(pod, "Failed")
         case 3 | 4 | 5 if pod and pod["status"]["phase"] == "Pending":
@@ -34,14 +43,23 @@ def harm(world: Workshop, chance: random.Random) -> None:
     world.settle(chance.randrange(1, 6))
 
 
+def check_number(world: Workshop, change: Change) -> None:
+    """No ReplicaSet makes a pod that it does not want."""
+    owner = owner_of(change.object) if change.kind is POD and change.type == "ADDED" else None
+    if owner is not None:
+        replica_set = world.store.get(*owner)
+        assert replica_set is not None
+        there = [pod for pod in world.pods("Pending", "Running") if owner_of(pod) == owner]
+        assert len(there) <= replica_set["spec"]["replicas"]
+
+
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_a_deployment_ends_with_the_exact_number_of_pods(seed: int) -> None:
     world, chance = Workshop(), random.Random(seed)
+    world.store.subscribe(lambda change: check_number(world, change))
     world.make(DEPLOYMENT, replicas=3)
     for _ in range(60):
         harm(world, chance)
-        wanted = max(8, world.object(DEPLOYMENT)["spec"]["replicas"])
-        assert len(world.pods("Pending", "Running")) <= 2 * wanted + 2
     world.pass_time(1000)
     world.run_all()
     deployment = world.object(DEPLOYMENT)
@@ -93,13 +111,31 @@ def test_a_job_counts_every_pod_once(seed: int) -> None:
             elif chance.random() < 0.5:
                 world.kill(pod)
                 failed += 1
-        if chance.random() < 0.2:
-            world.restart()
+        if chance.random() < 0.4:
+            world.crash(chance.randrange(8))
+        if chance.random() < 0.5:
+            world.reap()
         world.time += chance.choice((0, 1, 700))
-    world.settle()
+    world.reap()
     status = world.object(JOB)["status"]
     assert "Complete" in world.conditions(JOB)
     # Those that were still at work at the end were deleted, and count as failed.
     assert status["succeeded"] == succeeded >= wanted
     assert failed <= status.get("failed", 0) <= failed + 2
     assert not any("finalizers" in pod["metadata"] for pod in world.pods())
+
+
+def test_one_that_cannot_be_served_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Workshop()
+
+    def broken(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setitem(workloads._SYNC, JOB, broken)
+    world.make(JOB, "bad", pod={"restartPolicy": "Never"})
+    world.make(REPLICA_SET, "good", replicas=2)
+    world.settle()
+    assert len(world.pods()) == 2
+    monkeypatch.setitem(workloads._SYNC, JOB, jobs.sync)
+    world.pass_time(1)
+    assert len(world.pods()) == 3

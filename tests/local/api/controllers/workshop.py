@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from subak.local.api.controllers import Controller
 from subak.local.api.controllers.garbage import Garbage
+from subak.local.api.controllers.strays import Strays
 from subak.local.api.controllers.workloads import Workloads
 from subak.local.api.kinds import EVENT, NODE, POD, Kind
 from subak.local.api.options import WriteOptions
@@ -21,6 +25,16 @@ def _heard(controller: Controller, change: Change) -> None:
     controller.note(change)
 
 
+def _node(pod: Json) -> str:
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    return str(terms[0]["matchFields"][0]["values"][0]) if terms else ""
+
+
+class Killed(Exception):
+    """The process was killed in the middle of its work."""
+
+
 class Workshop(World):
     """A world with controllers; `restart` forgets all that they know besides what is stored."""
 
@@ -32,8 +46,31 @@ class Workshop(World):
     def restart(self) -> None:
         for silence in self._silences:
             silence()
+        Strays(self.registry).act()
         self._controllers: tuple[Controller, ...] = (Garbage(self.registry), Workloads(self.registry))
         self._silences = [self.store.subscribe(partial(_heard, each)) for each in self._controllers]
+
+    def crash(self, writes: int) -> None:
+        """Let the controllers act, kill them before their next but so many-th write, and start them again."""
+        left = writes
+
+        def guarded(write: Callable[..., Any]) -> Callable[..., Any]:
+            def perhaps(*arguments: Any) -> Any:
+                nonlocal left
+                if not left:
+                    raise Killed
+                left -= 1
+                return write(*arguments)
+
+            return perhaps
+
+        store = self.store
+        with ExitStack() as undone:
+            for name in ("create", "update", "delete"):
+                undone.enter_context(patch.object(store, name, guarded(getattr(store, name))))
+            undone.enter_context(suppress(Killed))
+            self.settle()
+        self.restart()
 
     def settle(self, turns: int = 10_000) -> None:
         """Let the controllers act until there is nothing to do at this moment; or for a few turns only."""
@@ -93,22 +130,31 @@ class Workshop(World):
         assert stored is not None
         word = "True" if phase == "Running" else "False"
         ready = {"type": "Ready", "status": word, "lastTransitionTime": self.registry.now()}
-        self.registry.put(POD, {**stored.object, "status": {"phase": phase, "conditions": [ready]}}, stored)
+        spec = {**stored.object["spec"], "nodeName": _node(pod) or "somewhere"}  # so that it is given time to end
+        status = {"phase": phase, "conditions": [ready]}
+        self.registry.put(POD, {**stored.object, "spec": spec, "status": status}, stored)
+
+    def reap(self) -> None:
+        """Let those end that are to go."""
+        for pod in self.store.list(POD):
+            if "deletionTimestamp" in pod["metadata"] and pod["metadata"].get("deletionGracePeriodSeconds"):
+                self.kill(pod)
+        self.settle()
 
     def run_all(self) -> None:
-        """Let all pods run that wait, until nobody waits."""
+        """Let all pods run that wait, and end that are to go, until nobody waits."""
         self.settle()
+        self.reap()
         while waiting := self.pods("Pending"):
             for pod in waiting:
                 if self.store.get(POD, "default", pod["metadata"]["name"]) is not None:
                     self.set_phase(pod, "Running")
             self.settle()
+            self.reap()
 
     def nodes(self, *phases: str) -> list[str]:
         """The nodes that pods of a DaemonSet are for."""
-        affinities = [pod["spec"]["affinity"]["nodeAffinity"] for pod in self.pods(*phases)]
-        terms = [each["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] for each in affinities]
-        return sorted(each[0]["matchFields"][0]["values"][0] for each in terms)
+        return sorted(_node(pod) for pod in self.pods(*phases))
 
     def kill(self, pod: Json) -> None:
         self.delete(POD, pod["metadata"]["name"], grace=0)

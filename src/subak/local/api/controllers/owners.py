@@ -52,8 +52,11 @@ class Owners:
     def note(self, change: Change) -> None:
         """Take in a change of a pod or a ReplicaSet."""
         for object in (change.old, change.object):
-            if object is not None:
-                self._owned.get(_heap(object), {}).pop(place(change.kind, object), None)
+            heap = self._owned.get(_heap(object)) if object is not None else None
+            if object is not None and heap is not None:
+                heap.pop(place(change.kind, object), None)
+                if not heap:
+                    del self._owned[_heap(object)]
         if change.type != "DELETED":
             self._file(change.kind, change.object)
 

@@ -1,6 +1,7 @@
 """Pods whose node is gone: nobody runs them any more, or will say that they have ended.
 
-A node that comes back within 40 seconds finds its pods as they were.
+A node that comes back within 40 seconds finds its pods as they were.  Pods on no node are gone as soon as they are
+deleted; one that was marked when the server was killed is removed by the next one.
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ class Strays:
         self._registry = registry
         self._store = registry.store
         self._missing: dict[str, float] = {}
+        self._half_gone: list[Json] = []
         for pod in self._store.list(POD):
-            self._look_for(pod["spec"].get("nodeName", ""))
+            if pod["spec"].get("nodeName"):
+                self._look_for(pod["spec"]["nodeName"])
+            elif pod["metadata"].get("deletionTimestamp"):
+                self._half_gone.append(pod["metadata"])
 
     def note(self, change: Change) -> float | None:
         if change.type == "DELETED":
@@ -45,6 +50,11 @@ class Strays:
         return self._look_for(node)
 
     def act(self) -> float | None:
+        while self._half_gone:
+            meta = self._half_gone.pop()
+            if self._store.get(POD, meta["namespace"], meta["name"]) is not None:
+                options = DeleteOptions(grace=0, uid=meta["uid"])
+                delete(self._registry, Target(POD, meta["namespace"], meta["name"]), options)
         now = self._registry.clock()
         for node, since in list(self._missing.items()):
             left = since + QUARANTINE_SECONDS - now

@@ -83,10 +83,13 @@ class Workloads:
         try:
             seconds = _SYNC[owner[0]](self._owners, object)
             self._retries.pop(owner, None)
-        except ApiError as error:
+        except Exception as error:  # whatever is wrong with one of them, the others go on
             seconds = self._retries.get(owner, FIRST_RETRY)
             self._retries[owner] = min(seconds * 2, LAST_RETRY)
-            log.warning("%s %s/%s: %s; again in %g s", owner[0].kind, owner[1], owner[2], error.message, seconds)
+            bug = None if isinstance(error, ApiError) else error
+            log.warning(
+                "%s %s/%s: %s; again in %g s", owner[0].kind, owner[1], owner[2], error, seconds, exc_info=bug
+            )  # fmt: skip
         if seconds is not None:
             self._wake(owner, seconds)
 
