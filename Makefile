@@ -40,11 +40,11 @@ install: | $(OWN_UV) ## install the commands subak and kubectl-subak for this us
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 PYTEST := python -m pytest --numprocesses auto --dist worksteal
 
-test: libsubak | $(OWN_UV) ## run the tests, in parallel; TESTS="tests/policy -k spread" runs some
-	$(RUN) $(PYTEST) $(TESTS)
+test: libsubak | $(OWN_UV) ## run the tests, in parallel
+	$(RUN) $(PYTEST)
 
-test-long: libsubak | $(OWN_UV) ## run them with many more examples, and libsubak's at full length and under sanitizers
-	$(RUN) $(PYTEST) --hypothesis-profile=ci $(TESTS)
+test-long: libsubak | $(OWN_UV) ## run them with many more examples; libsubak's at full length, and under sanitizers
+	$(RUN) $(PYTEST) --hypothesis-profile=ci
 	$(MAKE) --no-print-directory -C native test memcheck
 
 e2e: | $(OWN_UV) ## run the tests that need a real Kubernetes; builds it with Go when it is run for the first time
