@@ -1,7 +1,7 @@
 """The programs of `native/tests`: built once for all that ask, under a lock, and run.
 
-`make test` runs the plain ones at a tenth of their usual size; the profile `ci` at full size, under sanitizers.  The plain
-ones at full size, and with the machine to themselves, are `make -C native test`: `make test-long` runs both.
+`make test` runs the plain ones at a tenth of their usual size, the profile `ci` all at full size, under sanitizers.
+`make test-long` runs that, and then the plain ones at full size with the machine to themselves: `make -C native test`.
 """
 
 from __future__ import annotations
