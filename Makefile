@@ -35,9 +35,10 @@ install: | $(OWN_UV) ## install the commands subak and kubectl-subak for this us
 	@bin="$$($(UV) tool dir --bin)"; case ":$$PATH:" in *":$$bin:"*) ;; *) \
 	  echo "subak is in $$bin, which is not on your PATH. In this shell and in ~/.profile: export PATH=\"$$bin:\$$PATH\"";; esac
 
-# A module's tests stay together, for they share a cluster; whoever has none left takes from another.
 # Python may keep what it compiles: else each of the many commands that tests start would compile Subak anew.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
+
+# A module's tests stay together, for they share a cluster; whoever has none left takes from another.
 PYTEST := python -m pytest --numprocesses auto --dist worksteal
 
 test: libsubak | $(OWN_UV) ## run the tests, in parallel
