@@ -35,16 +35,17 @@ install: | $(OWN_UV) ## install the commands subak and kubectl-subak for this us
 	@bin="$$($(UV) tool dir --bin)"; case ":$$PATH:" in *":$$bin:"*) ;; *) \
 	  echo "subak is in $$bin, which is not on your PATH. In this shell and in ~/.profile: export PATH=\"$$bin:\$$PATH\"";; esac
 
-# A module's tests stay together, for they share a cluster; whoever has none left takes from another.
 # Python may keep what it compiles: else each of the many commands that tests start would compile Subak anew.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
+
+# A module's tests stay together, for they share a cluster; whoever has none left takes from another.
 PYTEST := python -m pytest --numprocesses auto --dist worksteal
 
-test: libsubak | $(OWN_UV) ## run the tests, in parallel; TESTS="tests/policy -k spread" runs some
-	$(RUN) $(PYTEST) $(TESTS)
+test: libsubak | $(OWN_UV) ## run the tests, in parallel
+	$(RUN) $(PYTEST)
 
-test-long: libsubak | $(OWN_UV) ## run them with many more examples, and libsubak's at full length and under sanitizers
-	$(RUN) $(PYTEST) --hypothesis-profile=ci $(TESTS)
+test-long: libsubak | $(OWN_UV) ## run them with many more examples; libsubak's at full length, and under sanitizers
+	$(RUN) $(PYTEST) --hypothesis-profile=ci
 	$(MAKE) --no-print-directory -C native test memcheck
 
 e2e: | $(OWN_UV) ## run the tests that need a real Kubernetes; builds it with Go when it is run for the first time

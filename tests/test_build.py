@@ -44,9 +44,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site(libsubak: Path, sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a wheel that was built from the sources is installed."""
-    temporary, place = tmp_path_factory.mktemp("temporary"), tmp_path_factory.mktemp("site")
+    temporary, place = tmp_path_factory.mktemp("a folder with spaces"), tmp_path_factory.mktemp("site")
     # Variables that mean something to our Makefile mean something else to whoever has set them.
-    variables = {"BUILD": "out", "VARIANT": "asan", "TMPDIR": str(temporary)}
+    variables = {"BUILD": "out", "VARIANT": "asan", "CFLAGS": "-O0", "TMPDIR": str(temporary)}
     wheel = build("wheel", sources, tmp_path_factory.mktemp("wheel"), **variables)
     assert not (sources / "native" / "build").exists()
     assert not list(temporary.iterdir())

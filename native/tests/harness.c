@@ -226,7 +226,8 @@ bool own_mounts(void) {
     if (stat("/proc/self/ns/mnt", &before) || unshare(CLONE_NEWUSER | CLONE_NEWNS)) return false;
     CHECK(!stat("/proc/self/ns/mnt", &after) && after.st_ino != before.st_ino);
     return write_text("/proc/self/uid_map", "0 %u 1\n", user) && write_text("/proc/self/setgroups", "deny", 0) &&
-           write_text("/proc/self/gid_map", "0 %u 1\n", group) && !mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL);
+           write_text("/proc/self/gid_map", "0 %u 1\n", group) &&
+           !mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL);
 }
 
 /* ---- around the tests ----------------------------------------------------------------------------------- */
@@ -242,7 +243,7 @@ static void set(const char *format, ...) {
     setenv(text, value, 1);
 }
 
-/* A way to what was built that has no spaces, wherever the checkout lies: the loader takes them for the end of a name in
+/* A way to what was built that has no spaces, wherever the checkout lies: the loader takes one for the end of a name in
  * LD_PRELOAD, and so do shells. */
 static void link_build(const char *directory) {
     char build[PATH_MAX], link[PATH_MAX];

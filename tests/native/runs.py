@@ -1,7 +1,7 @@
 """The programs of `native/tests`: built once for all that ask, under a lock, and run.
 
-`make test` runs the plain ones at a tenth of their usual size.  The profile `ci` runs all at full size, and those that
-can be under sanitizers as well.
+`make test` runs the plain ones at a tenth of their usual size, the profile `ci` all at full size, under sanitizers.
+`make test-long` runs that, and then the plain ones at full size with the machine to themselves: `make -C native test`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def programs() -> list[str]:
     """All (variant, program) as `variant/program`, each with what the Makefile leaves out."""
     if not shutil.which("make"):
         return []
-    variants = ("plain", "asan", "tsan") if fuzz.long() else ("plain",)
+    variants = ("asan", "tsan") if fuzz.long() else ("plain",)
     return [f"{variant}/{Path(path).name}" for variant in variants for path in _ask(variant, "programs")]
 
 

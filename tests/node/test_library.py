@@ -27,5 +27,5 @@ def test_where_there_is_none_the_message_says_what_to_do(tmp_path: Path, monkeyp
 
 
 def test_this_installation_has_one_that_loads(libsubak: Path) -> None:
-    assert library.find() == libsubak
+    assert library.find().samefile(libsubak)
     ctypes.CDLL(str(libsubak))

@@ -24,7 +24,7 @@ import table
 from table import row
 
 HERE = Path(__file__).resolve().parent
-BUILD = Path(os.environ.get("SUBAK_BUILD", HERE.parent.parent / "build")).resolve()
+BUILD = Path(os.environ.get("SUBAK_BUILD", HERE.parent.parent / "build")).absolute()
 LIMIT = 10240
 LIMITS: dict[str, dict[str, str]] = {
     "none": {},

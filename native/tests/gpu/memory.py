@@ -28,7 +28,7 @@ import table
 from table import row
 
 HERE = Path(__file__).resolve().parent
-BUILD = Path(os.environ.get("SUBAK_BUILD", HERE.parent.parent / "build")).resolve()
+BUILD = Path(os.environ.get("SUBAK_BUILD", HERE.parent.parent / "build")).absolute()
 LIMIT = int(os.environ.get("SUBAK_LIMIT_MIB", "10240"))
 MIB = 1 << 20
 SLACK = 2  # MiB above the limit that a page may take

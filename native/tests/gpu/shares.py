@@ -26,7 +26,7 @@ import table
 from table import row
 
 HERE = Path(__file__).resolve().parent
-BUILD = Path(os.environ.get("SUBAK_BUILD", HERE.parent.parent / "build")).resolve()
+BUILD = Path(os.environ.get("SUBAK_BUILD", HERE.parent.parent / "build")).absolute()
 CORE_LIMIT = 1728  # offset of the first GPU's share in the region: HAMi's layout
 COMPUTE_WORDS = 3129344
 QUICK = float(os.environ.get("SUBAK_SHARES_QUICK", "1"))  # below 1: shorter windows, for a look

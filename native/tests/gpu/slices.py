@@ -20,7 +20,7 @@ import table
 from table import row
 
 HERE = Path(__file__).resolve().parent
-BUILD = Path(os.environ.get("SUBAK_BUILD", HERE.parent.parent / "build")).resolve()
+BUILD = Path(os.environ.get("SUBAK_BUILD", HERE.parent.parent / "build")).absolute()
 SUBAK = shlex.split(os.environ.get("SUBAK", "subak"))
 QUERY = ["nvidia-smi", "--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
 
