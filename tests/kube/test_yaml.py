@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from subak.kube.depth import LEVELS
 from subak.kube.yaml import ALIASED, Repeated, read
+from tests.fuzz import examples
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,6 +143,7 @@ signs = st.sampled_from("[]{}'\"#~\\\n\x00\u2028ab") | st.sampled_from(
 words = st.sampled_from(["&a ", "*a", "&b ", "*b", "<<: ", "!!int ", "!x ", "%TAG ! y\n", "0x", "9" * 400, ".nan"])
 
 
+@examples(50, ci=2_000)
 @given(st.lists(signs | words, max_size=60).map("".join), st.sampled_from([1, 200]))
 def test_any_text_is_read_or_refused(text: str, times: int) -> None:
     with suppress(yaml.YAMLError):

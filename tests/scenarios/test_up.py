@@ -137,6 +137,11 @@ def waiting(cluster: Live, pod: str) -> str:
         (["--hardware", "no-such-file"], "error: no-such-file: cannot be read: No such file or directory"),
         (["--hardware", "README.md"], "error: README.md"),
         (["--state", "/proc/nowhere"], "error: /proc/nowhere: cannot keep state here"),
+        (
+            ["--kubeconfig", "/proc/nowhere/config"],
+            "error: /proc/nowhere: No such file or directory: name a kubeconfig",
+        ),
+        (["--kubeconfig", "README.md"], "error: README.md: it is there already, and not from `subak up`"),
         (["--runtime", "docker"], "Invalid value for '--runtime'"),
     ],
 )

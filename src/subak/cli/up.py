@@ -91,8 +91,11 @@ def up(
         notes.append("the device config is that of the last start with this --state; --device-config gives another")
     try:
         written = claim_first(default_kubeconfig()) if kubeconfig is None else claim(Path(kubeconfig))
-    except (ConfigError, Taken, OSError) as error:
+    except (ConfigError, Taken) as error:
         complain([str(error)])
+        sys.exit(BAD_INPUT)
+    except OSError as error:
+        complain([f"{error.filename}: {error.strerror}: name a kubeconfig that can be written (--kubeconfig)"])
         sys.exit(BAD_INPUT)
     cluster = Cluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written.path])
     cluster.notes += notes

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from subak.kube.depth import LEVELS
 from subak.local.api.documents import MOST_VALUES
+from tests.fuzz import examples
 from tests.kube.test_yaml import BOMB, MERGES
 from tests.local.api.talk import CONFIG_MAPS, PATCHES, PODS, Talk
 
@@ -123,6 +124,7 @@ signs = st.sampled_from([b"[", b"]", b"{", b"}", b'"', b":", b",", b"\\", b"1", 
 words = st.sampled_from([b"e9", b"null", b"NaN", b"\\ud800", b'"a":', b"9" * 400, b"&a ", b"*a", b"- ", FIELDS[:62]])
 
 
+@examples(50, ci=2_000)
 @given(st.lists(signs | words, max_size=30).map(b"".join), st.sampled_from(DOORS))
 async def test_any_body_is_answered(body: bytes, door: tuple[str, str, str]) -> None:
     method, path, media = door

@@ -66,7 +66,8 @@ class Journal:
             self._database = self._open()
         except OSError as error:
             os.close(self._lock)
-            raise StateError(f"{error.filename}: cannot be closed to other users: {error.strerror}") from error
+            told = f"cannot be closed to other users: {error.strerror}; choose another directory"
+            raise StateError(f"{error.filename}: {told}") from error
         except (StateError, sqlite3.Error) as error:
             os.close(self._lock)
             raise self._damaged(error) from error
