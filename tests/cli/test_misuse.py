@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from subak.cli import COMMANDS
 from tests.cli import subak, write
+from tests.fuzz import examples
 from tests.live import PATIENCE, ROOT, Live, commands, live
 
 POD = {
@@ -142,11 +143,14 @@ OPTIONS = st.sampled_from(
 TEXTS = st.text(max_size=4).filter(lambda text: not text.startswith("-"))
 """No options: `-w` would not end."""
 
-SAFE = sorted(COMMANDS.keys() - {"up", "demo", "run", "exec"})
-"""Those that end by themselves and run nothing: the others are tested one by one."""
+SAFE = sorted(COMMANDS.keys() - {"up", "demo", "run"})
+"""Those that end by themselves: the others are tested one by one."""
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    examples(quick=60, ci=1_500),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_no_words_end_in_a_traceback(connected: None, files: list[str], data: st.DataObject) -> None:
     command = data.draw(st.sampled_from(SAFE))
@@ -155,6 +159,8 @@ def test_no_words_end_in_a_traceback(connected: None, files: list[str], data: st
         words = [word for word in words if word != "-f"]  # it would not end
     if command == "delete":  # not the node, and not everything: they are for the other examples
         words = ["--no-wait", *(word for word in words if word not in ("here", "node/here", "--all", "-A", "-l"))]
+    if command == "exec":  # of what comes from a terminal or a pipe, test_exec tells
+        words = [word for word in words if word != "-i"]
     if command == "wait":
         words = [*words, "--timeout=0"]
     answer = subak(command, *words)
