@@ -137,7 +137,10 @@ class Interpreter:
         """What an admitted pod asks for; a pod without cards asks for a node only."""
         # Pods come in few shapes.  What a pod says is looked up whole, since to understand it takes ten times as long;
         # and equal requests become one object, so that later look-ups by shape are by identity.
-        said = self._said(pod)
+        try:
+            said = self._said(pod)
+        except OverflowError:  # a number beyond 64 bits: nothing to remember
+            return self._understand(pod)
         known = self._understood.get(said)
         if known is None:
             request = self._understand(pod)

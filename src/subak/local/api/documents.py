@@ -33,7 +33,7 @@ def decoded(body: bytes, content_type: str) -> Json:
             if syntax.excess(found):
                 raise msgspec.DecodeError("it is too deep")
             found = msgspec.json.decode(found)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             message = f"couldn't get version/kind; json parse error: {syntax.fault(body)}"
             raise errors.bad_request(message) from None
     if not isinstance(found, dict):
