@@ -63,6 +63,11 @@ void harness_late(const char *file, int line, const char *what) {
     left_out("%s:%d: %s, and this machine is busy with other things", file, line, what);
 }
 
+bool harness_waited(uint64_t began, double seconds) {
+    double waited = (double)(machine_now() - began) / 1e9;
+    return waited > seconds && (waited > 6 * seconds || !busy());
+}
+
 void harness_nap(unsigned microseconds) {
     nanosleep(&(struct timespec){microseconds / 1000000, microseconds % 1000000 * 1000l}, NULL);
 }
