@@ -157,7 +157,7 @@ def test_a_running_pod_without_a_usable_record_counts_on_every_card_that_it_may_
     silent = asking(600, "silent", annotations=record, nodeName="good")
     answer = place(tmp_path, asking(600), [GOOD, silent])
     assert answer.code == 1
-    assert "pod default/silent does not say which cards of good it holds; counted on each that it may hold" in answer.err
+    assert "does not say which cards of good it holds; counted on each that it may hold" in answer.err
 
 
 def test_a_malformed_record_of_a_running_pod_does_not_free_its_card(tmp_path: Path) -> None:
