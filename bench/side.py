@@ -20,6 +20,7 @@ from bench.driver import Driver, Garbage
 from bench.happenings import MIX, OUTSIDE, Happenings
 from bench.samples import Samples, summaries, summary
 from bench.world import World
+from subak.model import manifest
 from subak.scheduler.messages import DeviceSeen, Event, NodeSeen, PodSeen
 
 TURN = 4.0
@@ -101,6 +102,7 @@ class Side:
         for part in (self.start, self.fill, self.quiet, self.churn, self.flood):
             yield from part()
         del self.world, self.driver, self.happenings  # what comes next has clusters of its own
+        gc.collect()
         for part in (self.grow, self.join, self.compare_shapes):
             yield from part()
         self.result.memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -229,24 +231,27 @@ class Side:
             driver.start([*(NodeSeen(node) for node in world.nodes), *(PodSeen(pod) for pod in world.running)])
             sides[shapes] = driver, world
             yield f"{shapes:,} shapes: {len(world.running):,} pods run"
+            self._come_and_go(driver, map(world.pod, world.kinds), self.size.fill_seconds)
+            driver.clear()  # each shape has come once: what is remembered per shape is there
+            yield f"{shapes:,} shapes: each has come once"
         seconds = self.size.seconds / 4 / len(sides) / ROUNDS
-        for number in range(ROUNDS + 1):
+        for number in range(ROUNDS):
             for shapes, (driver, world) in sides.items():
-                self._come_and_go(driver, world, seconds if number else seconds * 2)
-                if not number:
-                    driver.clear()  # this round prepared what is remembered per shape
-                yield f"{shapes:,} shapes: round {number}"
+                self._come_and_go(driver, world.arrivals(), seconds)
+                yield f"{shapes:,} shapes: round {number + 1}"
         self.result.arrivals = {shapes: summaries(driver.costs) for shapes, (driver, _) in sides.items()}
 
-    def _come_and_go(self, driver: Driver, world: World, seconds: float) -> None:
-        arrivals, chance, began = world.arrivals(), random.Random(self.size.seed), driver.spent
-        while driver.spent - began < seconds:
-            driver.arrive(next(arrivals))
+    def _come_and_go(self, driver: Driver, arrivals: Iterator[manifest.Pod], seconds: float) -> None:
+        chance, began = random.Random(self.size.seed), driver.spent
+        for pod in arrivals:
+            driver.arrive(pod)
             driver.rest()
             driver.wait(driver.now + 1 / self.size.rate)
             driver.depart(chance.randrange(len(driver.running)))
             driver.rest()
             driver.wait(driver.now + 1 / self.size.rate)
+            if driver.spent - began > seconds:
+                return
 
 
 def main() -> None:
