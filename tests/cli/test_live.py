@@ -144,7 +144,7 @@ def test_top_and_nodes_show_who_holds_what(cluster: Live, tmp_path: Path) -> Non
     wait(cluster, "a")
     wait(cluster, "b")
     shown = subak("top").out
-    assert re.search(r"0 +A10 +█+·+ +10,000/23,028 +0/100 +2/10\n +default/a +4,000 +- +1\n +default/b +6,000", shown)
+    assert re.search(r"0 +A10 +█+·+ +10,000/23,028 +0/100 +0/10\n +default/a +4,000 +- +-\n +default/b +6,000", shown)
     assert re.search(r"0 +MTT-S4000 +idle ·+ +0/49,152 +0/16 +0/100", shown)
     (node,) = subak("top", "here", "-o", "json").data["nodes"]
     assert [(each["pod"], each["memory_mib"]) for each in node["cards"][0]["tenants"]] == [

@@ -362,9 +362,9 @@ def test_text_shows_who_shares_which_card(tmp_path: Path) -> None:
     assert "default/c waits: 0 of 1 nodes fit: 1 node: largest free slice 500 MiB, 900 MiB asked" in answer.out
     assert "default/d rejected: '16gb' is not a quantity" in answer.out
     assert [line.split() for line in answer.out.splitlines()[-3:]] == [
-        ["0", "nvidia", "█" * 12 + "·" * 12, "500/1,000", "0/100", "2/1,000"],
-        ["default/a", "300", "-", "1"],
-        ["default/b", "200", "-", "1"],
+        ["0", "nvidia", "█" * 12 + "·" * 12, "500/1,000", "0/100", "0/1,000"],
+        ["default/a", "300", "-", "-"],
+        ["default/b", "200", "-", "-"],
     ]
     assert "libvgpu.so" not in answer.out
     assert "/usr/local/vgpu/libvgpu.so (ro)" in place(tmp_path, pods, GOOD, "-o", "wide").out

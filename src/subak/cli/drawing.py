@@ -106,7 +106,9 @@ def _idle(card: CardState) -> bool:
 def _amounts(card: CardState) -> tuple[str, ...]:
     device = card.device
     pairs = (card.memory_used // MIB, device.memory_bytes // MIB), (card.cores_used, device.cores)
-    return tuple(f"{used:,}/{total:,}" if total else NOTHING for used, total in (*pairs, (card.used, device.slots)))
+    return tuple(
+        f"{used:,}/{total:,}" if total else NOTHING for used, total in (*pairs, (card.slots_used, device.slots))
+    )
 
 
 def _held(charge: Charge) -> tuple[str, ...]:
@@ -183,7 +185,7 @@ def _gauge(console: Console, gauge: str | CardState, length: int) -> str:
 
 
 def _counted(card: CardState) -> tuple[tuple[int, int], tuple[int, int]]:
-    return (card.cores_used, card.device.cores), (card.used, card.device.slots)
+    return (card.cores_used, card.device.cores), (card.slots_used, card.device.slots)
 
 
 def _strokes(used: int, total: int, length: int) -> int:
