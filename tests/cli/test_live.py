@@ -184,7 +184,7 @@ def test_what_is_held_of_a_broken_card_stays_shown(cluster: Live, tmp_path: Path
         row = node_row("here")
     finally:
         cluster.run("kubectl", "annotate", "node", "here", "volcano.sh/gpu-unhealthy-ids-")
-    assert row["cards"].endswith("A10, 1 unhealthy")
+    assert row["cards"].endswith("1 x A10, 1 unhealthy")
     assert (row["memory_used_mib"], row["memory_mib"]) == (4_000, 4_000)
 
 
