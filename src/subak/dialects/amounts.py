@@ -92,6 +92,8 @@ def offers(amounts: Amounts, names: Iterable[str]) -> bool:
 
 def published(amounts: Amounts, name: str) -> int:
     """A node's amount of `name`, 0 when it is absent or cannot be read."""
+    if name not in amounts:
+        return 0
     try:
         return manifest.amount(amounts, name)
     except QuantityError:

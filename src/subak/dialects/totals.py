@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from subak.dialects import MOST_CARDS, QuotaUnit, Sight, Sighting, Source, hami
 from subak.dialects.amounts import Asked, offers, published
@@ -20,7 +21,7 @@ SLOTS = 100
 """How many containers may share a card; the vendors name no number, HAMi takes this one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Totals:
     """Three resource names with their units: cards, blocks of `block_mib` MiB, cores of which a card has `cores`."""
 
@@ -31,7 +32,7 @@ class Totals:
     block_mib: int
     cores: int
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """All three names."""
         return frozenset({self.count_name, self.memory_name, self.core_name})
@@ -91,6 +92,8 @@ class Totals:
         Capacity, not allocatable: kubelet takes broken devices out of the latter, which would renumber the cards.  The
         difference is their number.
         """
+        if self.names.isdisjoint(node.capacity) and self.names.isdisjoint(node.allocatable):
+            return Sight()
         offered = offers(node.allocatable, self.names)
         cores, blocks = published(node.capacity, self.core_name), published(node.capacity, self.memory_name)
         if cores > 0 and blocks > 0:

@@ -33,10 +33,15 @@ class Node:
     tables: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     dead: Mapping[str, str] = field(default_factory=dict)
     doubtful_until: float | None = None
+    _by_id: Mapping[str, Device] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Every share of every pod is looked up here.  Of two cards with one id the first counts.
+        object.__setattr__(self, "_by_id", {each.id: each for each in reversed(self.devices)})
 
     def device(self, id: str) -> Device | None:
         """The card with this id."""
-        return next((each for each in self.devices if each.id == id), None)
+        return self._by_id.get(id)
 
     def at_index(self, index: int, families: frozenset[str]) -> Device | None:
         """The card of one of these families with this index."""

@@ -13,13 +13,14 @@ no memory; their percentages stand in the place of the ratio.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
 from subak.model.request import MOST_ALLOCATED, Claim
 from subak.snapshot.card import CardState
 from subak.snapshot.pool import ALIVE, CORES, MEMORY, Column, Pool
-from subak.snapshot.scores import Where
+from subak.snapshot.scores import Evaluator, Row, Where, shared
 
 
 def allocated_score(
@@ -97,17 +98,26 @@ def _ask(claim: Claim) -> tuple[int, int]:
     return claim.cores, 0
 
 
-def node_scores(pool: Pool, at: Where, claim: Claim, strategy: str) -> Column:
-    """`node_score` for many nodes at once."""
+def sums(pool: Pool, claim: Claim) -> Row:
+    """For each node the sums over the cards that the claim could mean: ratio, free ratio, memory and free memory."""
     rows = [row for row, (family, _) in enumerate(pool.make) if family in claim.families]
+    return shared(pool, ("sums", *rows), lambda: Evaluator(partial(_sums, pool, rows)), (4,))
+
+
+def _sums(pool: Pool, rows: list[int], at: Where) -> Column:
     works, room, cores_room = (pool.state[each][:, at][rows] for each in (ALIVE, MEMORY, CORES))
     alive = works > 0
     memory, cores = pool.memory[:, at][rows] * alive, pool.cores[:, at][rows] * alive
     free, cores_free = np.maximum(room, 0) * alive, np.maximum(cores_room, 0) * alive
     used_ratio = -((free - memory) * 100 // np.maximum(memory, 1))
-    ratio = np.where(memory > 0, 100, cores).sum(axis=0)
-    free_ratio = np.where(memory > 0, 100 - used_ratio, cores_free).sum(axis=0)
-    memory, free = memory.sum(axis=0), free.sum(axis=0)
+    ratio = np.where(memory > 0, 100, cores)
+    free_ratio = np.where(memory > 0, 100 - used_ratio, cores_free)
+    return np.stack([each.sum(axis=0) for each in (ratio, free_ratio, memory, free)])
+
+
+def node_scores(totals: Column, claim: Claim, strategy: str) -> Column:
+    """`node_score` for many nodes at once, by their sums."""
+    ratio, free_ratio, memory, free = totals
     ask_ratio, ask_memory = _ask(claim)
     scores = _column_score(ratio, free_ratio, ask_ratio, strategy) + _column_score(memory, free, ask_memory, strategy)
     kinds = (ratio > 0).astype(np.int64) + (memory > 0)

@@ -22,7 +22,7 @@ from subak.policy.fit import ONLINE
 from subak.policy.mig import MODE as MIG
 from subak.policy.on_node import on_node
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool, Verdicts
-from subak.snapshot.scores import NEVER, Evaluator, Where
+from subak.snapshot.scores import NEVER, Evaluator, Where, shared
 
 Part = Callable[[Where], Bools]
 
@@ -193,8 +193,9 @@ def _plain_scores(pool: Pool, request: Request) -> Scored:
     """Scores that follow from the columns alone."""
     if request.node_policy in score.ALLOCATED and request.claims:
         claim = request.claims[0]
+        sums = allocated.sums(pool, claim)
         return lambda at, possible: np.where(
-            possible, allocated.node_scores(pool, at, claim, request.node_policy), NEVER
+            possible, allocated.node_scores(sums.refresh()[:, at], claim, request.node_policy), NEVER
         )
     if request.node_policy == SPREAD:
         return lambda at, possible: np.where(possible, -pool.usage[at], NEVER)
@@ -202,16 +203,22 @@ def _plain_scores(pool: Pool, request: Request) -> Scored:
 
 
 def _exact_scores(pool: Pool, request: Request) -> Scored:
-    """Scores that need the very cards: each node that may take the pod is tried."""
+    """Scores that need the very cards: each node is tried, once for all shapes that ask for the same cards."""
+    cards = replace(request, needs=ANYBODY)
+    row = shared(pool, cards, lambda: Evaluator(partial(_tried, pool, cards), one_by_one=True))
+    return lambda at, possible: np.where(possible, row.refresh()[at], NEVER)
 
-    def scored(at: Where, possible: Bools) -> Column:
-        scores = np.full(len(possible), NEVER, np.int64)
-        positions = range(pool.size)[at] if isinstance(at, slice) else at.tolist()
-        for i in np.flatnonzero(possible).tolist():
-            where = positions[i]
-            grants = on_node(pool.nodes[where], pool.cards(where), request)
-            if isinstance(grants, tuple):
-                scores[i] = score.node_score(pool.nodes[where], pool.cards(where), request, grants)
-        return scores
 
-    return scored
+def _tried(pool: Pool, request: Request, at: Where) -> Column:
+    """The scores of nodes, each of which is asked for cards; NEVER where it has none for the request."""
+    parts = [part for claim in representative(request) if (part := _claim_part(pool, claim)) is not None]
+    possible = np.logical_and.reduce([part(at) for part in parts])
+    scores = np.full(len(possible), NEVER, np.int64)
+    positions = range(pool.size)[at] if isinstance(at, slice) else at.tolist()
+    for i in np.flatnonzero(possible).tolist():
+        where = positions[i]
+        cards = pool.cards(where)
+        grants = on_node(pool.nodes[where], cards, request)
+        if isinstance(grants, tuple):
+            scores[i] = score.node_score(pool.nodes[where], pool.cards(where), request, grants)
+    return scores

@@ -145,15 +145,16 @@ class Core:
     # Pods
 
     def _pod_seen(self, pod: manifest.Pod) -> None:
-        record = self._records.get(pod.key)
+        key = pod.key
+        record = self._records.get(key)
         if record is not None and record.pod.metadata.uid != pod.metadata.uid:
-            self._release(pod.key)  # another pod of the same name
+            self._release(key)  # another pod of the same name
             record = None
         if pod.finished:
-            self._release(pod.key)
+            self._release(key)
             return
         if record is None:
-            record = self._records[pod.key] = Record(pod)
+            record = self._records[key] = Record(key, pod)
         if pod.spec.node_name:
             self._hold(record, pod)
         elif record.state is State.ASSUMED:
@@ -186,7 +187,7 @@ class Core:
             and carried == record.annotations
             and self._asks_the_same(before, pod)
         )
-        self._leave_line(pod.key)
+        self._leave_line(record.key)
         record.state, record.ticket, record.annotations, record.told = State.HELD, None, carried, ""
         if not as_decided:  # else it carries the very record that we wrote when we booked it
             self._books.move(record, pod.spec.node_name)
@@ -223,12 +224,12 @@ class Core:
             self._set_aside(record)
             return
         priority = pod.spec.priority or 0
-        standing = self._line.get(pod.key)
+        standing = self._line.get(record.key)
         if standing is not None and standing.request == request and standing.priority == priority:
             return  # nothing that matters has changed: it stays where it stands
         self._arrivals += 1
-        self._telling.forget(pod.key)
-        ticket = Ticket(pod.key, pod.namespace, request, priority, self._arrivals, failures)
+        self._telling.forget(record.key)
+        ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
         record.state, record.ticket = State.WAITING, ticket
         if failures:
             self._line.fail(ticket)

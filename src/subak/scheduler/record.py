@@ -30,7 +30,7 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Record:
-    """A pod.
+    """A pod; `key` is its `namespace/name`.
 
     `node` is where it is assumed or bound.  `annotations` are those that record its allocation: ours, from the decision
     on, or the ones it was bound with.  They count even if somebody changes them on the pod.  `digest` is the
@@ -38,6 +38,7 @@ class Record:
     `counted` is what its namespace's quota counts.  `edited` is the change by somebody else that was last undone.
     """
 
+    key: str
     pod: manifest.Pod
     state: State = State.ASIDE
     node: str = ""
@@ -48,8 +49,3 @@ class Record:
     counted: Placement | None = None
     edited: dict[str, str] | None = None
     told: str = ""
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return self.pod.key

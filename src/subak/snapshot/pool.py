@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -132,6 +133,7 @@ class Pool:
         self.make = make
         self.is_gpu = [kind == GPU for _, kind in make]
         self.kinds: list[tuple[str, str]] = []
+        self._number_of: dict[tuple[str, str], int] = {}
         self.nodes: list[Node] = []
         self.tenants: list[list[dict[str, Charge]]] = []
         self.resources: list[dict[str, int]] = []
@@ -152,6 +154,7 @@ class Pool:
         self._names: list[str] = []
         self._verdicts: WeakValueDictionary[Hashable, Verdicts] = WeakValueDictionary()
         self._recent: OrderedDict[Hashable, Verdicts] = OrderedDict()
+        self.shared: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
 
     def __len__(self) -> int:
         """How many nodes are here."""
@@ -177,12 +180,12 @@ class Pool:
 
     def insert(self, nodes: Sequence[Node]) -> None:
         """Add nodes that are not here yet, unused."""
-        at = [self._place_for(node) for node in nodes]
-        for name, values in self._columns_of(nodes).items():
-            getattr(self, name)[..., at] = values
+        for node in nodes:
+            at = self._place_for(node)
+            for name, values in self._entry(node).items():
+                getattr(self, name)[..., at] = values
+            self._describe(at, node)
         self._rank([node.name for node in nodes])
-        for position, node in zip(at, nodes, strict=True):
-            self._describe(position, node)
 
     def _place_for(self, node: Node) -> int:
         tenants: list[dict[str, Charge]] = [{} for _ in self.make]
@@ -200,7 +203,7 @@ class Pool:
         return at
 
     def _grow(self) -> None:
-        for name in (*self._columns_of(()), "order"):
+        for name in (*self._entry(VACANT), "order"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=-1))
         for verdicts in self._verdicts.values():
@@ -245,9 +248,9 @@ class Pool:
 
     def replace(self, at: int, node: Node) -> None:
         """A node with the same cards whose description changed; what is held there stays held."""
-        new, old = self._columns_of((node,)), self._columns_of((self.nodes[at],))
+        new, old = self._entry(node), self._entry(self.nodes[at])
         for name, values in new.items():
-            getattr(self, name)[..., at] += values[..., 0] - old[name][..., 0]
+            getattr(self, name)[..., at] += np.subtract(values, old[name], dtype=np.int64)
         self.nodes[at] = node
         self._describe(at, node)
 
@@ -337,31 +340,27 @@ class Pool:
         there: Bools = self.plain[0, : self.size] != NOTHING
         return there
 
-    def _columns_of(self, nodes: Sequence[Node]) -> dict[str, Column]:
-        """The arrays of nodes that nobody uses, by name."""
-        shape = (len(self.make), len(nodes))
-
-        def grid(value: Callable[[Device], int]) -> Column:
-            rows = [[value(each) for each in node.devices] for node in nodes]
-            return np.array(rows, np.int64).reshape(len(nodes), len(self.make)).T
-
-        memory, cores = grid(lambda each: each.memory_bytes), grid(lambda each: each.cores)
-        slots, alive = grid(lambda each: each.slots), grid(_alive)
-        gpus = np.array(self.is_gpu, np.bool_)
-        room = [[node.allocatable.get(name, UNLIMITED) for node in nodes] for name in PLAIN]
+    def _entry(self, node: Node) -> dict[str, Any]:
+        """What stands in the arrays, by name, for a node that nobody uses."""
+        devices = node.devices
+        slots, memory = [each.slots for each in devices], [each.memory_bytes for each in devices]
+        cores = [each.cores for each in devices]
+        gpus = [row for row, is_gpu in enumerate(self.is_gpu[: len(devices)]) if is_gpu]
         return {
-            "state": np.stack([alive, slots, memory, cores, np.zeros(shape, np.int64)]),
+            "state": [[_alive(each) for each in devices], slots, memory, cores, [0] * len(devices)],
             "memory": memory,
             "cores": cores,
-            "types": grid(self._type),
-            "totals": np.stack([each[gpus].sum(axis=0) for each in (slots, cores, memory)]),
-            "taken": np.zeros((3, len(nodes)), np.int64),
-            "usage": np.zeros(len(nodes), np.int64),
-            "plain": np.array(room, np.int64).reshape(len(PLAIN), len(nodes)),
+            "types": [self._type(each) for each in devices],
+            "totals": [sum([amounts[row] for row in gpus]) for amounts in (slots, cores, memory)],
+            "taken": (0, 0, 0),
+            "usage": 0,
+            "plain": [node.allocatable.get(name, UNLIMITED) for name in PLAIN],
         }
 
     def _type(self, device: Device) -> int:
         kind = (device.model, device.mode)
-        if kind not in self.kinds:
+        number = self._number_of.get(kind)
+        if number is None:
+            number = self._number_of[kind] = len(self.kinds)
             self.kinds.append(kind)
-        return self.kinds.index(kind)
+        return number

@@ -9,7 +9,7 @@ changed: then all are scored at once, which in columns costs little more.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,9 +35,9 @@ class Evaluator:
     one_by_one: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Row:
-    """The scores of one shape in one pool."""
+    """Figures of every node of a pool, the last axis being the node: the scores of one shape, or what shapes share."""
 
     pool: Pool
     evaluator: Evaluator
@@ -48,16 +48,25 @@ class Row:
     def refresh(self) -> Column:
         """The scores as of now."""
         pool = self.pool
-        if len(self.scores) < pool.room:
-            self.scores = np.append(self.scores, np.full(pool.room - len(self.scores), NEVER, np.int64))
+        if self.scores.shape[-1] < pool.room:
+            more = np.full((*self.scores.shape[:-1], pool.room - self.scores.shape[-1]), NEVER, np.int64)
+            self.scores = np.concatenate((self.scores, more), axis=-1)
         behind = len(pool.log) - self.seen
         if self.generation != pool.generation or (behind * MANY > pool.size and not self.evaluator.one_by_one):
-            self.scores[: pool.size] = self.evaluator.scores(slice(0, pool.size))
+            self.scores[..., : pool.size] = self.evaluator.scores(slice(0, pool.size))
         elif behind:
             at = np.array(list(dict.fromkeys(pool.log[self.seen :])), np.intp)
-            self.scores[at] = self.evaluator.scores(at)
+            self.scores[..., at] = self.evaluator.scores(at)
         self.seen, self.generation = len(pool.log), pool.generation
         return self.scores
+
+
+def shared(pool: Pool, key: Hashable, evaluator: Callable[[], Evaluator], figures: tuple[int, ...] = ()) -> Row:
+    """A row of so many figures a node that several shapes have in common; kept while one of them is."""
+    row = pool.shared.get(key)
+    if row is None:
+        row = pool.shared[key] = Row(pool, evaluator(), np.full((*figures, pool.room), NEVER, np.int64))
+    return row
 
 
 Prepare = Callable[[Pool, Request], Evaluator | None]
