@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from itertools import count
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.dialects import hami
-from subak.dialects.amounts import asked
+from subak.dialects.amounts import Asked, asked
 from subak.dialects.hami import Held, Registered, decode_devices, decode_register, encode_devices
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -346,11 +347,18 @@ class TestWriting:
         }
 
 
+def these(asking: Iterable[int]) -> Callable[[Asked], bool]:
+    """Whether a container asks for cards: those at these positions do."""
+    positions, wanted = count(), frozenset(asking)
+    return lambda _: next(positions) in wanted
+
+
 class TestReading:
     def read(self, text: str, asking: list[int], containers: int = 3) -> dict[int, list[Share]]:
         running = pod(*[{}] * containers, annotations={KEY: text})
         return {
-            grant.containers[0]: list(grant.shares) for grant in hami.read(running, NODE, "hami-nvidia", KEY, asking)
+            grant.containers[0]: list(grant.shares)
+            for grant in hami.read(running, NODE, "hami-nvidia", KEY, these(asking))
         }
 
     def test_the_cards_indices_come_from_the_node(self) -> None:
@@ -358,7 +366,7 @@ class TestReading:
         assert self.read(text, [0]) == {0: [Share("GPU-b", 3, 10 * MIB, 20), Share("GPU-gone", -1, 30 * MIB, 0)]}
 
     def test_a_pod_without_the_annotation_holds_nothing(self) -> None:
-        assert hami.read(pod({}), NODE, "hami-nvidia", KEY, []) == ()
+        assert hami.read(pod({}), NODE, "hami-nvidia", KEY, these([])) == ()
         assert self.read("", [0]) == {}
         assert self.read(";;", [0]) == {}
 
@@ -388,7 +396,7 @@ class TestReading:
 
     def test_init_containers_come_first_and_keep_their_role(self) -> None:
         running = pod({}, init=[{}], annotations={KEY: "GPU-a,NVIDIA,1,0:;GPU-a,NVIDIA,2,0:;"})
-        grants = hami.read(running, NODE, "hami-nvidia", KEY, [0, 1])
+        grants = hami.read(running, NODE, "hami-nvidia", KEY, these([0, 1]))
         assert [(grant.containers, grant.role) for grant in grants] == [((0,), Role.INIT), ((1,), Role.APP)]
 
     @given(st.dictionaries(st.integers(0, 3), st.lists(st.sampled_from(["GPU-a", "GPU-b"]), min_size=1, max_size=2)))
@@ -401,7 +409,7 @@ class TestReading:
         running = pod({}, {}, {}, {})
         written = hami.write(running, Placement("n1", grants), 0, "d", "NVIDIA", KEY)
         bound = pod({}, {}, {}, {}, annotations=written)
-        assert hami.read(bound, NODE, "d", KEY, sorted(held)) == grants
+        assert hami.read(bound, NODE, "d", KEY, these(held)) == grants
 
 
 def test_reasons_are_worded_as_hami_words_them() -> None:

@@ -319,19 +319,21 @@ def write(pod: manifest.Pod, placement: Placement, now_ns: int, dialect: str, wo
     }
 
 
-def read(pod: manifest.Pod, node: Node, dialect: str, key: str, asking: Sequence[int]) -> tuple[Grant, ...]:
+def read(pod: manifest.Pod, node: Node, dialect: str, key: str, asks: Callable[[Asked], object]) -> tuple[Grant, ...]:
     """What the device string under `key` says; the cards' indices come from the node.
 
-    `asking` are the positions of the containers that ask for cards: HAMi 2.10 loses the places of the others on NVIDIA
-    nodes (its issue 2899), so that the string must be aligned again.
+    `asks` tells whether a container asks for cards: HAMi 2.10 loses the places of the others on NVIDIA nodes (its issue
+    2899), so that the string of a pod with several containers must be aligned again.
     """
     text = pod.annotations.get(key)
     if not text:
         return ()
     held = {position: cards for position, cards in enumerate(decode_devices(text)) if cards}
-    if list(held) != list(asking) and len(held) == len(asking):
-        held = dict(zip(asking, held.values(), strict=True))
     roles = pod.roles
+    if len(roles) > 1 or list(held) != [0]:
+        asking = [position for position, each in enumerate(asked(pod)) if asks(each)]
+        if list(held) != asking and len(held) == len(asking):
+            held = dict(zip(asking, held.values(), strict=True))
     if held and max(held) >= len(roles):
         raise ValueError(f"{key} speaks of {max(held) + 1} containers, the pod has {len(roles)}")
     return tuple(

@@ -175,8 +175,7 @@ class _Generation:
         """The grants of HAMi's annotations."""
         if self.allocated not in pod.annotations:
             return ()  # a pod of another dialect: what it asks for is not ours to judge
-        asking = [position for position, ask in enumerate(asked(pod)) if ask(self.totals.count_name)]
-        return hami.read(pod, node, self.name, self.allocated, asking)
+        return hami.read(pod, node, self.name, self.allocated, lambda ask: ask(self.totals.count_name))
 
     def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
         """Nothing: the vendor's gpu-manager sets the container up."""

@@ -16,7 +16,7 @@ from subak.dialects.koordinator_names import canonical, kind
 from subak.dialects.metax_gpu import MetaxGpu
 from subak.dialects.metax_sgpu import MetaxSgpu
 from subak.dialects.mthreads import Mthreads
-from subak.dialects.nvidia import MIG, Nvidia, uncut
+from subak.dialects.nvidia import Nvidia, uncut
 from subak.dialects.stock import one_stock
 from subak.dialects.volcano_share import VolcanoShare
 from subak.dialects.volcano_vgpu import VolcanoVgpu
@@ -247,9 +247,7 @@ def _plausible(grants: tuple[Grant, ...], node: Node) -> list[Grant]:
     for share in (share for grant in grants for share in grant.shares):
         if not (0 <= share.memory_bytes <= MOST_AMOUNT and 0 <= share.cores <= MOST_AMOUNT):
             raise ValueError(f"a share of {share.memory_bytes:,} bytes and {share.cores:,} cores cannot be true")
-    if any(device.mode == MIG for device in node.devices):
-        return [_apart(grant, node) for grant in grants]
-    return list(grants)
+    return [_apart(grant, node) for grant in grants] if node.cut else list(grants)
 
 
 def _apart(grant: Grant, node: Node) -> Grant:

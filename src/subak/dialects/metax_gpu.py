@@ -182,8 +182,7 @@ class MetaxGpu:
         """The grants of HAMi's annotations."""
         if ALLOCATED not in pod.annotations:
             return ()
-        asking = [position for position, ask in enumerate(asked(pod)) if self.count(ask) > 0]
-        return hami.read(pod, node, self.name, ALLOCATED, asking)
+        return hami.read(pod, node, self.name, ALLOCATED, lambda ask: self.count(ask) > 0)
 
     def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
         """Nothing: MetaX's plugin picks the cards and hands them to the container."""

@@ -205,10 +205,10 @@ class MetaxSgpu:
         """The grants of HAMi's annotations, with what the pod's own say about its neighbours."""
         if ALLOCATED not in pod.annotations:
             return ()  # whatever it asks for, in whatever dialect: it was not placed in ours
-        asking = [position for position, ask in enumerate(asked(pod)) if ask(self.names.resource_v_count_name)]
         tag = (qos(pod.annotations) or "", pod.annotations.get(APP_CLASS, ""))
         return tuple(
-            msgspec.structs.replace(grant, tag=tag) for grant in hami.read(pod, node, self.name, ALLOCATED, asking)
+            msgspec.structs.replace(grant, tag=tag)
+            for grant in hami.read(pod, node, self.name, ALLOCATED, lambda ask: ask(self.names.resource_v_count_name))
         )
 
     def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:

@@ -192,8 +192,7 @@ class Mthreads:
         """The grants of HAMi's annotations."""
         if ALLOCATED not in pod.annotations:
             return ()  # a pod of another dialect: what it asks for is not ours to judge
-        asking = [position for position, ask in enumerate(asked(pod)) if ask(self.totals.count_name)]
-        return hami.read(pod, node, self.name, ALLOCATED, asking)
+        return hami.read(pod, node, self.name, ALLOCATED, lambda ask: ask(self.totals.count_name))
 
     def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
         """The variables of the vendor's container runtime, whose kernel module holds the limits."""

@@ -29,7 +29,7 @@ from subak.dialects import (
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Nvidia as Names
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB, Device, MigProfile
+from subak.model.device import FULL_CORES, MIB, MIG, Device, MigProfile
 from subak.model.node import Node
 from subak.model.placement import Grant, MigInstance, Placement, Share
 from subak.model.reason import Refusal
@@ -45,7 +45,6 @@ ALLOCATED = "hami.io/vgpu-devices-allocated"
 MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 NUMA_BIND = "nvidia.com/numa-bind"
 MODE = "nvidia.com/vgpu-mode"
-MIG = "mig"
 
 
 class Placed(msgspec.Struct, kw_only=True):
@@ -283,8 +282,9 @@ class Nvidia:
         """The grants of HAMi's annotations."""
         if ALLOCATED not in pod.annotations:
             return ()  # a pod of another dialect: what it asks for is not ours to judge
-        asking = [i for i, ask in enumerate(asked(pod)) if ask(self.names.resource_count_name)]
-        grants = hami.read(pod, node, self.name, ALLOCATED, asking)
+        grants = hami.read(pod, node, self.name, ALLOCATED, lambda ask: ask(self.names.resource_count_name))
+        if MIG_ALLOCATIONS not in pod.annotations and not node.cut:
+            return grants
         told = annotation.decode(pod.annotations.get(MIG_ALLOCATIONS) or "[]", list[MigAllocation])
         places = sorted({each.container_index for each in told})
         if len(places) != len(grants):

@@ -17,6 +17,9 @@ MOST_AMOUNT = 1 << 60
 
 GPU, RDMA, FPGA = "gpu", "rdma", "fpga"
 
+MIG = "mig"
+"""The mode of a card that is given in instances."""
+
 FULL_CORES = 100
 """Cores are percent of a card; only Moore Threads counts 16ths."""
 

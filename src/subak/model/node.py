@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from subak.model.device import Device
+from subak.model.device import MIG, Device
 from subak.model.manifest import Taint
 
 
@@ -19,7 +19,7 @@ class Node:
 
     `dead` holds the dialects whose agent on the node has died, each with what was seen of it: what pods hold there they
     keep, new ones would find nobody to give them their cards.  The answer for others may come with time: until
-    `doubtful_until`, in seconds since 1970, they live.
+    `doubtful_until`, in seconds since 1970, they live.  `cut` says whether any of the cards is in MIG mode.
     """
 
     name: str
@@ -33,10 +33,12 @@ class Node:
     tables: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     dead: Mapping[str, str] = field(default_factory=dict)
     doubtful_until: float | None = None
+    cut: bool = field(init=False, repr=False, compare=False)
     _by_id: Mapping[str, Device] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Every share of every pod is looked up here.  Of two cards with one id the first counts.
+        object.__setattr__(self, "cut", any(each.mode == MIG for each in self.devices))
         object.__setattr__(self, "_by_id", {each.id: each for each in reversed(self.devices)})
 
     def device(self, id: str) -> Device | None:

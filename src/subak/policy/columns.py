@@ -12,14 +12,13 @@ from functools import partial
 
 import numpy as np
 
-from subak.model.device import FULL_CORES
+from subak.model.device import FULL_CORES, MIG
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Share, charges
 from subak.model.request import SPREAD, Claim, Needs, Request
 from subak.policy import allocated, node, score
 from subak.policy.fit import ONLINE
-from subak.policy.mig import MODE as MIG
 from subak.policy.on_node import on_node
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool, Verdicts
 from subak.snapshot.scores import NEVER, Evaluator, Where, shared

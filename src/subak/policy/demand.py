@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from subak.model.device import FULL_CORES
+from subak.model.device import FULL_CORES, MIG
 from subak.model.node import Node
 from subak.model.request import Claim, Needs, Request, Selection
 from subak.policy.columns import least, representative
-from subak.policy.mig import MODE as MIG
 from subak.policy.node import refuse_dialect, refuse_node
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import ALIVE, IDLE, MEMORY, PLAIN, UNLIMITED, Bools, Column, Pool

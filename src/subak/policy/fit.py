@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from subak.model.device import FULL_CORES
+from subak.model.device import FULL_CORES, MIG
 from subak.model.reason import Reason
 from subak.model.request import BINPACK, Claim, Pick
 from subak.policy import function, metax, mig, partition
@@ -124,7 +124,7 @@ def extras_left(card: CardState, claim: Claim) -> Reason | None:
 
 def sliceable(card: CardState, claim: Claim) -> Reason | None:
     """A card in MIG mode has a free instance that is large enough, and the pod's record can hold it."""
-    if card.device.mode != mig.MODE or (claim.instances and mig.instance_for(card, claim) is not None):
+    if card.device.mode != MIG or (claim.instances and mig.instance_for(card, claim) is not None):
         return None
     return Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
 

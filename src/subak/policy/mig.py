@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from subak.model.device import MigProfile
+from subak.model.device import MIG, MigProfile
 from subak.model.placement import Charge, MigInstance, Share
 from subak.model.request import Claim
 from subak.snapshot.card import CardState
-
-MODE = "mig"
 
 FROM_THE_TOP = ("1g.", "3g.")
 
@@ -90,4 +88,4 @@ def stack(card: CardState, claim: Claim, count: int) -> list[CardState]:
 
 
 def _stacks(card: CardState, claim: Claim) -> bool:
-    return claim.instances and card.device.mode == MODE
+    return claim.instances and card.device.mode == MIG

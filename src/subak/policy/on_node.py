@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from subak.model.device import MIG
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Share, charges
@@ -53,7 +54,7 @@ def grant(claim: Claim, cards: Iterable[CardState]) -> Grant:
 
 def _share(claim: Claim, card: CardState) -> Share:
     device = card.device
-    if device.mode == mig.MODE:
+    if device.mode == MIG:
         given = mig.share(card, claim)
         assert given is not None, "a card that passed has an instance left"
         return given

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from subak.model.device import FULL_CORES
+from subak.model.device import FULL_CORES, MIG
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
-from subak.policy import mig
 from subak.policy.columns import admission, id_verdicts, ids_admitted, memory_asked
 from subak.policy.node import NodeRefusal
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool, Verdicts
@@ -151,7 +150,7 @@ def _cards(pool: Pool, request: Request, left: Bools, tally: Tally) -> Bools:
         [row for row, (family, _) in enumerate(pool.make) if family in claim.families] for claim in request.claims
     ]
     for claim, rows in zip(request.claims, rows_of, strict=True):
-        if claim.instances and any(mode == mig.MODE for _, mode in pool.kinds):
+        if claim.instances and any(mode == MIG for _, mode in pool.kinds):
             continue  # one card may count several times
         if len(rows) < claim.count:
             tally.add(pool, Key(Reason.NODE_INSUFFICIENT_DEVICE, "", claim.count), left, len(rows))
@@ -175,7 +174,7 @@ def _told_by_columns(pool: Pool, claim: Claim) -> bool:
         and not claim.selection.labels
         and not claim.everywhere
         and not claim.policy.numa_bind
-        and all(mode != mig.MODE for _, mode in pool.kinds)
+        and all(mode != MIG for _, mode in pool.kinds)
     )
 
 
