@@ -18,7 +18,7 @@ from subak.model.request import Claim, Needs, Request, Selection
 from subak.policy.columns import least, representative
 from subak.policy.node import refuse_dialect, refuse_node
 from subak.snapshot.cluster import Snapshot
-from subak.snapshot.pool import ALIVE, IDLE, MEMORY, PLAIN, UNLIMITED, Bools, Column, Pool
+from subak.snapshot.pool import ALIVE, IDLE, MEMORY, PLAIN, UNLIMITED, Bools, Column, Pool, Positions
 
 _FIRST_ROOM = 64
 _SPARE_TERMS = 256
@@ -118,26 +118,29 @@ class Demand:
         fits = self._there & self._met(pool.nodes[at])[self._of_terms]
         for column in range(len(PLAIN)):
             fits &= pool.plain[column, at] >= self._plain[column]
-        if pool.make and fits.any():
-            fits &= self._enough_cards(pool, at)
+        if pool.make:
+            left = np.flatnonzero(fits)
+            fits[left] = self._enough_cards(pool, at, left)
         return fits
 
-    def _enough_cards(self, pool: Pool, at: int) -> Bools:
-        """Whether as many cards as the first claim wants have what it asks for."""
-        state = pool.state[:, :, at, None]
+    def _enough_cards(self, pool: Pool, at: int, which: Positions) -> Bools:
+        """Whether as many cards as the first claim wants have what it asks for, of the requests with these numbers."""
+        state, sizes = pool.state[:, :, at, None], pool.memory[:, at]
         of_family = np.array([[family in each for each in self._families] for family, _ in pool.make], np.bool_)
-        cards = of_family[:, self._of_families] & (state[ALIVE] > 0)
+        cards = of_family[:, self._of_families[which]] & (state[ALIVE] > 0)
         for row in range(1, 5):
-            cards &= state[row] >= self._need[row]
-        cards &= ~(self._alone & (state[IDLE] < 0) & (pool.cores[:, at, None] == FULL_CORES))
-        if self._percent[0].any():
-            for size in set(pool.memory[:, at].tolist()):
-                alike = np.flatnonzero(pool.memory[:, at] == size)
-                cards[alike] &= np.maximum(state[MEMORY][alike], 0) >= self._percentage_of(size)
-        enough: Bools = np.add.reduce(cards, axis=0, dtype=np.int64) >= self._count
-        cut = [row for row, each in enumerate(pool.nodes[at].devices) if each.mode == MIG]
-        if cut:  # instances of a card in MIG mode count as cards; how many are left, only `on_node` can tell
-            enough |= np.logical_or.reduce(cards[cut], axis=0) & self._instances
+            cards &= state[row] >= self._need[row, which]
+        cards &= ~(self._alone[which] & (state[IDLE] < 0) & (pool.cores[:, at, None] == FULL_CORES))
+        if self._percent[0, which].any():
+            for size in set(sizes.tolist()):
+                alike = np.flatnonzero(sizes == size)
+                cards[alike] &= np.maximum(state[MEMORY][alike], 0) >= self._percentage_of(size)[which]
+        enough: Bools = np.add.reduce(cards, axis=0, dtype=np.int64) >= self._count[which]
+        if pool.nodes[
+            at
+        ].cut:  # instances of a card in MIG mode count as cards; how many are left, only `on_node` can tell
+            cut = [row for row, each in enumerate(pool.nodes[at].devices) if each.mode == MIG]
+            enough |= np.logical_or.reduce(cards[cut], axis=0) & self._instances[which]
         return enough
 
     def _percentage_of(self, size: int) -> Column:
