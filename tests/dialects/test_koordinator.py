@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from subak.dialects import Mount, isolation
 from subak.dialects.config import Koordinator as Settings
+from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
 from subak.dialects.koordinator_names import ALLOCATED, BIND_TIME, METAX_ALLOCATED, MINORS
 from subak.model import manifest
@@ -23,6 +24,7 @@ from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share, charges
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK, LEAST_ALLOCATED, MOST_ALLOCATED, SPREAD, Pick
+from subak.policy.held import held
 from tests.dialects.koordinator_manifests import (
     DIALECT,
     GI,
@@ -561,3 +563,28 @@ def test_all_containers_that_ask_are_served() -> None:
     (given,) = DIALECT.read(bound(asking, node, 7), node)
     assert given.containers == (0, 1, 3)
     assert given.shares == (Share("GPU-7", 7, 41600608 * KI, 50),)
+
+
+@pytest.mark.parametrize("family", ["nvidia", "metax"])
+def test_a_card_is_read_back_as_itself_where_another_vendors_has_the_same_number(family: str) -> None:
+    """No source names the cards, so that only their numbers are known, and both vendors count from 0."""
+    cards = tuple(Device(f"n1-{vendor}-0", 0, vendor, memory_bytes=16 << 30, minor=0) for vendor in ("nvidia", "metax"))
+    home = Node("n1", cards, offers=frozenset({"koordinator"}))
+    interpreter = Interpreter()
+    content = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"koordinator.sh/gpu-memory": "4Gi"}}}]},
+    }
+    pod = interpreter.admit(msgspec.convert(content, manifest.Pod))
+    (claim,) = interpreter.request(pod).claims
+    share = Share(f"n1-{family}-0", 0, 4 << 30, claim.cores)
+    placed = Placement("n1", (Grant("koordinator", claim.containers, claim.role, (share,), slotted=claim.slotted),))
+    written = interpreter.annotations(pod, placed, home, 0)
+    bound = msgspec.structs.replace(pod, metadata=manifest.Metadata(name="p", annotations=written))
+    assert interpreter.placement(bound, home) == placed
+    old = json.loads(written[ALLOCATED])
+    del old["gpu"][0]["id"]  # as a record of Koordinator's own: it could be either
+    annotations = {ALLOCATED: json.dumps(old)}
+    bound = msgspec.structs.replace(pod, metadata=manifest.Metadata(name="p", annotations=annotations))
+    shares = held(interpreter, bound, home).placement.grants[0].shares
+    assert sorted(each.id for each in shares) == ["n1-metax-0", "n1-nvidia-0"]

@@ -191,6 +191,66 @@ def test_a_card_that_gets_its_name_later_still_carries_its_tenants() -> None:
     assert "largest free slice 200 MiB" in cluster.reports["default/b"]
 
 
+def test_a_card_that_gets_its_name_while_a_binding_is_on_its_way_is_not_given_twice() -> None:
+    cluster = Cluster()
+    cluster.add_node(volcano_node("n1"))
+    cluster.create(pod("a", {MEMORY: 800}))
+    cluster.see()
+    (bind,) = cluster.cycle()
+    register = [{"id": "GPU-1", "count": 10, "devmem": 1000, "devcore": 100, "type": "NVIDIA-T4", "health": True}]
+    annotations = {"hami.io/node-nvidia-register": json.dumps(register)}
+    named = msgspec.structs.replace(cluster.nodes["n1"], metadata=manifest.Metadata(name="n1", annotations=annotations))
+    cluster.add_node(named)
+    cluster.see()
+    cluster.create(pod("b", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 300}))
+    cluster.see()
+    assert not [each for each in cluster.cycle() if isinstance(each, Bind)]
+    cluster.carry_out(bind)
+    cluster.settle()
+    assert cluster.placed() == {"a": "n1"}
+    (card,) = cards(cluster.core)
+    assert (card.device.id, card.memory_free) == ("GPU-1", 200 << 20)
+
+
+def test_a_pod_that_somebody_else_binds_elsewhere_leaves_its_room_to_others(cluster: Cluster) -> None:
+    cluster.create(pod("a", {MEMORY: 800}))
+    cluster.see()
+    (bind,) = cluster.cycle()
+    cluster.create(pod("b", {MEMORY: 800}))
+    cluster.see()
+    assert [type(each) for each in cluster.cycle()] == [Report]
+    cluster.create(pod("a", {MEMORY: 800}, nodeName="a-node-that-is-not-known-yet"))
+    cluster.see()
+    cluster.carry_out(bind)  # too late
+    cluster.settle()
+    assert cluster.placed() == {"a": "a-node-that-is-not-known-yet", "b": "n1"}
+
+
+def test_two_pods_without_a_record_count_the_same_whichever_comes_first() -> None:
+    seen = []
+    for order in (("a", "b"), ("b", "a")):
+        cluster = Cluster()
+        cluster.add_node(volcano_node("n1", cards=2))
+        for name in order:
+            cluster.create(pod(name, {MEMORY: 900 if name == "a" else 300}, nodeName="n1"))
+        cluster.settle()
+        seen.append([card.memory_free for card in cards(cluster.core)])
+    assert seen == [[-200 << 20] * 2] * 2
+
+
+def test_a_record_that_appears_late_is_believed(cluster: Cluster) -> None:
+    cluster.add_node(volcano_node("n1", cards=2))
+    cluster.create(pod("a", {MEMORY: 900}, nodeName="n1"))
+    cluster.settle()
+    assert [card.memory_free for card in cards(cluster.core)] == [100 << 20] * 2
+    cluster.create(pod("b", {MEMORY: 900}))
+    cluster.settle()
+    assert "b" not in cluster.placed()
+    cluster.create(pod("a", {MEMORY: 900}, nodeName="n1", metadata={"annotations": {"volcano.sh/gpu-index": "1"}}))
+    cluster.settle()
+    assert cluster.placed() == {"a": "n1", "b": "n1"}
+
+
 def test_a_device_object_and_its_node_may_come_in_any_order() -> None:
     cluster = Cluster()
     content: dict[str, Any] = {
