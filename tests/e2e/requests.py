@@ -156,6 +156,7 @@ _GLOBAL = ("nodes", "priorityclasses", "queues", "devices")
 _KINDS = (
     "pods", "pods", "pods", "configmaps", "configmaps", "secrets", "services", "serviceaccounts", "leases", "nodes",
     "events", "events.events.k8s.io", "priorityclasses", "podgroups", "queues", "devices",
+    "deployments", "deployments", "replicasets", "daemonsets", "jobs", "jobs",
 )  # fmt: skip
 
 
@@ -250,6 +251,46 @@ def _new_event(chance: Random) -> Json:
     return {"regarding": about, "reason": "R", "note": "m", "type": "Normal", **times, **who}
 
 
+def _workload(chance: Random) -> Json:
+    """A Deployment, ReplicaSet or DaemonSet: what differs between them is drawn by chance too."""
+    spec: Json = {"selector": {"matchLabels": {"x": "1"}}, "template": _template(chance)}
+    for key in chance.sample(sorted(_WORKLOAD_FIELDS), chance.randint(0, 2)):
+        spec[key] = _WORKLOAD_FIELDS[key]
+    return {"spec": spec}
+
+
+def _job(chance: Random) -> Json:
+    template = _template(chance)
+    template["spec"]["restartPolicy"] = chance.choice(("Never", "OnFailure"))
+    spec: Json = {"template": template}
+    for key in chance.sample(sorted(_JOB_FIELDS), chance.randint(0, 2)):
+        spec[key] = _JOB_FIELDS[key]
+    return {"spec": spec}
+
+
+def _template(chance: Random) -> Json:
+    labels = {"x": "1", chance.choice(LABELS[1:]): chance.choice("12")}
+    return {"metadata": {"labels": labels}, "spec": {"containers": [_container(chance, "c")]}}
+
+
+_WORKLOAD_FIELDS: Json = {
+    "replicas": 2,
+    "minReadySeconds": 3,
+    "revisionHistoryLimit": 4,
+    "paused": True,
+    "progressDeadlineSeconds": 60,
+    "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "30%", "maxUnavailable": 1}},
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}},
+}
+_JOB_FIELDS: Json = {
+    "parallelism": 2,
+    "completions": 3,
+    "backoffLimit": 4,
+    "activeDeadlineSeconds": 60,
+    "ttlSecondsAfterFinished": 5,
+}
+
+
 _CONTENT: dict[str, Callable[[Random], Json]] = {
     "pods": _pod,
     "events": _event,
@@ -263,6 +304,10 @@ _CONTENT: dict[str, Callable[[Random], Json]] = {
     "priorityclasses": lambda chance: {"value": 10, "description": "d"},
     "podgroups": lambda chance: {"spec": {"minMember": chance.choice((1, 2)), "minResources": {"cpu": 1}}},
     "queues": lambda chance: {"spec": {"weight": chance.choice((1, 2)), "capability": {"cpu": "2"}}},
+    "deployments": _workload,
+    "replicasets": _workload,
+    "daemonsets": _workload,
+    "jobs": _job,
     "devices": lambda chance: {"spec": {"devices": [{"type": "gpu", "minor": 0, "health": True, "id": "x"}]}},
 }
 _STATUS: tuple[tuple[str, Json], ...] = (
@@ -273,6 +318,10 @@ _STATUS: tuple[tuple[str, Json], ...] = (
     ("nodes", {"conditions": [{"type": "Ready", "status": "True", "reason": "R"}]}),
     ("queues", {"state": "Open", "pending": 1}),
     ("services", {"loadBalancer": {}}),
+    ("deployments", {"replicas": 2, "readyReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}),
+    ("replicasets", {"replicas": 1, "availableReplicas": 1, "readyReplicas": 1}),
+    ("daemonsets", {"currentNumberScheduled": 1, "desiredNumberScheduled": 2}),
+    ("jobs", {"active": 1, "startTime": "2024-01-01T00:00:00Z"}),
 )
 
 # What is a little wrong

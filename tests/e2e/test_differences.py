@@ -21,19 +21,27 @@ from tests.e2e.requests import requests
 SEEDS = int(os.environ.get("SUBAK_SEEDS", "20"))
 LENGTH = 40
 END = "zz-end"
-DUMP = re.compile(r'"\{.*\}"(?=: [a-z])', re.DOTALL)
-"""A whole object in a message, whose keys a real server sorts where a patch has touched it."""
+DUMP = re.compile(r'"\{.*\}"(?=: [a-z])|\{.*"[Cc]ontainers":.*\}(?=: field is immutable)', re.DOTALL)
+"""A whole object in a message, whose keys a real server sorts where a patch has touched it, and a template of pods in
+one, which it shows with Go's names."""
 WATCHES: dict[str, dict[str, str]] = {
     "pods": {},
     "configmaps": {"labelSelector": "x!=2"},
     "services": {"labelSelector": "y"},
     "podgroups": {},
+    "deployments": {},
 }
 LAST: dict[str, Any] = {
     "pods": {"spec": plain()},
     "configmaps": {},
     "services": {"spec": {"ports": [{"port": 80}]}},
     "podgroups": {"spec": {"minMember": 1}},
+    "deployments": {
+        "spec": {
+            "selector": {"matchLabels": {"x": "1"}},
+            "template": {"metadata": {"labels": {"x": "1"}}, "spec": plain()},
+        }
+    },
 }
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from subak.kube.status import ApiError
 from subak.local.api import columns, errors
-from subak.local.api.kinds import POD, Kind
+from subak.local.api.kinds import DAEMON_SET, POD, Kind
+from subak.local.api.rules.defaults.workload import TEMPLATE_GENERATION
 from subak.local.api.rules.problem import quote
 
 Json = dict[str, Any]
@@ -26,8 +27,18 @@ def partial(object: Json, version: str) -> Json:
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": object["metadata"],
+        "metadata": _metadata(object),
     }
+
+
+def _metadata(object: Json) -> Json:
+    """Without what a real server keeps in a field of its own and shows as an annotation of the whole object only."""
+    metadata: Json = object["metadata"]
+    if object["kind"] != DAEMON_SET.kind or TEMPLATE_GENERATION not in metadata.get("annotations", {}):
+        return metadata
+    metadata = dict(metadata)
+    kept = {key: value for key, value in metadata.pop("annotations").items() if key != TEMPLATE_GENERATION}
+    return {**metadata, "annotations": kept} if kept else metadata
 
 
 def partial_list(objects: Sequence[Json], metadata: Json, version: str) -> Json:

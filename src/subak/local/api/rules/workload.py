@@ -51,6 +51,9 @@ def _select(job: Json) -> None:
     labels = own_labels(job)
     spec = job["spec"] = dict(job["spec"])
     template, selector = spec["template"], spec.get("selector", {})
-    meta = {**template["metadata"], "labels": {**labels, **template["metadata"].get("labels", {})}}
-    spec["template"] = {**template, "metadata": meta}
+    given = template["metadata"].get("labels", {})
+    all_labels = {**labels, **given}
+    if job["metadata"].get("labels") is given:
+        job["metadata"]["labels"] = all_labels
+    spec["template"] = {**template, "metadata": {**template["metadata"], "labels": all_labels}}
     spec["selector"] = {**selector, "matchLabels": {_UID: labels[_UID], **selector.get("matchLabels", {})}}

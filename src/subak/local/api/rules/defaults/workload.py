@@ -56,10 +56,10 @@ def job(object: Json) -> None:
 
 
 def labels(job: Json) -> None:
-    """A job without labels has those of its pods."""
+    """A job without labels has those of its pods: the very same map, which then gets what is added for the pods."""
     given = job["spec"]["template"]["metadata"].get("labels")
     if given and not job["metadata"].get("labels"):
-        job["metadata"]["labels"] = dict(given)
+        job["metadata"]["labels"] = given
 
 
 def _replicated(spec: Json) -> None:
