@@ -119,6 +119,7 @@ class Driver:
                 self.pods[event.pod.key] = event.pod
                 self.running.append(event.pod.key)
         self.rest()
+        gc.freeze()  # as the service
         return self.spent - before
 
     def tell(self, kind: str, event: Event) -> list[Instruction]:
