@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ import pytest
 
 from tests import fuzz
 from tests.card import Card, driver
-from tests.native.runs import NATIVE
+from tests.native.runs import NATIVE, locked
 
 fuzz.register()
 
@@ -36,6 +35,15 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to the long run what is marked for it."""
+    if fuzz.long():
+        return
+    left = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A way to the checkout without spaces, wherever it lies: a library whose path has some cannot be preloaded."""
@@ -49,12 +57,8 @@ def libsubak(checkout: Path) -> Path:
     """The library, built anew if a source has changed."""
     if not (shutil.which("cc") and shutil.which("make")):
         pytest.skip("a C compiler and make build libsubak")
-    lock = os.open(NATIVE, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several sessions at once one builds
+    with locked():
         made = subprocess.run(["make", "-s", "-j2", "-C", str(NATIVE), "all", "mock"], capture_output=True, text=True)
-    finally:
-        os.close(lock)
     assert made.returncode == 0, made.stdout + made.stderr
     return checkout / "native" / "build" / "libsubak.so"
 

@@ -4,6 +4,9 @@
     @given(st.lists(events))
     def test_no_card_is_overcommitted(...): ...
 
+A test that takes long and whose point others make too, more closely or on a smaller scale, is `pytest.mark.long`: only
+the profile `ci` runs it.
+
 Both profiles wait as long as it takes: a busy machine is no reason to fail.
 """
 

@@ -166,6 +166,7 @@ def test_ranks_are_of_the_costs_and_the_worst_is_the_worst() -> None:
     assert (found.count, found.p50, found.p99, found.p999, found.worst) == (1_000, 501, 991, 1_000, 1_000)
 
 
+@pytest.mark.long
 def test_churn_shows_two_checkouts_in_one_table(tmp_path: Path) -> None:
     small = ["--nodes", "10", "--shapes", "30", "--seconds", "0.4", "--growth", "5,10", "--few", "5", "--many", "30"]
     run = CliRunner().invoke(churn.main, [*small, "--against", str(ROOT), "--out", str(tmp_path)])

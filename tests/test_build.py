@@ -75,6 +75,7 @@ def home(site: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_demo_runs_from_a_wheel(home: Path) -> None:
     env = readme.shell(home)
     done = subprocess.run([home / ".local/bin/subak", "demo"], cwd=home, env=env, capture_output=True, text=True)
@@ -82,6 +83,7 @@ def test_the_demo_runs_from_a_wheel(home: Path) -> None:
     assert "All as expected" in done.stdout
 
 
+@pytest.mark.long
 def test_the_readmes_commands_work_word_for_word(home: Path) -> None:
     if shutil.which("kubectl", path=readme.PATH) is None:
         pytest.skip("kubectl is not installed")
@@ -94,7 +96,14 @@ def test_the_readmes_commands_work_word_for_word(home: Path) -> None:
     assert "default/gpu-pod1 is Running on gtx1080ti" in said
 
 
-@pytest.mark.parametrize(("tools", "named"), [(["make"], "no cc"), (["cc"], "no make"), ([], "no cc and no make")])
+@pytest.mark.parametrize(
+    ("tools", "named"),
+    [
+        pytest.param(["make"], "no cc", marks=pytest.mark.long),
+        pytest.param(["cc"], "no make", marks=pytest.mark.long),
+        ([], "no cc and no make"),
+    ],
+)
 def test_without_a_compiler_a_sentence_says_so(sources: Path, tmp_path: Path, tools: list[str], named: str) -> None:
     for tool in tools:
         (tmp_path / tool).touch(0o755)

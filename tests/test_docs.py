@@ -69,10 +69,19 @@ def agrees(got: str, shown: str) -> bool:
     return re.fullmatch(pattern, got, re.DOTALL) is not None
 
 
-SHOWN = [page for page in RUN if list(commands(page))]
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
+# Each folder of examples is placed without a cluster in test_examples.py; its page takes one of its own.
+SHOWN = [
+    pytest.param(page, marks=[pytest.mark.long] if page.parent.parent == ROOT / "examples" else [], id=name_of(page))
+    for page in RUN
+    if list(commands(page))
+]
+
+
+@pytest.mark.parametrize("page", SHOWN)
 def test_what_a_page_shows_is_what_happens(page: Path) -> None:
     shown = list(commands(page))
     if any("kubectl" in command.line for command in shown) and shutil.which("kubectl") is None:
@@ -109,7 +118,7 @@ def test_the_pages_show_commands() -> None:
     assert any(line.startswith("subak explain ") for line in shown)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     text = _SPAN.sub("", page.read_text(encoding="utf-8"))
     targets = [target.partition("#")[0] for target in _LINK.findall(text) if "://" not in target]

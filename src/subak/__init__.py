@@ -6,11 +6,7 @@ and a policy decides which cards the pod gets, or says why it gets none.
 The rooms, each importing only those to its right: cli, policy, snapshot, dialects, model.
 """
 
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    __version__ = version("subak")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0+unknown"
+# Hatchling reads it here: to ask the installed package for it would cost every command a twentieth of a second.
+__version__ = "0.1.0"
 
 __all__ = ["__version__"]

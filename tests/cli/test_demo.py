@@ -51,6 +51,7 @@ def test_all_documents_are_there(shown: list[str]) -> None:
         assert re.search(rf"^{document}.* MiB +\d+/\d+$", text, re.MULTILINE), text
 
 
+@pytest.mark.long
 def test_its_commands_work_on_a_cluster_of_subak_up(shown: list[str]) -> None:
     compared = 0
     with live() as cluster:

@@ -230,7 +230,7 @@ def test_an_output_that_is_full_is_told_in_a_line(words: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-", "2>/dev/full"])
-@pytest.mark.parametrize("words", [PLACE, ("nodes",), ("no-such-command",)])
+@pytest.mark.parametrize("words", [PLACE, pytest.param(("nodes",), marks=pytest.mark.long), ("no-such-command",)])
 def test_closed_streams_are_as_good_as_empty_ones(redirection: str, words: tuple[str, ...]) -> None:
     done = run(redirection, *words)
     assert done.returncode == (
@@ -251,17 +251,18 @@ def test_a_reader_that_has_gone_needs_no_word() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("up", "--hardware", "none"), ("up", "--hardware", "."), ("up", "--state", "/dev/null"), ("up", "--port", "x"),
-        ("run", "--memory", "x", "--", "true"), ("run", "--timeout", "1y", "--", "true"),
-        ("run", "--hardware", "none", "--", "true"),
-        ("run",), ("run", "--hardware", ".", "--", ""), ("demo", "x"), ("exec",), ("exec", "p"),
-        ("up", "--device-config", "."),
-        ("up", "--device-config", "none"), ("up", "--kubeconfig", "/proc/x/y"),
-    ],
+GO_ON = (
+    ("up", "--hardware", "."), ("run", "--memory", "x", "--", "true"), ("run", "--hardware", ".", "--", ""),
+    ("demo", "x"), ("exec", "p"),
 )  # fmt: skip
+GO_ON_TOO = (
+    ("up", "--hardware", "none"), ("up", "--state", "/dev/null"), ("up", "--port", "x"), ("up", "--device-config", "."),
+    ("up", "--device-config", "none"), ("up", "--kubeconfig", "/proc/x/y"), ("run", "--timeout", "1y", "--", "true"),
+    ("run", "--hardware", "none", "--", "true"), ("run",), ("exec",),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [*GO_ON, *(pytest.param(words, marks=pytest.mark.long) for words in GO_ON_TOO)])
 def test_bad_input_of_commands_that_go_on(words: tuple[str, ...], tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "subak.cli", *words],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import subak
 from tests.live import Live, live
 from tests.scenarios.test_up import ready, sleeper
 
@@ -23,9 +24,10 @@ def config(tmp_path: Path) -> Path:
 
 def held(cluster: Live, *options: str | Path) -> list[int]:
     """What the pods hold of the card, in MiB, as three commands tell it."""
-    top = json.loads(cluster.subak("top", "lab", "-o", "json", *options).stdout)["nodes"][0]["cards"]
-    why = json.loads(cluster.subak("why", "p", "-o", "json", *options).stdout)["cards"]
-    nodes = json.loads(cluster.subak("nodes", "-o", "json", *options).stdout)["nodes"]
+    more = ("-o", "json", "--kubeconfig", cluster.kubeconfig, *options)
+    top = json.loads(subak("top", "lab", *more).out)["nodes"][0]["cards"]
+    why = json.loads(subak("why", "p", *more).out)["cards"]
+    nodes = json.loads(subak("nodes", *more).out)["nodes"]
     (node,) = (each for each in nodes if each["name"] == "lab")
     return [top[0]["memory_used_mib"] if top else 0, why[0]["memory_used_mib"] if why else 0, node["memory_used_mib"]]
 

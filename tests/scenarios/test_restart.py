@@ -21,10 +21,10 @@ from subak.kube.client import Client
 from subak.kube.http import HttpTransport
 from subak.kube.resource import PODS
 from subak.kube.status import ApiError
+from tests import fuzz
 from tests.live import PATIENCE, live
 
-PODS_IN_ALL = 240
-KILLS = 3
+PODS_IN_ALL, KILLS = (240, 3) if fuzz.long() else (120, 2)
 HARDWARE = """
 nodes:
 - {profile: shared, name: nvidia, count: 8, taints: [], cards: {count: 2}}

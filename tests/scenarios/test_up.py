@@ -134,15 +134,20 @@ def waiting(cluster: Live, pod: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--hardware", "no-such-file"], "error: no-such-file: cannot be read: No such file or directory"),
+        pytest.param(
+            ["--hardware", "no-such-file"],
+            "error: no-such-file: cannot be read: No such file or directory",
+            marks=pytest.mark.long,
+        ),
         (["--hardware", "README.md"], "error: README.md"),
         (["--state", "/proc/nowhere"], "error: /proc/nowhere: cannot keep state here"),
-        (
+        pytest.param(
             ["--kubeconfig", "/proc/nowhere/config"],
             "error: /proc/nowhere: No such file or directory: name a kubeconfig",
+            marks=pytest.mark.long,
         ),
         (["--kubeconfig", "README.md"], "error: README.md: it is there already, and not from `subak up`"),
-        (["--runtime", "docker"], "Invalid value for '--runtime'"),
+        pytest.param(["--runtime", "docker"], "Invalid value for '--runtime'", marks=pytest.mark.long),
     ],
 )
 def test_bad_input_is_told_in_a_sentence(arguments: list[str], message: str) -> None:
@@ -235,6 +240,7 @@ def test_volumes_and_logs_are_part_of_the_state(tmp_path: Path) -> None:
     assert left == []
 
 
+@pytest.mark.long
 def test_pods_and_volumes_outlive_a_start_without_their_hardware(tmp_path: Path) -> None:
     state, lab = ("--state", tmp_path / "state"), tmp_path / "lab.yaml"
     lab.write_text("nodes: [{profile: moore-threads, name: lab}]")
@@ -270,6 +276,7 @@ def own_files() -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found if path.name != ".cache"}
 
 
+@pytest.mark.long
 def test_the_demo_changes_nothing_on_the_machine() -> None:
     before = own_files()
     demo(DEMO)

@@ -137,6 +137,7 @@ def test_kinds_that_are_not_served_are_told_as_a_real_server_tells_them(cluster:
     assert 'no matches for kind "StatefulSet" in version "apps/v1"' in answer.stderr
 
 
+@pytest.mark.long
 def test_pods_that_are_killed_and_a_cluster_that_is_killed_end_in_the_exact_number(tmp_path: Path) -> None:
     chance = random.Random(7)
     state = tmp_path / "state"

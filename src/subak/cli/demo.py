@@ -23,6 +23,7 @@ import click
 from subak.cli.cards import line, terminal
 from subak.cli.columns import aligned
 from subak.cli.drawing import Scene, draw
+from subak.cli.examples import examples
 from subak.cli.explain import explanation
 from subak.cli.files import FileError, documents
 from subak.cli.live import Picture, picture
@@ -94,13 +95,6 @@ def demo(keep: bool) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def examples() -> Path:
-    """Where the examples are: in the package, or beside it in a checkout."""
-    package = Path(__file__).parent.parent
-    inside = package / "examples"
-    return inside if inside.is_dir() else package.parent.parent / "examples"
 
 
 async def _demo(console: Console, keep: bool) -> int:

@@ -16,7 +16,7 @@ import msgspec
 
 from subak import __version__
 from subak.cli.connection import default_kubeconfig
-from subak.cli.demo import examples
+from subak.cli.examples import examples
 from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
 from subak.dialects.config import FILE, Config

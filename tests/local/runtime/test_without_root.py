@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import fuzz
 from tests.nobody import NOBODY, as_nobody, possible
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as an ordinary user already")
-@pytest.mark.skipif(not fuzz.long(), reason="takes long: --hypothesis-profile=ci runs it")
+@pytest.mark.long
 @pytest.mark.skipif(not possible(), reason="util-linux's setpriv and unshare are not installed")
 def test_all_this_works_without_root(able: None) -> None:
     with tempfile.TemporaryDirectory() as directory:
