@@ -109,13 +109,13 @@ class Demand:
         self._there[at] = False
         self._free.append(at)
 
-    def may_fit(self, snapshot: Snapshot, name: str) -> Bools:
-        """For each number whether its request may fit on this node as it is now."""
+    def may_fit(self, snapshot: Snapshot, name: str, among: Bools | None = None) -> Bools:
+        """For each number whether its request may fit on this node as it is now; no other than those `among`."""
         home = snapshot.home(name)
         if home is None or not self._requests:
             return np.zeros(self._room, np.bool_)
         pool, at = home
-        fits = self._there & self._met(pool.nodes[at])[self._of_terms]
+        fits = self._there & self._met(pool.nodes[at])[self._of_terms] if among is None else among.copy()
         for column in range(len(PLAIN)):
             fits &= pool.plain[column, at] >= self._plain[column]
         if pool.make:

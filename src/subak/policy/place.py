@@ -15,12 +15,18 @@ from subak.model.request import Request
 from subak.policy.columns import prepare
 from subak.policy.on_node import on_node
 from subak.snapshot.cluster import Snapshot
+from subak.snapshot.pool import Pool
 from subak.snapshot.scores import NEVER, Row
 
 
-def place(snapshot: Snapshot, request: Request) -> Placement | None:
-    """Where the pod goes, None if nowhere (then `explain` tells why).  Books nothing."""
+def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = None) -> Placement | None:
+    """Where the pod goes, None if nowhere (then `explain` tells why).  Books nothing.
+
+    `among` names the nodes to ask, where it is known that no other takes the pod.
+    """
     rows = snapshot.scores.rows(request, snapshot.pools, prepare)
+    if among is not None:
+        return _among(snapshot, rows, request, among)
     for row in rows:
         row.refresh()
     while (best := _best(rows)) is not None:
@@ -30,6 +36,24 @@ def place(snapshot: Snapshot, request: Request) -> Placement | None:
         if not isinstance(grants, Counter):
             return Placement(node.name, grants)
         row.scores[at] = NEVER  # until something changes there
+    return None
+
+
+def _among(snapshot: Snapshot, rows: Sequence[Row], request: Request, names: Sequence[str]) -> Placement | None:
+    """The same for a few nodes, whatever the others are like."""
+    row_of = {row.pool: row for row in rows}
+    scored: list[tuple[int, str, Pool, int]] = []
+    for name in names:
+        home = snapshot.home(name)
+        if home is not None and home[0] in row_of:
+            pool, at = home
+            score = row_of[pool].evaluator.scores(np.array([at], np.intp)).item()
+            if score != NEVER:
+                scored.append((-score, name, pool, at))
+    for _, name, pool, at in sorted(scored, key=lambda each: each[:2]):
+        grants = on_node(pool.nodes[at], pool.cards(at), request)
+        if not isinstance(grants, Counter):
+            return Placement(name, grants)
     return None
 
 

@@ -266,7 +266,7 @@ class Core:
         record, request = self._records[ticket.key], ticket.request
         namespace = ticket.namespace
         exceeded = self.quotas.refuse_claims(namespace, request.claims)
-        placement = None if exceeded else place(self.snapshot, request)
+        placement = None if exceeded else place(self.snapshot, request, ticket.hopes)
         if placement is not None:
             exceeded = self.quotas.refuse(namespace, placement)
         if exceeded is not None:

@@ -35,7 +35,7 @@ Name = tuple[Request, str]
 
 @dataclass(slots=True)
 class Ticket:
-    """A pod's place in the line."""
+    """A pod's place in the line.  `hopes` are the only nodes that are worth a try; None for all."""
 
     key: str
     namespace: str
@@ -43,6 +43,7 @@ class Ticket:
     priority: int
     number: int
     failures: int = 0
+    hopes: tuple[str, ...] | None = None
 
     @property
     def group(self) -> Name:
@@ -173,6 +174,7 @@ class Line:
         while True:
             ready, freed = self._first_ready(), self._first_that_may_fit()
             if freed is not None and (ready is None or freed.rank < ready.rank):
+                freed.hopes = self._hopes(freed)
                 self._leave_group(freed)
                 return self._tickets.pop(freed.key)
             if ready is None:
@@ -181,6 +183,7 @@ class Line:
             del self._stamp[ready.key]
             group = self._groups.get(ready.group)
             if group is None or group.at is None:
+                ready.hopes = None
                 return self._tickets.pop(ready.key)
             self._rank(self._join(ready))  # those that ask for the same fit nowhere, or are measured already
             self.joined.append(ready)
@@ -235,6 +238,11 @@ class Line:
                 return None
         return None
 
+    def _hopes(self, ticket: Ticket) -> tuple[str, ...]:
+        """The nodes on which the pod may fit; those that ask for the same fit on no other."""
+        at = self._groups[ticket.group].at
+        return tuple(node for node, mask in self._looked.items() if mask[at])
+
     def _most_important(self, hopeful: Positions) -> int:
         priorities = self._priorities[hopeful]
         first = hopeful[priorities == priorities.max()]
@@ -242,8 +250,9 @@ class Line:
 
     def placed(self, ticket: Ticket, node: str) -> None:
         """The pod got a place on this node: others measure again what is left there, and the quota may let in more."""
-        if self._looked.pop(node, None) is not None:
-            self._freed[node] = None
+        hopeful = self._looked.get(node)
+        if hopeful is not None:
+            self._looked[node] = self._demand.may_fit(self._snapshot, node, hopeful)
         group = self._groups.get(ticket.group)
         if group is not None and group.at is None:
             self._try_next(group)
