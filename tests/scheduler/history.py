@@ -129,6 +129,8 @@ class History:
     truth: dict[str, dict[Card, int]] = field(default_factory=dict)
     """By the key of a bound pod: what it takes of which cards, in bytes."""
     written: dict[str, dict[str, str]] = field(default_factory=dict)
+    forged: set[str] = field(default_factory=set)
+    """Pods on which somebody wrote another record that can be read."""
     bound: list[str] = field(default_factory=list)
     now: float = 0.0
     made: int = 0
@@ -194,6 +196,11 @@ class History:
             if text is not None:
                 annotations[found[0]] = text
             self._put(_annotated(pod, annotations))
+
+    def forge(self, key: str, text: str) -> None:
+        """Somebody writes another record that can be read."""
+        self.edit(key, text)
+        self.forged.add(key)
 
     def repeat(self, key: str) -> None:
         """The watch says again what is true, or the pod's status has changed."""
@@ -261,7 +268,15 @@ class History:
         raise AssertionError("the core does not come to rest")
 
     def restart(self, order: list[int]) -> None:
-        """A new core is told all objects in some order."""
+        """A new core is told all objects in some order.
+
+        The old one puts back first what was forged: whoever begins after a lie has nothing but the lie.
+        """
+        for key in sorted(self.forged):
+            self.see(f"pod {key}", everything=True)
+        if self.forged:
+            self.cycle()
+            self.forged.clear()
         self.core = self.fresh(order)
         self.untold = {}
 

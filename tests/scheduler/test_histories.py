@@ -78,7 +78,7 @@ def happen(history: History, step: str, number: int, asks: tuple[dict[str, Any],
             history.edit(bound[number % len(bound)], ("nonsense", "", "{}", None)[number % 4])
         case "forge" if bound:
             forged = ("GPU-n0-1,NVIDIA,1,0:;", "1", '{"gpu":[{"minor":0}]}')
-            history.edit(bound[number % len(bound)], forged[number % 3])
+            history.forge(bound[number % len(bound)], forged[number % 3])
         case "erase" if bound:
             history.edit(bound[number % len(bound)], None)
 
