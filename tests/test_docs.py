@@ -73,9 +73,17 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-# Each folder of examples is placed without a cluster in test_examples.py; its page takes one of its own.
+# What a newcomer follows, and pages that are quick.  Each folder of examples is placed in test_examples.py, and each
+# command tested in tests/cli, but their pages take clusters of their own.
+SHORT = (
+    "README.md",
+    "examples/README.md",
+    "docs/reference/hardware.md",
+    "docs/reference/place.md",
+    "docs/reference/up.md",
+)
 SHOWN = [
-    pytest.param(page, marks=[pytest.mark.long] if page.parent.parent == ROOT / "examples" else [], id=name_of(page))
+    pytest.param(page, marks=[] if name_of(page) in SHORT else [pytest.mark.long], id=name_of(page))
     for page in RUN
     if list(commands(page))
 ]

@@ -70,6 +70,7 @@ def test_its_commands_work_on_a_cluster_of_subak_up(shown: list[str]) -> None:
     assert compared == 5
 
 
+@pytest.mark.long
 def test_the_cluster_can_be_kept(tmp_path: Path) -> None:
     env = commands({"TMPDIR": str(tmp_path)})
     with subprocess.Popen([*DEMO, "--keep"], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env) as process:

@@ -91,9 +91,9 @@ def test_waiting_can_be_bounded(run: Run) -> None:
     [
         (["--memory", "17Gi"], "the cards never have that much: largest free slice 16,000 MiB, 17,408 MiB asked"),
         (["--memory", "8"], "--memory '8' is less than 1 MiB: give an amount with a unit, such as 8Gi"),
-        (["--memory", "much"], "--memory 'much'"),
-        (["--memory", "9Ei"], "--memory '9Ei' is more than any card has"),
-        (["--cards", "2"], "never have that much"),
+        pytest.param(["--memory", "much"], "--memory 'much'", marks=pytest.mark.long),
+        pytest.param(["--memory", "9Ei"], "--memory '9Ei' is more than any card has", marks=pytest.mark.long),
+        pytest.param(["--cards", "2"], "never have that much", marks=pytest.mark.long),
     ],
 )
 def test_what_cannot_be_had_is_refused(run: Run, arguments: list[str], message: str) -> None:

@@ -65,7 +65,7 @@ def compact(client: Client, cluster: Cluster) -> None:
 
 
 def outlive(space: Space) -> None:
-    """Make the embedded server forget the past of config maps: more happens than it remembers."""
+    """Make the embedded server forget the past of config maps: more happens than it remembers, a quarter at a time."""
     space.post("configmaps", {"metadata": {"name": "outlive"}}).must(201)
-    for index in range(HISTORY + HISTORY // 4 + 1):  # it drops old changes in batches
+    for index in range(HISTORY + HISTORY // 4 + 1):
         space.merge("configmaps/outlive", {"data": {"x": str(index)}}).must(200)

@@ -99,6 +99,7 @@ def reason(cluster: Live, pod: str) -> str:
     return cluster.run("kubectl", "get", "pod", pod, "-o", f"jsonpath={path}").stdout
 
 
+@pytest.mark.long
 def test_kubectl_shows_what_volcanos_document_shows() -> None:
     with live() as cluster:
         cluster.run("kubectl", "apply", "-f", EXAMPLES / "volcano")
@@ -191,6 +192,7 @@ def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
         assert (done.returncode, "in use by another process" in done.stderr) == (2, True)
 
 
+@pytest.mark.long
 def test_two_clusters_of_a_user_are_both_reached_and_neither_takes_the_others_kubeconfig(tmp_path: Path) -> None:
     few = tmp_path / "few.yaml"
     few.write_text("nodes: [{profile: moore-threads, name: lab}]")
