@@ -57,7 +57,7 @@ check: | $(OWN_UV) ## lint, format, types, import layers
 	$(RUN) python -m mypy
 	$(RUN) lint-imports --no-logo
 
-bench: | $(OWN_UV) ## measure decisions per second
+bench: | $(OWN_UV) ## run all benchmarks of docs/benchmarks.md
 	$(RUN) python -m bench
 
 clean: ## remove everything that the other targets made
