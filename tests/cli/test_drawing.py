@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -76,7 +76,7 @@ def test_idle_cards_of_a_node_share_a_line() -> None:
 @pytest.mark.parametrize(("fault", "word"), [({"healthy": False}, "unhealthy"), ({"cordoned": True}, "cordoned")])
 def test_a_card_that_takes_nobody_new_is_neither_idle_nor_free(fault: dict[str, Any], word: str) -> None:
     broken = card(0, 100, slots=1)
-    broken.device = replace(broken.device, **fault)
+    broken.device = msgspec.structs.replace(broken.device, **fault)
     _, _, shown, tenant, rest = drawn(broken, card(1))
     assert shown.split() == ["0", "A10", word, "100", "-", "1"]  # what is still held of it, and no more
     assert tenant.split() == ["default/p", "100", "-", "1"]

@@ -326,7 +326,14 @@ class TestNodes:
     def test_capacity_is_the_sum_over_healthy_cards_of_the_model(self) -> None:
         node = stocked(node_of("n1", {CORE: "400", MEMORY: "512"}), LEGACY)
         first, second, *rest = node.devices
-        mixed = replace(node, devices=(replace(first, healthy=False), replace(second, model="MR-V100"), *rest))
+        mixed = replace(
+            node,
+            devices=(
+                msgspec.structs.replace(first, healthy=False),
+                msgspec.structs.replace(second, model="MR-V100"),
+                *rest,
+            ),
+        )
         assert LEGACY.capacity(mixed) == {VGPU: "300", MEMORY: "384", CORE: "300"}
         assert MR_V100.capacity(mixed) == {MR_VGPU: "100", MR_MEMORY: "128", MR_CORE: "100"}
         assert BI_V150.capacity(mixed) == {}

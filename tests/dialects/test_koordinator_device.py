@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -303,8 +303,8 @@ def test_the_device_object_has_koordinators_schema() -> None:
 )
 def test_what_we_write_about_a_node_reads_the_same(cards: list[Device]) -> None:
     """Also on a node with cards of several vendors, which one label for all could not describe."""
-    numbered = [replace(card, id=f"U-{i}", index=i, minor=i) for i, card in enumerate(cards)]
-    again = [replace(each, labels={}) for each in stocked(reread(Node("n1", tuple(numbered)))).devices]
+    numbered = [msgspec.structs.replace(card, id=f"U-{i}", index=i, minor=i) for i, card in enumerate(cards)]
+    again = [msgspec.structs.replace(each, labels={}) for each in stocked(reread(Node("n1", tuple(numbered)))).devices]
     assert again == sorted(numbered, key=lambda each: each.family)
 
 

@@ -239,9 +239,9 @@ class TestNodes:
         node = stocked(node_of("n1", {CORE: 48, MEMORY: 288}), S4000)
         assert S4000.capacity(node) == {VGPU: "300", MEMORY: "288", CORE: "48"}
         first, *rest = node.devices
-        broken = replace(node, devices=(replace(first, healthy=False), *rest))
+        broken = replace(node, devices=(msgspec.structs.replace(first, healthy=False), *rest))
         assert S4000.capacity(broken) == {VGPU: "200", MEMORY: "192", CORE: "32"}
-        others = replace(node, devices=tuple(replace(each, family="nvidia") for each in node.devices))
+        others = replace(node, devices=tuple(msgspec.structs.replace(each, family="nvidia") for each in node.devices))
         assert S4000.capacity(others) == S4000.capacity(Node("n2")) == {}
 
     def test_the_vendors_agent_needs_no_lock(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -166,7 +167,7 @@ def test_for_one_container_the_columns_know_all_rules(
 ) -> None:
     """But for who wants a hundred cores where cards differ: on some of them that is a card alone, on others not."""
     nodes = [
-        node(f"n{i}", *(replace(each, index=row, id=f"n{i}-{row}") for row, each in enumerate(devices)))
+        node(f"n{i}", *(msgspec.structs.replace(each, index=row, id=f"n{i}-{row}") for row, each in enumerate(devices)))
         for i, devices in enumerate(drawn)
     ]
     snapshot = Snapshot(nodes)
@@ -275,7 +276,7 @@ def test_what_is_remembered_of_a_shape_is_what_would_be_found_anew(
             snapshot.put([nodes[name]])
         elif event == 3:
             first, *rest = nodes[name].devices
-            snapshot.put([replace(nodes[name], devices=(replace(first, healthy=False), *rest))])
+            snapshot.put([replace(nodes[name], devices=(msgspec.structs.replace(first, healthy=False), *rest))])
         for request in requests[which : which + 1]:
             anew = Snapshot(snapshot)
             for key, booking in snapshot.bookings.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -362,7 +363,7 @@ def test_explain_finds_a_node_if_and_only_if_place_does(
         if data.draw(st.integers(0, 3)) == 0:  # others take more than there is, and cards break
             snapshot.restore(f"other/{number}", placed(name), (("cpu", 40_000),))
             devices = nodes[name].devices
-            broken = replace(devices[0], healthy=not devices[0].healthy)
+            broken = msgspec.structs.replace(devices[0], healthy=not devices[0].healthy)
             nodes[name] = replace(nodes[name], devices=(broken, *devices[1:]))
             snapshot.put([nodes[name]])
         ready = admitted(pod, f"pod-{number}")

@@ -139,7 +139,9 @@ def test_changes_of_nodes_are_seen_at_once(
             reference.nodes.pop(name, None)
         elif event == 1:
             broken = data.draw(st.integers(0, len(nodes[name].devices) - 1))
-            devices = tuple(replace(each, healthy=i != broken) for i, each in enumerate(nodes[name].devices))
+            devices = tuple(
+                msgspec.structs.replace(each, healthy=i != broken) for i, each in enumerate(nodes[name].devices)
+            )
             changed = replace(nodes[name], devices=devices, unschedulable=data.draw(st.booleans()))
             snapshot.put([changed])
             reference.nodes[name] = changed

@@ -207,14 +207,13 @@ def test_an_overdrawn_quota_does_not_stop_pods_that_ask_for_none() -> None:
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 500), st.integers(0, 100)), max_size=8), st.randoms())
 def test_what_is_charged_and_discharged_leaves_nothing(pods: list[tuple[str, int, int]], random: Random) -> None:
     quotas = Quotas(UNITS)
-    for namespace, mib, cores in pods:
-        quotas.charge(namespace, holding(mib, cores))
+    used = [(namespace, quotas.charge(namespace, holding(mib, cores))) for namespace, mib, cores in pods]
     for namespace, (name, column) in product("ab", ((MEMORY, 1), (CORES, 2))):
         total = sum(int(pod[column]) for pod in pods if pod[0] == namespace)
         assert quotas.used.get((namespace, name), 0) == total
-    random.shuffle(pods)
-    for namespace, mib, cores in pods:
-        quotas.charge(namespace, holding(mib, cores), -1)
+    random.shuffle(used)
+    for namespace, amounts in used:
+        quotas.give_back(namespace, amounts)
     assert not any(quotas.used.values())
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,8 +203,8 @@ def test_links_of_whole_cards_outweigh_use(policy: str) -> None:
         apart, linked = zoned(1, 2, 3), zoned(1, 1, 3)
         snapshot = Snapshot(
             [
-                node("a", *(replace(each.device, id=f"a-{each.device.index}") for each in apart)),
-                node("b", *(replace(each.device, id=f"b-{each.device.index}") for each in linked)),
+                node("a", *(msgspec.structs.replace(each.device, id=f"a-{each.device.index}") for each in apart)),
+                node("b", *(msgspec.structs.replace(each.device, id=f"b-{each.device.index}") for each in linked)),
             ]
         )
         for name in "ab":  # the third card of each node is held, of one of them by more

@@ -6,8 +6,9 @@ A card is an NVIDIA A100 of 16,000 MiB and four slots unless a test says otherwi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from subak.model.device import MIB, Device
 from subak.model.manifest import Role
@@ -74,7 +75,7 @@ def numbered(cards: Iterable[CardState]) -> list[CardState]:
     """The cards as those of one node: index and id follow their order."""
     return [
         CardState.of(
-            replace(each.device, index=index, id=f"GPU-{index}"),
+            msgspec.structs.replace(each.device, index=index, id=f"GPU-{index}"),
             each.used,
             each.memory_used,
             each.cores_used,

@@ -115,4 +115,4 @@ class Cluster:
         holding = held(self.interpreter, pod, node)
         self.warnings += holding.warnings
         self.snapshot.restore(pod.key, holding.placement, holding.resources)
-        self.quotas.charge(pod.namespace, holding.placement)
+        self.quotas.charge(pod.namespace, holding.counted)

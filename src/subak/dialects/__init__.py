@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
 
+import msgspec
+
 from subak.model import manifest
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement
@@ -34,8 +36,7 @@ class Source(IntEnum):
     CAPACITY = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True, gc=False):
     """A card as one source describes it.
 
     `id` is None where the source knows only an index, `index` None where it knows only an order.  `facts` are fields
@@ -46,8 +47,8 @@ class Sighting:
     family: str
     index: int | None
     id: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    supposed: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
+    supposed: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,9 @@ class Sight:
     def unreadable(cls, node: manifest.Node, register: str, error: ValueError, family: str, offered: bool) -> Sight:
         """What is seen of a node whose register annotation is malformed."""
         return cls(offered, warnings=(f"node {node.name}: annotation {register}: {error}; ignored",), hidden=family)
+
+
+NOTHING_SEEN = Sight()
 
 
 @dataclass(slots=True)

@@ -15,19 +15,18 @@ def whole(amounts: Mapping[str, Amount], name: str, field: str, unit: str = "") 
     text = amounts.get(name)
     if text is None:
         return None
-    path = f"{field}[{name}]"
-    counted = f" of {unit}" if unit else ""
+    counted = "whole number of " + unit if unit else "whole number"
     try:
         quantity = Quantity.parse(text)
     except QuantityError as error:
-        raise Refusal(path, text, f"{error}; {name} takes a whole number{counted}") from None
+        raise Refusal(f"{field}[{name}]", text, f"{error}; {name} takes a {counted}") from None
     try:
         number = quantity.integer()
     except QuantityError:
-        message = f"{str(text)!r} is not a whole number; {name} takes a whole number{counted}"
-        raise Refusal(path, text, message) from None
+        message = f"{str(text)!r} is not a whole number; {name} takes a {counted}"
+        raise Refusal(f"{field}[{name}]", text, message) from None
     if number < 0:
-        raise Refusal(path, text, f"{name} must not be negative; give a whole number{counted}, 0 or more")
+        raise Refusal(f"{field}[{name}]", text, f"{name} must not be negative; give a {counted}, 0 or more")
     return number
 
 

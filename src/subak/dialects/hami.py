@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
+import msgspec
+
 from subak.dialects import Ask
 from subak.dialects.amounts import Asked, asked
 from subak.model import manifest
@@ -57,8 +59,7 @@ BYTES = ("Mi", "Gi", "Ti", "Pi", "Ei")
 _WEIGHT = re.compile("[0-9]{1,9}")
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True, gc=False):
     """One card in a device string."""
 
     uuid: str
@@ -337,8 +338,10 @@ def read(pod: manifest.Pod, node: Node, dialect: str, key: str, asks: Callable[[
     if held and max(held) >= len(roles):
         raise ValueError(f"{key} speaks of {max(held) + 1} containers, the pod has {len(roles)}")
     return tuple(
-        Grant(dialect, (position,), roles[position], tuple(_share(each, node) for each in cards))
-        for position, cards in held.items()
+        [
+            Grant(dialect, (position,), roles[position], tuple([_share(each, node) for each in cards]))
+            for position, cards in held.items()
+        ]
     )
 
 

@@ -13,7 +13,6 @@ nodes in the field, the cards follow from the node's capacity.  The agent finds 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from subak.dialects import Ask, Injection, Patch, Protocols, Sight, Sighting, Source, agent, hami
 from subak.dialects.amounts import Asked, asked, mentions
@@ -223,7 +222,7 @@ class IluvatarChip(_Generation):
         """The cards of the register annotation; those behind the capacity where there is none."""
         text = node.annotations.get(self.register)
         if text is None:
-            return replace(self.totals.sight(node, self.word), only=self.word)
+            return self.totals.sight(node, self.word, only=self.word)
         try:
             sightings = tuple(map(self._registered, hami.decode_register(text)))
         except ValueError as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import msgspec
 
-from subak.dialects import MOST_CARDS, Ask, Death, Dialect, Injection, Patch, kubernetes
+from subak.dialects import MOST_CARDS, NOTHING_SEEN, Ask, Death, Dialect, Injection, Patch, kubernetes
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
@@ -178,7 +178,8 @@ class Interpreter:
         Whether an agent that was asked still lives depends on the time, `now` in seconds since 1970: without it such
         agents live.  `Node.doubtful_until` says when to look again.
         """
-        sights = {dialect.name: dialect.sight(node, device) for dialect in self.dialects}
+        seen = [(dialect.name, dialect.sight(node, device)) for dialect in self.dialects]
+        sights = {name: sight for name, sight in seen if sight is not NOTHING_SEEN}
         devices, contradictions = one_stock(node.name, sights.values())
         allocatable, unreadable = kubernetes.allocatable(node, self.resources)
         deaths = {name: sight.death for name, sight in sights.items() if sight.death is not None}
@@ -220,17 +221,20 @@ class Interpreter:
         """What the annotations of a bound pod record, and why some of them cannot be read."""
         grants: list[Grant] = []
         problems: list[str] = []
-        for dialect in sorted({self._recorder[key] for key in self.recorded & pod.annotations.keys()}):
+        recorder = self._recorder
+        for dialect in sorted({recorder[key] for key in pod.annotations if key in recorder}):
             try:
-                grants += _plausible(self.dialects[dialect].read(pod, node), node)
+                read = self.dialects[dialect].read(pod, node)
+                _check_shares(read)
+                grants += [_apart(grant, node) for grant in read] if node.cut else read
             except ValueError as error:
                 problems.append(str(error))
         return tuple(grants), problems
 
     def record(self, pod: manifest.Pod) -> dict[str, str]:
         """The annotations of a pod that record its allocation."""
-        annotations = pod.annotations
-        return {key: annotations[key] for key in self.recorded & annotations.keys()}
+        recorded = self.recorded
+        return {key: text for key, text in pod.annotations.items() if key in recorded}
 
     def injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
         """What each container gets, in the order of `Pod.containers`."""
@@ -243,11 +247,11 @@ class Interpreter:
         return result
 
 
-def _plausible(grants: tuple[Grant, ...], node: Node) -> list[Grant]:
-    for share in (share for grant in grants for share in grant.shares):
-        if not (0 <= share.memory_bytes <= MOST_AMOUNT and 0 <= share.cores <= MOST_AMOUNT):
-            raise ValueError(f"a share of {share.memory_bytes:,} bytes and {share.cores:,} cores cannot be true")
-    return [_apart(grant, node) for grant in grants] if node.cut else list(grants)
+def _check_shares(grants: Iterable[Grant]) -> None:
+    for grant in grants:
+        for share in grant.shares:
+            if not (0 <= share.memory_bytes <= MOST_AMOUNT and 0 <= share.cores <= MOST_AMOUNT):
+                raise ValueError(f"a share of {share.memory_bytes:,} bytes and {share.cores:,} cores cannot be true")
 
 
 def _apart(grant: Grant, node: Node) -> Grant:

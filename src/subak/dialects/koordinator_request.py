@@ -122,6 +122,24 @@ def portions(pod: manifest.Pod, parts: Sequence[Counter[str]]) -> dict[str, Port
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a bound pod asks for, by kind of device: the containers that do, and the portion, if that makes sense."""
+
+    containers: Mapping[str, tuple[int, ...]]
+    portions: Mapping[str, Portion]
+
+    @classmethod
+    def by(cls, pod: manifest.Pod) -> Asked:
+        """By what the pod says."""
+        amounts = parts(pod)
+        try:
+            found = portions(pod, amounts)
+        except Refusal:
+            found = {}
+        return cls({kind: asking(amounts, kind) for kind in KINDS}, found)
+
+
 def asking(parts: Sequence[Counter[str]], device: str) -> tuple[int, ...]:
     """The containers that ask for this kind; all of them if none does, as Koordinator serves them all."""
     positions = tuple(

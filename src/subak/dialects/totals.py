@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from subak.dialects import MOST_CARDS, QuotaUnit, Sight, Sighting, Source, hami
+from subak.dialects import MOST_CARDS, NOTHING_SEEN, QuotaUnit, Sight, Sighting, Source, hami
 from subak.dialects.amounts import Asked, offers, published
 from subak.model import manifest
 from subak.model.device import MIB, Device
@@ -86,28 +86,28 @@ class Totals:
             Sighting(self.family, index, None, facts, {"healthy": index < count - broken}) for index in range(count)
         )
 
-    def sight(self, node: manifest.Node, model: str = "") -> Sight:
+    def sight(self, node: manifest.Node, model: str = "", only: str = "") -> Sight:
         """The cards behind the sums that the node publishes.
 
         Capacity, not allocatable: kubelet takes broken devices out of the latter, which would renumber the cards.  The
         difference is their number.
         """
         if self.names.isdisjoint(node.capacity) and self.names.isdisjoint(node.allocatable):
-            return Sight()
+            return NOTHING_SEEN
         offered = offers(node.allocatable, self.names)
         cores, blocks = published(node.capacity, self.core_name), published(node.capacity, self.memory_name)
         if cores > 0 and blocks > 0:
             broken = -(-(cores - published(node.allocatable, self.core_name)) // self.cores)
-            return Sight(offered, Source.CAPACITY, self.cards(cores, blocks, model, broken))
+            return Sight(offered, Source.CAPACITY, self.cards(cores, blocks, model, broken), only=only)
         told = {name: amount for name, amount in node.capacity.items() if name in self.names and str(amount) != "0"}
         if not told:
-            return Sight(offered)
+            return Sight(offered, only=only)
         warning = (
             f"node {node.name}: its cards are unknown, because the capacity has "
             f"{', '.join(f'{name}: {amount}' for name, amount in told.items())}; "
             f"{self.core_name} and {self.memory_name} must both be whole numbers above 0"
         )
-        return Sight(offered, warnings=(warning,))
+        return Sight(offered, warnings=(warning,), only=only)
 
     def capacity(self, devices: Iterable[Device]) -> dict[str, str]:
         """What a node with these cards publishes; broken ones do not count.

@@ -13,7 +13,7 @@ that every container gets what it asked for.  Volcano limits nothing; we do, sin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from subak.dialects import (
     MOST_CARDS,
@@ -172,7 +172,7 @@ class VolcanoShare:
         if not indices:
             return {}
         annotations = {INDEX: _joined(indices), PREDICATE_TIME: str(now_ns)}
-        if self._dealt(pod, indices) != held:
+        if _dealt(pod, *self._amounts(pod), indices) != held:
             annotations[GPUS] = ";".join(_joined(cards) for cards in held)
         return annotations
 
@@ -182,33 +182,13 @@ class VolcanoShare:
         if not indices:
             return ()
         text = pod.annotations.get(GPUS)
-        held = self._dealt(pod, indices) if text is None else _by_container(text, pod)
         resource, amounts = self._amounts(pod)
+        held = _dealt(pod, resource, amounts, indices) if text is None else _by_container(text, pod)
         return tuple(
             Grant(self.name, (i,), role, self._shares(resource, amounts.get(i, 0), cards, node), slotted=False)
             for i, (role, cards) in enumerate(zip(pod.roles, held, strict=True))
             if cards
         )
-
-    def _dealt(self, pod: manifest.Pod, indices: Sequence[int]) -> list[list[int]]:
-        """The cards of each container, as they follow from the pod's list.
-
-        With memory, every container has the pod's card.  With numbers, each takes the first cards that no earlier
-        container keeps; an init container keeps none.  Volcano counts a sidecar like an init container: its list may
-        be too short, and the containers then share cards.
-        """
-        resource, amounts = self._amounts(pod)
-        dealt: list[list[int]] = []
-        kept: set[int] = set()
-        for position, role in enumerate(pod.roles):
-            amount = amounts.get(position, 0)
-            if resource == MEMORY:
-                dealt.append(list(indices) if amount else [])
-                continue
-            dealt.append(sorted(indices, key=kept.__contains__)[:amount])
-            if role is not Role.INIT:
-                kept.update(dealt[-1])
-        return dealt
 
     def _shares(self, resource: str, amount: int, cards: Sequence[int], node: Node) -> tuple[Share, ...]:
         shares: list[Share] = []
@@ -236,6 +216,26 @@ class VolcanoShare:
             **injection.env,
         }
         return injection
+
+
+def _dealt(pod: manifest.Pod, resource: str, amounts: Mapping[int, int], indices: Sequence[int]) -> list[list[int]]:
+    """The cards of each container, as they follow from the pod's list.
+
+    With memory, every container has the pod's card.  With numbers, each takes the first cards that no earlier
+    container keeps; an init container keeps none.  Volcano counts a sidecar like an init container: its list may
+    be too short, and the containers then share cards.
+    """
+    dealt: list[list[int]] = []
+    kept: set[int] = set()
+    for position, role in enumerate(pod.roles):
+        amount = amounts.get(position, 0)
+        if resource == MEMORY:
+            dealt.append(list(indices) if amount else [])
+            continue
+        dealt.append(sorted(indices, key=kept.__contains__)[:amount])
+        if role is not Role.INIT:
+            kept.update(dealt[-1])
+    return dealt
 
 
 def _joined(indices: Sequence[int]) -> str:

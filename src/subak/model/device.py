@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 MIB = 1 << 20
 
 MOST_CARD_BYTES = 1 << 44
@@ -61,8 +63,7 @@ class PartitionTable:
     honor: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True, gc=False):
     """One card of a node.
 
     `id` is the UUID, or `<node>-<vendor>-<index>` where no source names one.  `slots` is how many containers may hold
@@ -88,8 +89,8 @@ class Device:
     qos: str = ""
     zone: int = 0
     pcie: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    links: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
+    links: Mapping[str, int] = {}
     extras: tuple[tuple[str, int], ...] = ()
     mig: tuple[MigProfile, ...] = ()
     functions: tuple[VirtualFunction, ...] = ()

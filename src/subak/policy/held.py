@@ -51,10 +51,10 @@ def held(interpreter: Interpreter, pod: manifest.Pod, node: Node) -> Holding:
     recorded, problems = interpreter.grants(pod, node)
     warnings += [f"pod {pod.key}: {problem}; which cards it holds is unknown" for problem in problems]
     grants, counted = list(recorded), list(recorded)
-    unclaimed = set(range(len(recorded)))
+    unclaimed = list(range(len(recorded)))
     known = True
     for claim in request.claims:
-        at = next((i for i in sorted(unclaimed) if _answers(recorded[i], claim, node)), None)
+        at = next((i for i in unclaimed if _answers(recorded[i], claim, node)), None)
         given = None if at is None else recorded[at]
         completed = _completed(claim, given, node)
         likely = completed
@@ -66,26 +66,34 @@ def held(interpreter: Interpreter, pod: manifest.Pod, node: Node) -> Holding:
             grants.append(completed)
             counted.append(likely)
         else:
-            unclaimed.discard(at)
+            unclaimed.remove(at)
             grants[at], counted[at] = completed, likely
-    for at in sorted(unclaimed):
+    for at in unclaimed:
         grants[at] = widened = _widened(recorded[at], interpreter.by_name[recorded[at].dialect].families, node)
         if widened is not recorded[at]:
             known = False
             warnings.append(_uncertain(pod, node, widened))
-    return Holding(_placement(node, grants), _placement(node, counted), request.needs.resources, known, tuple(warnings))
+    placement = _placement(node, grants)
+    to_count = placement if known else _placement(node, counted)
+    return Holding(placement, to_count, request.needs.resources, known, tuple(warnings))
 
 
 def _placement(node: Node, grants: Iterable[Grant]) -> Placement:
-    return Placement(node.name, tuple(grant for grant in grants if grant.shares))
+    return Placement(node.name, tuple([grant for grant in grants if grant.shares]))
 
 
 def _answers(grant: Grant, claim: Claim, node: Node) -> bool:
     """Whether the grant is what the claim got: by dialect, containers, and the kind of card asked for."""
     if grant.dialect != claim.dialect or grant.containers != claim.containers:
         return False
-    found = [device for share in grant.shares if (device := node.device(share.id)) is not None]
-    return not found or any(device.family in claim.families for device in found)
+    strangers = False
+    for share in grant.shares:
+        device = node.device(share.id)
+        if device is not None:
+            if device.family in claim.families:
+                return True
+            strangers = True
+    return not strangers
 
 
 def _completed(claim: Claim, given: Grant | None, node: Node) -> Grant:

@@ -15,11 +15,16 @@ from subak.dialects import QuotaUnit
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.manifest import Role
-from subak.model.placement import Placement, charges
+from subak.model.placement import Charge, Placement, charges
 from subak.model.quantity import Quantity, QuantityError
 from subak.model.request import Claim
 
 PREFIX = "limits."
+
+Taken = Mapping[str, Charge]
+"""What is taken from each card."""
+Used = Sequence[tuple[str, int]]
+"""Amounts by the names of resources."""
 
 
 def fits(used: int, asked: int, limit: int | None, factor: int = 1) -> bool:
@@ -69,11 +74,19 @@ class Quotas:
         self.limits = {key: limit for key, limit in self.limits.items() if key[0] != namespace}
         return [warning for quota in quotas for warning in self.put(quota)]
 
-    def charge(self, namespace: str, placement: Placement, sign: int = 1) -> None:
-        """Count (or no longer count) what a pod holds."""
-        for name, amount in self._amounts(placement):
-            if amount:
-                self.used[namespace, name] = self.used.get((namespace, name), 0) + sign * amount
+    def charge(self, namespace: str, placement: Placement, taken: Taken | None = None) -> Used:
+        """Count what a pod holds, and tell how much that is; `taken` spares to add up the placement once more."""
+        used = [(name, amount) for name, amount in self._amounts(placement, taken) if amount]
+        self._count(namespace, used, 1)
+        return used
+
+    def give_back(self, namespace: str, used: Used) -> None:
+        """What `charge` told is used no more."""
+        self._count(namespace, used, -1)
+
+    def _count(self, namespace: str, used: Used, sign: int) -> None:
+        for name, amount in used:
+            self.used[namespace, name] = self.used.get((namespace, name), 0) + sign * amount
 
     def refuse_claims(self, namespace: str, claims: Sequence[Claim]) -> str | None:
         """What the namespace's quota says before a node is sought: percentages have no amount yet."""
@@ -105,15 +118,18 @@ class Quotas:
         most = (limit or 0) * unit.factor
         return f"namespace {namespace}: quota {PREFIX}{name} allows {most:,} {what}, {used:,} used, {asked:,} asked"
 
-    def _amounts(self, placement: Placement) -> Iterator[tuple[str, int]]:
+    def _amounts(self, placement: Placement, taken: Taken | None = None) -> Iterator[tuple[str, int]]:
         """What a placement takes, by the names of its dialects' resources."""
-        for dialect in dict.fromkeys(grant.dialect for grant in placement.grants):
+        spoken = dict.fromkeys([grant.dialect for grant in placement.grants])
+        for dialect in spoken:
             units = self._units_of(dialect)
-            if units:
-                held = charges(grant for grant in placement.grants if grant.dialect == dialect).values()
-                for name, unit in units:
-                    amounts = (charge.memory_bytes if unit.memory else charge.cores for charge in held)
-                    yield name, sum(amounts) // (MIB if unit.memory else 1)
+            if not units:
+                continue
+            if taken is None or len(spoken) > 1:
+                taken = charges(grant for grant in placement.grants if grant.dialect == dialect)
+            for name, unit in units:
+                amounts = [charge.memory_bytes if unit.memory else charge.cores for charge in taken.values()]
+                yield name, sum(amounts) // (MIB if unit.memory else 1)
 
     def _units_of(self, dialect: str) -> Sequence[tuple[str, QuotaUnit]]:
         known = self._by_dialect.get(dialect)

@@ -21,7 +21,7 @@ from subak.model.placement import Placement
 from subak.policy.held import held
 from subak.policy.quota import Quotas
 from subak.scheduler.record import Record
-from subak.snapshot.cluster import Resources, Snapshot
+from subak.snapshot.cluster import Booking, Resources, Snapshot
 
 
 class Books:
@@ -119,9 +119,9 @@ class Books:
     def assume(self, record: Record, placement: Placement, resources: Resources) -> None:
         """Book what has just been decided.  Raises Overcommitted if it was decided wrongly."""
         self.move(record, placement.node)
-        self.snapshot.assume(record.key, placement, resources)
+        booking = self.snapshot.assume(record.key, placement, resources)
         record.digest, record.known = self.snapshot.node(placement.node), True
-        self._charge(record, placement)
+        self._charge(record, placement, booking)
 
     def means_the_same(self, record: Record) -> bool:
         """Whether the annotations that the pod carries now say the same as those that count."""
@@ -137,9 +137,10 @@ class Books:
         same = before is not None and before.placement == holding.placement and before.resources == holding.resources
         record.digest, record.known = node, holding.known
         if not same:
-            self._unbook(record)
-            self.snapshot.restore(record.key, holding.placement, holding.resources)
-            self._charge(record, holding.counted)
+            if before is not None:
+                self._unbook(record)
+            booking = self.snapshot.restore(record.key, holding.placement, holding.resources)
+            self._charge(record, holding.counted, booking)
             self.warnings += holding.warnings
 
     def _unbook(self, record: Record) -> None:
@@ -147,18 +148,18 @@ class Books:
         if booking is not None:
             self.freed[booking.placement.node] = None
         if record.counted is not None:
-            self.quotas.charge(record.pod.namespace, record.counted, -1)
+            self.quotas.give_back(record.pod.namespace, record.counted)
             self.relieved.add(record.pod.namespace)
             record.counted = None
 
-    def _charge(self, record: Record, counted: Placement) -> None:
-        self.quotas.charge(record.pod.namespace, counted)
-        record.counted = counted
+    def _charge(self, record: Record, counted: Placement, booking: Booking) -> None:
+        taken = booking.charges if counted is booking.placement else None
+        record.counted = self.quotas.charge(record.pod.namespace, counted, taken)
 
     def _as_recorded(self, record: Record) -> manifest.Pod:
         """The pod with the annotations that count, whatever it carries itself."""
         pod = record.pod
-        if self.interpreter.record(pod) == record.annotations:
+        if record.carried == record.annotations:
             return pod
         others = {key: text for key, text in pod.annotations.items() if key not in self.interpreter.recorded}
         metadata = msgspec.structs.replace(pod.metadata, annotations={**others, **record.annotations})

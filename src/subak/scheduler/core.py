@@ -153,30 +153,29 @@ class Core:
         if pod.finished:
             self._release(key)
             return
-        if record is None:
-            record = self._records[key] = Record(key, pod)
-        if pod.spec.node_name:
-            self._hold(record, pod)
-        elif record.state is State.ASSUMED:
-            self._update_assumed(record, pod)
-        elif record.state is not State.HELD:  # else old news
-            self._enqueue(record, pod)
-
-    def _update_assumed(self, record: Record, pod: manifest.Pod) -> None:
-        """A pod changed while its binding is on its way: the record stays ours, the rest may differ."""
-        changed = not self._asks_the_same(record.pod, pod)
-        record.pod = pod
-        if changed:
-            self._books.book(record)
-
-    def _hold(self, record: Record, pod: manifest.Pod) -> None:
-        """Book what a bound pod holds."""
-        before, record.pod = record.pod, pod
         carried = self.interpreter.record(pod)
+        if record is None:
+            record = self._records[key] = Record(key, pod, carried)
+        if pod.spec.node_name:
+            before = record.pod
+            record.see(pod, carried)
+            self._hold(record, before)
+        elif record.state is State.ASSUMED:
+            before = record.pod
+            record.see(pod, carried)
+            if not self._asks_the_same(before, pod):
+                self._books.book(record)  # its binding is on its way: the allocation stays, the rest may differ
+        elif record.state is not State.HELD:  # else old news
+            record.see(pod, carried)
+            self._enqueue(record)
+
+    def _hold(self, record: Record, before: manifest.Pod) -> None:
+        """Book what a bound pod holds."""
+        pod, carried = record.pod, record.carried
         if record.state is State.HELD and record.node == pod.spec.node_name:
             if carried == record.annotations and self._asks_the_same(before, pod):
                 return  # most updates of a running pod are about its status
-            self._guard(record, carried)
+            self._guard(record)
             self._books.book(record)
             return
         as_decided = (
@@ -193,8 +192,9 @@ class Core:
             self._books.move(record, pod.spec.node_name)
             self._books.book(record)
 
-    def _guard(self, record: Record, carried: dict[str, str]) -> None:
+    def _guard(self, record: Record) -> None:
         """Somebody may have changed the record of a bound pod: ours to put back, unless there was none to rely on."""
+        carried = record.carried
         if carried == record.annotations:
             record.edited = None
         elif not record.known or not self._serves(record.pod) or self._books.means_the_same(record):
@@ -208,9 +208,9 @@ class Core:
                 f"pod {record.key}: somebody changed {', '.join(undo)}, which records what the pod holds; put back"
             )
 
-    def _enqueue(self, record: Record, pod: manifest.Pod, failures: int = 0) -> None:
+    def _enqueue(self, record: Record, failures: int = 0) -> None:
         """Put a pod in the line; what it asks for may have changed."""
-        record.pod = pod
+        pod = record.pod
         if not self._serves(pod) or pod.metadata.deletion_timestamp is not None:
             self._set_aside(record)
             return
@@ -251,7 +251,7 @@ class Core:
         failures = 1 if record.ticket is None else record.ticket.failures + 1
         self._books.move(record, "")
         record.state, record.annotations = State.ASIDE, {}
-        self._enqueue(record, record.pod, failures)
+        self._enqueue(record, failures)
 
     def _release(self, key: str) -> None:
         """A pod is gone or has finished."""

@@ -15,7 +15,7 @@ from enum import Enum
 
 from subak.model import manifest
 from subak.model.node import Node
-from subak.model.placement import Placement
+from subak.policy.quota import Used
 from subak.scheduler.waiting import Ticket
 
 
@@ -32,20 +32,26 @@ class State(Enum):
 class Record:
     """A pod; `key` is its `namespace/name`.
 
-    `node` is where it is assumed or bound.  `annotations` are those that record its allocation: ours, from the decision
-    on, or the ones it was bound with.  They count even if somebody changes them on the pod.  `digest` is the
-    description of the node by which it was booked.  `known` says whether the annotations told the very cards.
-    `counted` is what its namespace's quota counts.  `edited` is the change by somebody else that was last undone.
+    `carried` are those of its annotations that record its allocation, as it was seen last; `see` keeps both together.
+    `node` is where it is assumed or bound.  `annotations` are the record that counts: ours, from the decision on, or
+    the one it was bound with, even if somebody changes it on the pod.  `digest` is the description of the node by which
+    it was booked.  `known` says whether the annotations told the very cards.  `counted` is what its namespace's quota
+    counts.  `edited` is the change by somebody else that was last undone.
     """
 
     key: str
     pod: manifest.Pod
+    carried: dict[str, str]
     state: State = State.ASIDE
     node: str = ""
     ticket: Ticket | None = None
     annotations: dict[str, str] = field(default_factory=dict)
     digest: Node | None = None
     known: bool = True
-    counted: Placement | None = None
+    counted: Used | None = None
     edited: dict[str, str] | None = None
     told: str = ""
+
+    def see(self, pod: manifest.Pod, carried: dict[str, str]) -> None:
+        """The pod as it is now, and the record that it carries."""
+        self.pod, self.carried = pod, carried

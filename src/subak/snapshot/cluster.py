@@ -120,17 +120,17 @@ class Snapshot:
             raise KeyError(name)
         return at
 
-    def assume(self, key: str, placement: Placement, resources: Resources = ()) -> None:
+    def assume(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
         """Book a placement.  Raises Overcommitted, and books nothing, if a card has not that much left."""
         if placement.node not in self._homes:
             raise KeyError(placement.node)
         booking = Booking(placement, resources, charges(placement.grants))
         self._check(key, booking)
-        self._enter(key, booking)
+        return self._enter(key, booking)
 
-    def restore(self, key: str, placement: Placement, resources: Resources = ()) -> None:
+    def restore(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
         """Book what a running pod holds, even if a card is then overcommitted."""
-        self._enter(key, Booking(placement, resources, charges(placement.grants)))
+        return self._enter(key, Booking(placement, resources, charges(placement.grants)))
 
     def forget(self, key: str) -> Booking | None:
         """Give back what a pod holds; None if it held nothing."""
@@ -141,12 +141,13 @@ class Snapshot:
                 self._book(key, booking, -1)
         return booking
 
-    def _enter(self, key: str, booking: Booking) -> None:
+    def _enter(self, key: str, booking: Booking) -> Booking:
         self.forget(key)  # the same pod, told twice, is one pod
         self._bookings[key] = booking
         self._on_node.setdefault(booking.placement.node, set()).add(key)
         if booking.placement.node in self._homes:
             self._book(key, booking, 1)
+        return booking
 
     def _rows(self, home: Pool, at: int, booking: Booking) -> list[tuple[int, Charge]]:
         """The charges by the row of their card; cards that the node does not have are left out."""

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from subak.dialects import Injection, isolation
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
@@ -229,7 +231,9 @@ def _truth(machine: Machine, interpreter: Interpreter) -> Node:
     """The node as schedulers see it, but with the health that the cards really have: some plugins do not tell it."""
     node, _ = objects.digest(machine, interpreter)
     health = {each.index: each.healthy for each in machine.devices}
-    return replace(node, devices=tuple(replace(each, healthy=health[each.index]) for each in node.devices))
+    return replace(
+        node, devices=tuple(msgspec.structs.replace(each, healthy=health[each.index]) for each in node.devices)
+    )
 
 
 def _lacks_unified_memory(machine: Machine) -> bool:

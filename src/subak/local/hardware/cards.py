@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from subak.dialects import MOST_CARDS, Source, metax_gpu, metax_sgpu, nvidia
 from subak.dialects.mthreads import CARD_CORES
@@ -51,7 +51,7 @@ def described(fields: Fields, plugins: tuple[Plugin, ...]) -> tuple[Device, ...]
         mode="" if given == WHOLE else given,
     )
     return tuple(
-        replace(
+        msgspec.structs.replace(
             alike,
             index=index,
             minor=index,
@@ -114,13 +114,13 @@ def _shares(fields: Fields, plugins: tuple[Plugin, ...]) -> int:
 def named(devices: tuple[Device, ...], node: str, plugins: tuple[Plugin, ...]) -> tuple[Device, ...]:
     """The cards of one node: with UUIDs if a plugin tells them, and NVIDIA's with what their connections are worth."""
     if all(each.source is Source.CAPACITY for each in plugins):
-        return tuple(replace(each, id=f"{node}-{each.family}-{each.index}") for each in devices)
-    cards = tuple(replace(each, id=card_id(node, each.index)) for each in devices)
+        return tuple(msgspec.structs.replace(each, id=f"{node}-{each.family}-{each.index}") for each in devices)
+    cards = tuple(msgspec.structs.replace(each, id=card_id(node, each.index)) for each in devices)
     if cards[0].family != nvidia.FAMILY:
         return cards
     wired = any(each.zone for each in cards)
     return tuple(
-        replace(
+        msgspec.structs.replace(
             each,
             zone=0,
             links={other.id: _pair(each, other) for other in cards if other is not each} if wired else {},

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator_names import DRIVER
 from subak.dialects.nvidia import FAMILY, WORD
@@ -99,7 +101,8 @@ class _Finder:
         shares = next(each.shares for each in plugins if isinstance(each, HamiNvidia))
         links = self._links(cards)
         devices = tuple(
-            replace(card.device, index=index, slots=shares, links=links[index]) for index, card in enumerate(cards)
+            msgspec.structs.replace(card.device, index=index, slots=shares, links=links[index])
+            for index, card in enumerate(cards)
         )
         machine = Machine(
             _host_name(),
@@ -167,7 +170,7 @@ class _Finder:
         """A MIG instance: its own memory and UUID, and the right to use it, which is a device node too."""
         nvml = self._nvml
         slices = nvml.nvmlDeviceGetGpuInstanceId(handle), nvml.nvmlDeviceGetComputeInstanceId(handle)
-        device = replace(
+        device = msgspec.structs.replace(
             whole.device,
             id=nvml.nvmlDeviceGetUUID(handle),
             model=_model(nvml.nvmlDeviceGetName(handle)),

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import msgspec
+
 from subak.dialects import Dialect, Source, annotation, metax_gpu, metax_sgpu, nvidia, volcano_share, volcano_vgpu
 from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
 from subak.dialects.interpreter import Interpreter
@@ -57,7 +59,7 @@ class Plugin:
 
     def capacity(self, node: Node) -> dict[str, str]:
         """What the node has, broken cards included: those are missing in allocatable only."""
-        whole = tuple(replace(each, healthy=True) for each in node.devices)
+        whole = tuple(msgspec.structs.replace(each, healthy=True) for each in node.devices)
         return self.dialect.capacity(replace(node, devices=whole))
 
     def annotations(self, node: Node) -> dict[str, str]:
