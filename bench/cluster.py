@@ -30,14 +30,14 @@ import click
 from bench.printed import say, show, table
 from bench.samples import Samples, summary
 from subak.cli.live import picture
-from subak.kube import kubeconfig
-from subak.kube.client import Client
-from subak.kube.codec import WatchEvent
-from subak.kube.http import HttpTransport
-from subak.kube.resource import PODS
-from subak.kube.status import ApiError
-from subak.kube.wait import condition, until
 from tests.live import Live, live
+from tinykube import kubeconfig
+from tinykube.client import Client
+from tinykube.codec import WatchEvent
+from tinykube.http import HttpTransport
+from tinykube.resource import PODS
+from tinykube.status import ApiError
+from tinykube.wait import condition, until
 
 AT_ONCE = 32
 PATIENCE = 600.0

@@ -96,7 +96,9 @@ def split_imports(text: str, moves: dict[str, str]) -> str:
             package, _, name = moves[f"{node.module}.{each.name}"].rpartition(".")
             alias = each.asname or (each.name if each.name != name else None)
             as_said = ast.alias(name, alias)
-            made.append(f"{indent}from {package} import {spelled(as_said)}\n" if package else f"{indent}import {name}\n")
+            made.append(
+                f"{indent}from {package} import {spelled(as_said)}\n" if package else f"{indent}import {name}\n"
+            )
         lines[node.lineno - 1 : node.end_lineno] = made
     return "".join(lines)
 

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from subak.dialects.interpreter import Interpreter
-from subak.kube.user import AUTHENTICATED, MASTERS, User
-from tests.local.api.talk import PODS, Answer, Json, Talk, binding, pod
+from tests.tinykube.server.talk import PODS, Answer, Json, Talk, binding, pod
+from tinykube.user import AUTHENTICATED, MASTERS, User
 
 INTERPRETER = Interpreter()
 SCHEDULER = User("system:subak-scheduler", (MASTERS, AUTHENTICATED))

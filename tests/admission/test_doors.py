@@ -9,8 +9,6 @@ from hypothesis import given
 
 from subak.admission.records import guard
 from subak.admission.review import review
-from subak.local.api.server import Server
-from subak.local.api.store import Store
 from tests import virtual
 from tests.admission.doors import (
     HELD,
@@ -25,7 +23,9 @@ from tests.admission.doors import (
     write_all,
 )
 from tests.fuzz import histories
-from tests.local.api.talk import PODS, Json, Talk
+from tests.tinykube.server.talk import PODS, Json, Talk
+from tinykube.server.server import Server
+from tinykube.server.store import Store
 
 
 async def opened() -> World:

@@ -8,9 +8,9 @@ import pytest
 
 from subak.admission.records import LONGEST_SHOWN, guard
 from subak.dialects.interpreter import Interpreter
-from subak.kube.admission import CREATE, UPDATE, Review
-from subak.kube.status import ApiError
-from subak.kube.user import AUTHENTICATED, MASTERS, User
+from tinykube.admission import CREATE, UPDATE, Review
+from tinykube.status import ApiError
+from tinykube.user import AUTHENTICATED, MASTERS, User
 
 INTERPRETER = Interpreter()
 SCHEDULER = User("system:serviceaccount:subak-system:scheduler", ("system:serviceaccounts", AUTHENTICATED))

@@ -8,7 +8,7 @@ import pytest
 
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
-from subak.kube.status import ApiError
+from tinykube.status import ApiError
 
 
 def pod(limits: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:

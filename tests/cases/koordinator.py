@@ -41,7 +41,6 @@ from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
 from subak.model.placement import Share
-from subak.model.quantity import Format, Quantity
 from subak.model.reason import Cure, Refusal
 from subak.policy import allocated, joint
 from subak.policy.explain import explain
@@ -49,6 +48,7 @@ from subak.policy.place import place
 from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from tests.cases.runner import Answer
+from tinykube.quantity import Format, Quantity
 
 Given = dict[str, Any]
 

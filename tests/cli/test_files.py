@@ -10,7 +10,7 @@ import yaml
 
 from subak.cli.files import Document, FileError, documents
 from tests.cli import Content, asking, offering, place, subak, write
-from tests.kube.test_yaml import BOMB
+from tests.tinykube.test_yaml import BOMB
 
 GOOD = offering("good", 1000)
 POD = "{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}"

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.cli import Content, Object, asking, node, offering, place, pod, running, subak, write
-from tests.kube.test_yaml import BOMB
+from tests.tinykube.test_yaml import BOMB
 
 GOOD = offering("good", 1000)
 REGISTER = "GPU-a,10,1000,100,NVIDIA-T4,0,true:"

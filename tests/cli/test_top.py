@@ -21,10 +21,10 @@ import pytest
 
 from subak.cli import use
 from subak.cli.use import MOST_NODES, of_nodes
-from subak.kube.client import Client
-from subak.kube.transport import Request, Response
 from subak.node.usage import Use
 from tests.card import CONTEXT_MIB, TAKEN, UUID, Card, Tenant
+from tinykube.client import Client
+from tinykube.transport import Request, Response
 
 MIB = 1 << 20
 

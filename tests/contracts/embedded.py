@@ -7,10 +7,10 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
-from subak.local.api.http import Endpoint
-from subak.local.api.server import Server
-from subak.local.api.store import Store
-from subak.local.api.tls import identity
+from tinykube.server.http import Endpoint
+from tinykube.server.server import Server
+from tinykube.server.store import Store
+from tinykube.server.tls import identity
 
 HISTORY = 500
 """How many changes of a kind it remembers: few, so that a test can outlive them."""

@@ -17,7 +17,7 @@ from tests.contracts.space import KINDS, Space
 from tests.e2e.cluster import ADDRESS, ETCD, Cluster
 from tests.e2e.identities import TOKEN
 
-CRDS = Path(__file__).parents[2] / "src/subak/local/api/crds"
+CRDS = Path(__file__).parents[2] / "src/tinykube/server/crds"
 
 
 @contextmanager

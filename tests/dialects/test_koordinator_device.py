@@ -17,7 +17,6 @@ from subak.dialects.stock import one_stock
 from subak.model import manifest
 from subak.model.device import FPGA, RDMA, Device
 from subak.model.node import Node
-from subak.model.quantity import Quantity
 from tests.dialects.koordinator_manifests import (
     DIALECT,
     GI,
@@ -32,6 +31,7 @@ from tests.dialects.koordinator_manifests import (
     seen,
     stocked,
 )
+from tinykube.quantity import Quantity
 
 VENDOR = "node.koordinator.sh/gpu-vendor"
 MODEL = "node.koordinator.sh/gpu-model"

@@ -10,10 +10,10 @@ from subak.dialects.koordinator_admission import fill, verify
 from subak.dialects.koordinator_names import GPU_FAMILIES, SHARED, UNIT
 from subak.dialects.koordinator_request import check, parts, peak, portions
 from subak.model.device import FPGA, GPU, RDMA
-from subak.model.quantity import Quantity
 from subak.model.reason import Refusal
 from subak.model.request import Claim
 from tests.dialects.koordinator_manifests import DIALECT, GI, SHORT, full, pod
+from tinykube.quantity import Quantity
 
 COMBINATION = "invalid resource device requests: "
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any
 
-from subak.local.api.schema import ANY, Field
+from tinykube.server.schema import ANY, Field
 
 Json = dict[str, Any]
 

@@ -6,10 +6,10 @@ import copy
 import random
 from typing import Any
 
-from subak.local.api import kinds, schema
-from subak.local.api.kinds import Kind
-from subak.local.api.schema import Field
-from tests.local.api.rules.objects import named, pod, service
+from tests.tinykube.server.rules.objects import named, pod, service
+from tinykube.server import kinds, schema
+from tinykube.server.kinds import Kind
+from tinykube.server.schema import Field
 
 Json = dict[str, Any]
 

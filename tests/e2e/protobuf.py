@@ -1,4 +1,4 @@
-"""Makes `src/subak/local/api/protobuf.json`: the numbers of the fields of messages that clients send as protobuf.
+"""Makes `src/tinykube/server/protobuf.json`: the numbers of the fields of messages that clients send as protobuf.
 
     python -m tests.e2e.protobuf
 
@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from subak.local.api import schema
-from subak.local.api.kinds import KINDS
 from tests.e2e.schema import ROOT, folder
+from tinykube.server import schema
+from tinykube.server.kinds import KINDS
 
-TARGET = ROOT / "src/subak/local/api/protobuf.json"
+TARGET = ROOT / "src/tinykube/server/protobuf.json"
 SENT = (
     "io.k8s.api.autoscaling.v1.Scale",
     "io.k8s.api.core.v1.Binding",

@@ -1,4 +1,4 @@
-"""Makes `src/subak/local/api/schema.json`: what Kubernetes and our custom resource definitions say about fields.
+"""Makes `src/tinykube/server/schema.json`: what Kubernetes and our custom resource definitions say about fields.
 
     python -m tests.e2e.schema
 
@@ -6,7 +6,7 @@ Four sources.  The OpenAPI documents in Kubernetes' module say what fields there
 say what happens to an empty value (`hostNetwork: false` is dropped, `automountServiceAccountToken: false` is kept), nor
 what a field's type is called in the message about a wrong value: that is in the Go structs.  Some messages print the
 structs that Kubernetes has only inside; those are its own, without names for JSON.  The custom kinds come from
-`src/subak/local/api/crds/`.  One line per definition, so that a new version of Kubernetes gives a diff to read.
+`src/tinykube/server/crds/`.  One line per definition, so that a new version of Kubernetes gives a diff to read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 
 import yaml
 
-from subak.local.api.kinds import KINDS, Kind
+from tinykube.server.kinds import KINDS, Kind
 
 ROOT = Path(__file__).resolve().parents[2]
 GO_MODULE = Path(__file__).with_name("kubernetes")
-TARGET = ROOT / "src/subak/local/api/schema.json"
-CRDS = ROOT / "src/subak/local/api/crds"
+TARGET = ROOT / "src/tinykube/server/schema.json"
+CRDS = ROOT / "src/tinykube/server/crds"
 
 REFERENCE = "#/components/schemas/"
 KIND_MARK = "x-kubernetes-group-version-kind"

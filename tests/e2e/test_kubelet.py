@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from subak.kube.client import Client
-from subak.kube.http import HttpTransport
-from subak.kube.kubeconfig import load
-from subak.kube.resource import CONFIG_MAPS, NODES
-from subak.local.api.store import Store
 from subak.local.kubelet.kubelet import Kubelet
 from tests.e2e.cluster import Cluster
 from tests.local.kubelet.pods import container
 from tests.local.kubelet.scripted import ScriptedDevices, ScriptedRuntime
 from tests.local.kubelet.town import Counting, Town, add_node, running
+from tinykube.client import Client
+from tinykube.http import HttpTransport
+from tinykube.kubeconfig import load
+from tinykube.resource import CONFIG_MAPS, NODES
+from tinykube.server.store import Store
 
 NODE = "kubelet-node"
 PATIENCE = 30.0

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 import yaml
 
-from subak.kube.status import ApiError
-from subak.local.api import schema
-from subak.local.api.kinds import CONFIG_MAP, POD, QUEUE, SERVICE, SERVICE_ACCOUNT, Kind
-from subak.local.api.patch import apply, json_patch, managed_fields, merge_patch, strategic
-from subak.local.api.schema import Field
 from tests.e2e import namespace
 from tests.e2e.cluster import PORT, Cluster
 from tests.e2e.drafts import Drafts, Json
 from tests.e2e.identities import TOKEN
+from tinykube.server import schema
+from tinykube.server.kinds import CONFIG_MAP, POD, QUEUE, SERVICE, SERVICE_ACCOUNT, Kind
+from tinykube.server.patch import apply, json_patch, managed_fields, merge_patch, strategic
+from tinykube.server.schema import Field
+from tinykube.status import ApiError
 
 CRDS = Path(schema.__file__).parent / "crds"
 NOW = "2026-01-01T00:00:00Z"

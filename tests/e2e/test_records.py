@@ -13,9 +13,6 @@ import pytest
 from hypothesis import given
 
 from subak.admission.records import guard
-from subak.kube.http import HttpTransport
-from subak.kube.kubeconfig import load
-from subak.kube.transport import Request, Response
 from tests.admission.doors import (
     HELD,
     INTERPRETER,
@@ -33,7 +30,10 @@ from tests.e2e.cluster import ADDRESS, Cluster
 from tests.e2e.identities import TOKEN
 from tests.e2e.webhook import serving
 from tests.fuzz import examples
-from tests.local.api.talk import PODS, Talk, pod
+from tests.tinykube.server.talk import PODS, Talk, pod
+from tinykube.http import HttpTransport
+from tinykube.kubeconfig import load
+from tinykube.transport import Request, Response
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 

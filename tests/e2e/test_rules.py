@@ -1,7 +1,7 @@
 """Our rules against those of a real API server: the same refusals, the same defaults, the same stored objects.
 
-The requests of `tests/local/api/rules/cases.yaml` keep their answers, which the quick tests compare with; `--record`
-writes them.  Generated requests are compared here and now.
+The requests of `tests/tinykube/server/rules/cases.yaml` keep their answers, which the quick tests compare with;
+`--record` writes them.  Generated requests are compared here and now.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import yaml
 
-from subak.kube.status import ApiError
-from subak.local.api import kinds, rules, schema
-from subak.local.api.kinds import KINDS, Kind
 from tests.contracts.client import Answer, Client, eventually
 from tests.e2e.cluster import ADDRESS, Cluster
 from tests.e2e.identities import TOKEN
 from tests.e2e.mutations import BASES, Mutations
-from tests.local.api.rules import world
-from tests.local.api.rules.cases import ANSWERS, Case, cases
-from tests.local.api.rules.objects import changed
-from tests.local.api.rules.world import World
+from tests.tinykube.server.rules import world
+from tests.tinykube.server.rules.cases import ANSWERS, Case, cases
+from tests.tinykube.server.rules.objects import changed
+from tests.tinykube.server.rules.world import World
+from tinykube.server import kinds, rules, schema
+from tinykube.server.kinds import KINDS, Kind
+from tinykube.status import ApiError
 
 Json = dict[str, Any]
 

@@ -12,11 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from subak.kube.admission import Review
-from subak.kube.status import ApiError
-from subak.kube.user import User
 from tests.e2e import namespace
 from tests.e2e.identities import Identities
+from tinykube.admission import Review
+from tinykube.status import ApiError
+from tinykube.user import User
 
 Json = dict[str, Any]
 PREFIX = 'admission webhook "pods.subak.io" denied the request: '

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from subak.local.api.http import Endpoint
-from subak.local.api.server import Server
-from subak.local.api.store import Store
-from subak.local.api.tls import identity
 from subak.local.kubeconfig import Kubeconfig, Taken, claim, claim_first
+from tinykube.server.http import Endpoint
+from tinykube.server.server import Server
+from tinykube.server.store import Store
+from tinykube.server.tls import identity
 
 HOLDER = """
 import sys

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from subak.cli.live import picture
-from subak.kube import kubeconfig
-from subak.kube.client import Client
-from subak.kube.http import HttpTransport
-from subak.kube.resource import PODS
-from subak.kube.status import ApiError
 from tests import fuzz
 from tests.live import PATIENCE, live
+from tinykube import kubeconfig
+from tinykube.client import Client
+from tinykube.http import HttpTransport
+from tinykube.resource import PODS
+from tinykube.status import ApiError
 
 PODS_IN_ALL, KILLS = (240, 3) if fuzz.long() else (120, 2)
 HARDWARE = """

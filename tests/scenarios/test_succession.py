@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from subak.dialects.interpreter import Interpreter
-from subak.kube.resource import PODS
-from subak.kube.wait import condition, until
 from subak.local.cluster import Cluster
 from subak.local.hardware import profiles
+from tinykube.resource import PODS
+from tinykube.wait import condition, until
 
 PATIENCE = 60.0
 

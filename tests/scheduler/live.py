@@ -9,19 +9,19 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from subak.kube.client import MERGE_PATCH, Client
-from subak.kube.resource import EVENTS, NODES, PODS
-from subak.kube.status import ApiError
-from subak.kube.transport import Request, Response, Transport
-from subak.local.api import bootstrap
-from subak.local.api.answers import refusal
-from subak.local.api.kinds import NODE, POD
-from subak.local.api.server import Server
-from subak.local.api.store import Store
 from subak.model import manifest
 from subak.scheduler.core import everything
 from subak.scheduler.service import Service
 from tests import virtual
+from tinykube.client import MERGE_PATCH, Client
+from tinykube.resource import EVENTS, NODES, PODS
+from tinykube.server import bootstrap
+from tinykube.server.answers import refusal
+from tinykube.server.kinds import NODE, POD
+from tinykube.server.server import Server
+from tinykube.server.store import Store
+from tinykube.status import ApiError
+from tinykube.transport import Request, Response, Transport
 
 Json = dict[str, Any]
 Answering = Callable[[], Coroutine[Any, Any, Response]]

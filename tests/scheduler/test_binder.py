@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from subak.kube.transport import Request, Response
 from tests import virtual
 from tests.scheduler.live import (
     MEMORY,
@@ -16,6 +15,7 @@ from tests.scheduler.live import (
     refuse,
     volcano_capacity,
 )
+from tinykube.transport import Request, Response
 
 
 @pytest.mark.parametrize("outcome", [ConnectionError("reset"), TimeoutError(), refuse(500), refuse(409)])

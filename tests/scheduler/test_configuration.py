@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from subak.dialects.config import FILE, Config, Nvidia, Volcano
-from subak.kube.client import Client
-from subak.kube.resource import CONFIG_MAPS, NAMESPACES
-from subak.kube.status import ApiError
-from subak.local.api.server import Server
-from subak.local.api.store import Store
 from subak.scheduler.configuration import NAME, NAMESPACE, Published, in_force, parse, written
-from tests.kube.test_yaml import BOMB
+from tests.tinykube.test_yaml import BOMB
+from tinykube.client import Client
+from tinykube.resource import CONFIG_MAPS, NAMESPACES
+from tinykube.server.server import Server
+from tinykube.server.store import Store
+from tinykube.status import ApiError
 
 OURS = Config(nvidia=Nvidia(resource_count_name="lab/gpu", default_memory=5_000), volcano=Volcano(gpu_memory_factor=10))
 DEADLINE = 20.0

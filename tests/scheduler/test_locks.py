@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from subak.kube.transport import Request, Response
 from tests import virtual
 from tests.scheduler.live import (
     LOCK,
@@ -24,6 +23,7 @@ from tests.scheduler.live import (
     refuse,
     set_lock,
 )
+from tinykube.transport import Request, Response
 
 
 def test_pods_that_need_the_lock_of_a_node_come_one_after_the_other() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from subak.kube.transport import Request, Response
 from tests import virtual
 from tests.scheduler.live import (
     MEMORY,
@@ -12,6 +11,7 @@ from tests.scheduler.live import (
     living,
     volcano_capacity,
 )
+from tinykube.transport import Request, Response
 
 
 def test_a_pod_that_is_bound_is_never_said_to_be_unschedulable() -> None:

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from subak.kube.client import MERGE_PATCH
-from subak.kube.resource import PODS
-from subak.kube.transport import Request, Response, Unreachable
 from tests import virtual
 from tests.scheduler.live import MEMORY, Answering, Live, living
+from tinykube.client import MERGE_PATCH
+from tinykube.resource import PODS
+from tinykube.transport import Request, Response, Unreachable
 
 INDEX = "volcano.sh/gpu-index"
 

@@ -10,9 +10,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.kube.resource import RESOURCE_QUOTAS
-from subak.kube.transport import Request, Response, Unreachable
-from subak.local.api.store import Change
 from tests import virtual
 from tests.fuzz import examples
 from tests.scheduler.live import (
@@ -28,6 +25,9 @@ from tests.scheduler.live import (
     set_lock,
     volcano_capacity,
 )
+from tinykube.resource import RESOURCE_QUOTAS
+from tinykube.server.store import Change
+from tinykube.transport import Request, Response, Unreachable
 
 
 def test_a_pod_gets_node_and_annotations_in_one_write() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from subak.admission.review import denied
 from subak.dialects.interpreter import Interpreter
-from subak.kube.admission import Review
+from tinykube.admission import Review
 
 LONGEST_SHOWN = 200
 """Letters of a value in a message: the record of a large pod would fill the screen."""

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from subak.dialects.interpreter import Interpreter
-from subak.kube.status import ApiError, Cause
 from subak.model import manifest
 from subak.model.reason import Refusal
+from tinykube.status import ApiError, Cause
 
 WEBHOOK = "pods.subak.io"
 

@@ -10,11 +10,11 @@ import msgspec
 from subak.cli.connection import Connection, connected
 from subak.cli.files import Document, FileError, documents
 from subak.cli.say import complain
-from subak.kube.client import APPLY_PATCH
-from subak.kube.codec import decode
-from subak.kube.discovery import Discovery, Known, UnknownKind
-from subak.kube.resource import BadName
-from subak.kube.status import ApiError
+from tinykube.client import APPLY_PATCH
+from tinykube.codec import decode
+from tinykube.discovery import Discovery, Known, UnknownKind
+from tinykube.resource import BadName
+from tinykube.status import ApiError
 
 MANAGER = "subak-apply"
 

@@ -14,14 +14,14 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 from subak.cli.say import complain, say
-from subak.kube import kubeconfig
-from subak.kube.client import Client
-from subak.kube.codec import Unreadable
-from subak.kube.discovery import UnknownKind
-from subak.kube.endpoint import ConfigError, Endpoint
-from subak.kube.http import HttpTransport
-from subak.kube.resource import BadName
-from subak.kube.status import ApiError
+from tinykube import kubeconfig
+from tinykube.client import Client
+from tinykube.codec import Unreadable
+from tinykube.discovery import UnknownKind
+from tinykube.endpoint import ConfigError, Endpoint
+from tinykube.http import HttpTransport
+from tinykube.resource import BadName
+from tinykube.status import ApiError
 
 P = ParamSpec("P")
 

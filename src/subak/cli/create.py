@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from subak.cli.connection import Connection, connected
-from subak.kube.resource import NAMESPACES
+from tinykube.resource import NAMESPACES
 
 
 @click.group()

@@ -12,10 +12,10 @@ from subak.cli.durations import duration
 from subak.cli.files import FileError, documents
 from subak.cli.say import complain
 from subak.cli.targets import Target, targets
-from subak.kube.discovery import Discovery, UnknownKind
-from subak.kube.resource import BadName
-from subak.kube.status import ApiError
-from subak.kube.wait import gone
+from tinykube.discovery import Discovery, UnknownKind
+from tinykube.resource import BadName
+from tinykube.status import ApiError
+from tinykube.wait import gone
 
 
 @click.command()

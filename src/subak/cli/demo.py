@@ -30,13 +30,13 @@ from subak.cli.live import Picture, picture
 from subak.cli.say import complain
 from subak.cli.top import waiting_line
 from subak.dialects.interpreter import Interpreter
-from subak.kube.discovery import Discovery
-from subak.kube.resource import NAMESPACES, PODS
-from subak.kube.wait import condition, until
 from subak.local.cluster import Cluster
 from subak.local.hardware import profiles
 from subak.model.device import MIB
 from subak.snapshot.card import CardState
+from tinykube.discovery import Discovery
+from tinykube.resource import NAMESPACES, PODS
+from tinykube.wait import condition, until
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,8 +12,8 @@ from subak.cli import description
 from subak.cli.columns import aligned
 from subak.cli.connection import Connection, all_option, connected
 from subak.cli.targets import targets
-from subak.kube.discovery import Discovery
-from subak.kube.resource import EVENTS
+from tinykube.discovery import Discovery
+from tinykube.resource import EVENTS
 
 
 @click.command()

@@ -16,7 +16,7 @@ import click
 from subak.cli import targets
 from subak.cli.connection import Connection, connected
 from subak.cli.say import complain
-from subak.kube.exec import STDERR, Session, execute
+from tinykube.exec import STDERR, Session, execute
 
 CHUNK = 1 << 16
 

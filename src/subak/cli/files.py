@@ -17,9 +17,9 @@ import msgspec
 import yaml
 
 from subak.dialects.config import FILE
-from subak.kube.yaml import read
 from subak.model import manifest
 from subak.model.reason import Refusal
+from tinykube.yaml import read
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ import yaml
 from subak.cli.columns import aligned
 from subak.cli.connection import Connection, all_option, connected
 from subak.cli.targets import Target, targets
-from subak.kube.codec import decode
-from subak.kube.discovery import Discovery
-from subak.kube.status import ApiError
+from tinykube.codec import decode
+from tinykube.discovery import Discovery
+from tinykube.status import ApiError
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 

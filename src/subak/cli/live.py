@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from subak.cli.cluster import Cluster
 from subak.dialects.interpreter import Interpreter
-from subak.kube.client import Client
-from subak.kube.codec import T
-from subak.kube.endpoint import ConfigError
-from subak.kube.resource import DEVICES, NODES, PODS, RESOURCE_QUOTAS, Resource
-from subak.kube.status import ApiError
 from subak.model import manifest
 from subak.scheduler.configuration import in_force
+from tinykube.client import Client
+from tinykube.codec import T
+from tinykube.endpoint import ConfigError
+from tinykube.resource import DEVICES, NODES, PODS, RESOURCE_QUOTAS, Resource
+from tinykube.status import ApiError
 
 
 @dataclass(frozen=True, slots=True)

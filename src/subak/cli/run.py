@@ -29,10 +29,10 @@ from subak.local.slices import DIRECTORY, Slice, Slices, Taken
 from subak.model import manifest
 from subak.model.device import MIB, MOST_CARD_BYTES
 from subak.model.node import Node
-from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
 from subak.node import library
 from subak.policy.explain import Explanation
+from tinykube.quantity import Quantity, QuantityError
 
 EVERY = 0.1
 LONGEST = 1_000

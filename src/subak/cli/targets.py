@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import click
 
 from subak.cli.connection import Connection
-from subak.kube.discovery import Discovery, Known, UnknownKind
+from tinykube.discovery import Discovery, Known, UnknownKind
 
 _POD = ("pod", "pods", "po")
 

@@ -21,11 +21,7 @@ from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
 from subak.dialects.config import FILE, Config
 from subak.dialects.interpreter import Interpreter
-from subak.kube.endpoint import ConfigError
 from subak.local import slices
-from subak.local.api import sqlite
-from subak.local.api.kinds import CONFIG_MAP
-from subak.local.api.sqlite import StateError
 from subak.local.cluster import Cluster, RuntimeName
 from subak.local.hardware import nvml, profiles
 from subak.local.hardware.description import BadDescription
@@ -34,6 +30,10 @@ from subak.local.kubeconfig import Kubeconfig, Taken, claim, claim_first
 from subak.local.slices import DIRECTORY
 from subak.scheduler import configuration
 from subak.scheduler.configuration import ConfigMap
+from tinykube.endpoint import ConfigError
+from tinykube.server import sqlite
+from tinykube.server.kinds import CONFIG_MAP
+from tinykube.server.sqlite import StateError
 
 BAD_INPUT = 2
 

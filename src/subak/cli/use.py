@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from subak.kube.client import Client
-from subak.kube.codec import BadAnswer, decode
-from subak.kube.resource import NODES
-from subak.kube.status import ApiError
 from subak.model.manifest import Lean
 from subak.node.usage import Use, Uses
+from tinykube.client import Client
+from tinykube.codec import BadAnswer, decode
+from tinykube.resource import NODES
+from tinykube.status import ApiError
 
 AT_ONCE = 16
 PATIENCE = 3.0

@@ -13,9 +13,9 @@ from subak.cli.connection import Connection, all_option, connected
 from subak.cli.durations import duration
 from subak.cli.say import complain, say
 from subak.cli.targets import Target, targets
-from subak.kube.discovery import Discovery
-from subak.kube.status import ApiError
-from subak.kube.wait import Check, condition, gone, until
+from tinykube.discovery import Discovery
+from tinykube.status import ApiError
+from tinykube.wait import Check, condition, gone, until
 
 DELETE = "delete"
 

@@ -15,13 +15,13 @@ from subak.cli.live import Picture, picture
 from subak.cli.options import live_config_option, output_option
 from subak.cli.say import complain, emit
 from subak.dialects.interpreter import Interpreter
-from subak.kube.resource import EVENTS, PODS
-from subak.kube.status import ApiError
 from subak.model import manifest
 from subak.model.node import Node
 from subak.model.reason import Refusal
 from subak.scheduler import served
 from subak.snapshot.card import CardState
+from tinykube.resource import EVENTS, PODS
+from tinykube.status import ApiError
 
 LAST = 5
 

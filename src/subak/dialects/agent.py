@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from subak.dialects import Death, Sighting
 from subak.model import manifest
-from subak.model.quantity import QuantityError
+from tinykube.quantity import QuantityError
 
 PATIENCE_S = 60
 REQUESTING = "Requesting"

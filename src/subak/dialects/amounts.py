@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from subak.model import manifest
 from subak.model.manifest import Amount, Amounts, Container
-from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
+from tinykube.quantity import Quantity, QuantityError
 
 
 def whole(amounts: Mapping[str, Amount], name: str, field: str, unit: str = "") -> int | None:

@@ -24,9 +24,9 @@ from subak.model import manifest
 from subak.model.device import GPU, MIB, MOST_AMOUNT, MOST_CARD_BYTES
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement
-from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK, Request
+from tinykube.quantity import Quantity, QuantityError
 
 MOST_SHAPES = 4_096
 

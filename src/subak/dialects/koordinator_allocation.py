@@ -22,7 +22,7 @@ from subak.model.device import GPU, Device
 from subak.model.manifest import Amounts
 from subak.model.node import Node
 from subak.model.placement import Function, Share
-from subak.model.quantity import Quantity
+from tinykube.quantity import Quantity
 
 _CORES = (CORE, NPU_CORE, RDMA_UNIT, FPGA_UNIT)
 """The names under which a card of one kind or another counts its cores."""

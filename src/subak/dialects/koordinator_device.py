@@ -41,7 +41,7 @@ from subak.model import manifest
 from subak.model.device import FPGA, FULL_CORES, GPU, RDMA, Device, PartitionTable, VirtualFunction
 from subak.model.manifest import Amounts
 from subak.model.node import Node
-from subak.model.quantity import Format, Quantity
+from tinykube.quantity import Format, Quantity
 
 SLOTS = 100
 """How many pods may share a card: what Koordinator publishes as `gpu.shared` for each."""

@@ -20,9 +20,9 @@ from subak.dialects.koordinator_names import HINT, JOINT, NUMA, PARTITION, RESER
 from subak.dialects.koordinator_request import KINDS, Portion
 from subak.model.device import FULL_CORES, GPU
 from subak.model.manifest import Amount, Expression
-from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
 from subak.model.request import Partitioning
+from tinykube.quantity import Quantity, QuantityError
 
 T = TypeVar("T")
 

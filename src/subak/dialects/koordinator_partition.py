@@ -18,7 +18,7 @@ from subak.model import manifest
 from subak.model.device import GPU, Partition, PartitionTable
 from subak.model.manifest import Amount
 from subak.model.node import Node
-from subak.model.quantity import Format, Quantity
+from tinykube.quantity import Format, Quantity
 
 HONOR = "Honor"
 EIGHT_ALIKE = frozenset({"H100", "H800", "H20"})

@@ -38,8 +38,8 @@ from subak.dialects.koordinator_names import (
 from subak.model import manifest
 from subak.model.device import FPGA, FULL_CORES, GPU, RDMA
 from subak.model.manifest import Amounts, Role
-from subak.model.quantity import Quantity
 from subak.model.reason import Refusal
+from tinykube.quantity import Quantity
 
 KINDS = (GPU, RDMA, FPGA)
 """The order of claims, and of grants read back."""

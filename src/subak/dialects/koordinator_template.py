@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from subak.dialects.koordinator_names import MEMORY, NPU_CORE, NPU_CPU, NPU_DVPP, RATIO
 from subak.dialects.koordinator_request import Portion
 from subak.model.manifest import Amount
-from subak.model.quantity import Quantity, QuantityError
+from tinykube.quantity import Quantity, QuantityError
 
 Templates = Mapping[str, Mapping[str, Mapping[str, int]]]
 """Amounts by the vendor and model, then by the template's name."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from subak.model import manifest
 from subak.model.device import MOST_AMOUNT
 from subak.model.manifest import Amount, Amounts, Container, Role
-from subak.model.quantity import Quantity, QuantityError
 from subak.model.reason import Refusal
 from subak.model.request import Needs
+from tinykube.quantity import Quantity, QuantityError
 
 
 def units(name: str, amount: Amount) -> int:

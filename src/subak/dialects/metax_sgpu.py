@@ -23,9 +23,9 @@ from subak.model import manifest
 from subak.model.device import FULL_CORES, MIB
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement
-from subak.model.quantity import Format, Quantity, QuantityError
 from subak.model.reason import Refusal
 from subak.model.request import CardPolicy, Claim, Pick
+from tinykube.quantity import Format, Quantity, QuantityError
 
 FAMILY = "metax"
 WORD = "Metax-SGPU"

@@ -35,9 +35,9 @@ from subak.model.device import FULL_CORES, MIB
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
-from subak.model.quantity import QuantityError
 from subak.model.reason import Refusal
 from subak.model.request import LOWEST_INDEX, CardPolicy, Claim
+from tinykube.quantity import QuantityError
 
 FAMILY = "nvidia"
 MEMORY = "volcano.sh/gpu-memory"

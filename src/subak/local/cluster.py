@@ -21,15 +21,7 @@ from typing import Any, Literal, Self
 from subak.admission.records import guard
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
-from subak.kube.client import Client
-from subak.kube.user import AUTHENTICATED, NODES, User
 from subak.local import private, trees
-from subak.local.api.http import Endpoint
-from subak.local.api.server import Server
-from subak.local.api.sqlite import open_store
-from subak.local.api.store import Store
-from subak.local.api.tls import identity
-from subak.local.api.users import Acting
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
@@ -42,6 +34,14 @@ from subak.local.runtime.stand_in import StandIns
 from subak.scheduler import served
 from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
+from tinykube.client import Client
+from tinykube.server.http import Endpoint
+from tinykube.server.server import Server
+from tinykube.server.sqlite import open_store
+from tinykube.server.store import Store
+from tinykube.server.tls import identity
+from tinykube.server.users import Acting
+from tinykube.user import AUTHENTICATED, NODES, User
 
 SCHEDULER = User("system:subak-scheduler")
 AGENTS = User("system:subak-agents")

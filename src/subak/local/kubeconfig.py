@@ -19,9 +19,9 @@ from pathlib import Path
 
 import yaml
 
-from subak.kube.yaml import read
 from subak.local import private
-from subak.local.api.http import HOST, NAME
+from tinykube.server.http import HOST, NAME
+from tinykube.yaml import read
 
 
 class Taken(Exception):

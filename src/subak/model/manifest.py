@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from subak.model.quantity import Quantity
+from tinykube.quantity import Quantity
 
 Amount = str | int | float
 Amounts = dict[str, Amount]

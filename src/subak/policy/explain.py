@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from subak.model.device import MIB
-from subak.model.quantity import Quantity
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
 from subak.policy import mig
@@ -24,6 +23,7 @@ from subak.policy.tally import CARD_REASONS, Heap, Tally, Verdict, columns
 from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Pool
+from tinykube.quantity import Quantity
 
 NO_NODES = "there are no nodes"
 

@@ -16,8 +16,8 @@ from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.manifest import Role
 from subak.model.placement import Charge, Placement, charges
-from subak.model.quantity import Quantity, QuantityError
 from subak.model.request import Claim
+from tinykube.quantity import Quantity, QuantityError
 
 PREFIX = "limits."
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import random
 
-from subak.kube.client import Client
-from subak.kube.resource import PODS
-from subak.kube.status import ApiError
 from subak.model import manifest
 from subak.scheduler.counters import Counters
 from subak.scheduler.messages import Bind
+from tinykube.client import Client
+from tinykube.resource import PODS
+from tinykube.status import ApiError
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 TRIES = 5

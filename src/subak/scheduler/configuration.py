@@ -14,12 +14,12 @@ import msgspec
 import yaml
 
 from subak.dialects.config import FILE, Config
-from subak.kube.client import Client
-from subak.kube.reflector import Reflector
-from subak.kube.resource import CONFIG_MAPS, NAMESPACES
-from subak.kube.status import ApiError
-from subak.kube.yaml import read
 from subak.model.manifest import Lean, Metadata
+from tinykube.client import Client
+from tinykube.reflector import Reflector
+from tinykube.resource import CONFIG_MAPS, NAMESPACES
+from tinykube.status import ApiError
+from tinykube.yaml import read
 
 NAMESPACE = "subak-system"
 NAME = "hami-scheduler-device"

@@ -6,9 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from subak.kube.client import Client
-from subak.kube.reflector import DELETED, Reflector
-from subak.kube.resource import DEVICES, NODES, PODS, RESOURCE_QUOTAS
 from subak.model import manifest
 from subak.scheduler.messages import (
     DeviceGone,
@@ -20,6 +17,9 @@ from subak.scheduler.messages import (
     PodSeen,
     QuotasSeen,
 )
+from tinykube.client import Client
+from tinykube.reflector import DELETED, Reflector
+from tinykube.resource import DEVICES, NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:

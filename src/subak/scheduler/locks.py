@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from subak.dialects import nodelock
-from subak.kube.client import Client
-from subak.kube.resource import NODES
-from subak.kube.status import ApiError
 from subak.model import manifest
 from subak.scheduler.binder import NotBound
 from subak.scheduler.counters import Counters
 from subak.scheduler.feed import Feed
 from subak.scheduler.messages import Bind, Event, NodeGone, NodeSeen, PodGone, PodSeen
+from tinykube.client import Client
+from tinykube.resource import NODES
+from tinykube.status import ApiError
 
 PAUSE = 1.0
 RELEASES = 5

@@ -11,13 +11,13 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from subak.kube.client import STRATEGIC_PATCH, Client
-from subak.kube.events import NORMAL, WARNING, Recorder, Reference
-from subak.kube.reflector import Reflector
-from subak.kube.resource import PODS
-from subak.kube.status import ApiError
 from subak.model import manifest
 from subak.scheduler.messages import Bind, Report
+from tinykube.client import STRATEGIC_PATCH, Client
+from tinykube.events import NORMAL, WARNING, Recorder, Reference
+from tinykube.reflector import Reflector
+from tinykube.resource import PODS
+from tinykube.status import ApiError
 
 WRITERS = 8
 TRIES = 4

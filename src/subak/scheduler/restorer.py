@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from subak.kube.client import MERGE_PATCH, Client
-from subak.kube.resource import PODS
-from subak.kube.status import ApiError
 from subak.model import manifest
 from subak.scheduler.messages import Restore
+from tinykube.client import MERGE_PATCH, Client
+from tinykube.resource import PODS
+from tinykube.status import ApiError
 
 TRIES = 5
 PAUSE = 1.0

@@ -20,8 +20,6 @@ import time
 from collections.abc import Callable
 
 from subak.dialects.interpreter import Interpreter
-from subak.kube.client import Client
-from subak.kube.events import Recorder
 from subak.model import manifest
 from subak.scheduler.binder import Binder, NotBound
 from subak.scheduler.core import Core, everything
@@ -31,6 +29,8 @@ from subak.scheduler.locks import NodeLocks
 from subak.scheduler.messages import Bind, BindFailed, Event, PodGone, Report, Restore, Warn
 from subak.scheduler.reporter import Reporter
 from subak.scheduler.restorer import Restorer
+from tinykube.client import Client
+from tinykube.events import Recorder
 
 NAME = "subak"
 AT_ONCE = 64

@@ -10,11 +10,6 @@ from typing import Any
 import pytest
 
 from subak.dialects import Injection
-from subak.kube.client import Client
-from subak.kube.resource import NODES, PODS
-from subak.kube.transport import Request, Response
-from subak.local.api.server import Server
-from subak.local.api.store import Store
 from subak.local.hardware import nvml, objects
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.machine import Machine
@@ -27,6 +22,11 @@ from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from tests.local.hardware import INTERPRETER, machine
 from tests.local.hardware.driver import Driver, Gpu
+from tinykube.client import Client
+from tinykube.resource import NODES, PODS
+from tinykube.server.server import Server
+from tinykube.server.store import Store
+from tinykube.transport import Request, Response
 
 Limits = dict[str, Any]
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from subak.kube.client import Client
-from subak.kube.resource import DEVICES, LEASES, NODES, PODS
-from subak.kube.status import ApiError
-from subak.kube.transport import Request, Response
-from subak.local.api.server import Server
-from subak.local.api.store import Store
 from subak.local.hardware import nvml, profiles
 from subak.local.hardware.nodes import Nodes, Started
 from subak.local.hardware.objects import LEASE_NAMESPACE
 from tests.local.hardware import INTERPRETER, machine, machines
 from tests.local.hardware.driver import Driver, Gpu
+from tinykube.client import Client
+from tinykube.resource import DEVICES, LEASES, NODES, PODS
+from tinykube.server.server import Server
+from tinykube.server.store import Store
+from tinykube.status import ApiError
+from tinykube.transport import Request, Response
 
 NOT_READY = "node.kubernetes.io/not-ready"
 

@@ -12,8 +12,8 @@ from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
 from subak.model.device import MIB
 from subak.model.manifest import Taint
-from tests.kube.test_yaml import BOMB
 from tests.local.hardware import INTERPRETER, machine, machines
+from tests.tinykube.test_yaml import BOMB
 
 GIB = 1024 * MIB
 CARDS = {"vendor": "nvidia", "model": "A10", "memory": "24Gi"}

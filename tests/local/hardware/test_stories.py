@@ -14,8 +14,6 @@ import msgspec
 import pytest
 import yaml
 
-from subak.kube.client import Client
-from subak.kube.resource import NODES, PODS
 from subak.local.cluster import SCHEDULER, Cluster
 from subak.local.hardware import objects, profiles
 from subak.local.hardware.library import empty
@@ -24,6 +22,8 @@ from subak.local.runtime import capability
 from subak.model import manifest
 from subak.model.device import MIB
 from tests.local.hardware import INTERPRETER, machine, machines
+from tinykube.client import Client
+from tinykube.resource import NODES, PODS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

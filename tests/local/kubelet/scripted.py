@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from subak.dialects import Injection
-from subak.local.api.kubelet import Session
 from subak.local.runtime.spec import File, Spec, StartError
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.reason import Refusal
 from subak.node.usage import Use
+from tinykube.server.kubelet import Session
 
 
 class Scripted:

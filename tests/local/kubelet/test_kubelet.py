@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from subak.dialects import Injection
-from subak.kube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES
-from subak.kube.status import ApiError
-from subak.kube.transport import Request, Unreachable
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import StartError
 from subak.model.reason import Refusal
 from tests.local.kubelet.pods import container
 from tests.local.kubelet.town import Town, add_node, in_virtual_time, town
+from tinykube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES
+from tinykube.status import ApiError
+from tinykube.transport import Request, Unreachable
 
 
 def main_of(pod: dict[str, Any]) -> dict[str, Any]:

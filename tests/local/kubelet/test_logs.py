@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.kube.status import ApiError
-from subak.local.api.kubelet import LogOptions
 from subak.local.kubelet import logs
+from tinykube.server.kubelet import LogOptions
+from tinykube.status import ApiError
 
 
 def line(second: int, text: str, tag: str = "F", stream: str = "stdout") -> str:

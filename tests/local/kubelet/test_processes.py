@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from subak.dialects import Injection, Mount
-from subak.kube.resource import CONFIG_MAPS, PODS
-from subak.local.api.kubelet import LogOptions
 from subak.local.runtime.capability import obstacle
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.stand_in import StandIns
 from tests.local.kubelet.pods import container
 from tests.local.kubelet.town import Town, town
+from tinykube.resource import CONFIG_MAPS, PODS
+from tinykube.server.kubelet import LogOptions
 
 PATIENCE = 60.0
 

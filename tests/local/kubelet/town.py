@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from subak.kube.client import Client
-from subak.kube.resource import EVENTS, NODES, PODS, Resource
-from subak.kube.status import ApiError
-from subak.kube.transport import Request, Response, Transport
-from subak.local.api.server import Server
-from subak.local.api.store import Store
 from subak.local.kubelet.kubelet import Kubelet
 from subak.local.runtime.spec import Runtime
 from tests import virtual
 from tests.local.kubelet.pods import container
 from tests.local.kubelet.scripted import ScriptedDevices, ScriptedRuntime
+from tinykube.client import Client
+from tinykube.resource import EVENTS, NODES, PODS, Resource
+from tinykube.server.server import Server
+from tinykube.server.store import Store
+from tinykube.status import ApiError
+from tinykube.transport import Request, Response, Transport
 
 PATIENCE = 10_000.0
 """In seconds of the story, most of which pass in no time."""

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from subak.local.api.kubelet import Session
 from subak.local.runtime.container import Confined
 from subak.local.runtime.machine import search_path
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import Spec
+from tinykube.server.kubelet import Session
 
 PATIENCE = 60.0
 

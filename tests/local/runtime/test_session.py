@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from subak.local.api.kubelet import Session
 from subak.local.runtime.container import Confined
 from subak.local.runtime.machine import search_path
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import StartError
 from tests.local.runtime.containers import PATIENCE, execute, processes, running, until
+from tinykube.server.kubelet import Session
 
 ENV = {"PATH": search_path(), "TERM": "xterm"}
 

@@ -21,8 +21,6 @@ import msgspec
 from subak.dialects import Injection, isolation
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
-from subak.kube.client import Client
-from subak.kube.resource import PODS
 from subak.local.hardware import objects
 from subak.local.hardware.host import Host
 from subak.local.hardware.ledger import Ledger, Overcommitted
@@ -39,6 +37,8 @@ from subak.model.placement import Placement, Share
 from subak.model.reason import Refusal
 from subak.node import library, usage
 from subak.node.usage import Use
+from tinykube.client import Client
+from tinykube.resource import PODS
 
 CUDA_CARDS = "CUDA_VISIBLE_DEVICES"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from subak.kube.yaml import read
-from subak.model.quantity import Quantity, QuantityError
+from tinykube.quantity import Quantity, QuantityError
+from tinykube.yaml import read
 
 
 class BadDescription(ValueError):

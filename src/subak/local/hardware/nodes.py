@@ -26,12 +26,12 @@ from typing import Any
 
 import msgspec
 
-from subak.kube.client import Client
-from subak.kube.resource import DEVICES, LEASES, NODES, PODS, Resource
-from subak.kube.status import ApiError
 from subak.local.hardware import nvml, objects
 from subak.local.hardware.machine import PROFILE, Machine
 from subak.local.hardware.objects import LEASE_NAMESPACE
+from tinykube.client import Client
+from tinykube.resource import DEVICES, LEASES, NODES, PODS, Resource
+from tinykube.status import ApiError
 
 WRITTEN = "subak.io/written"
 """Annotation of a node: the keys of the labels, annotations and taints that are ours."""

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from subak.dialects import nodelock
-from subak.kube.client import Client
-from subak.kube.resource import NODES, PODS
-from subak.kube.status import ApiError
 from subak.local.hardware.plugins import Plugin
 from subak.model import manifest
+from tinykube.client import Client
+from tinykube.resource import NODES, PODS
+from tinykube.status import ApiError
 
 LOCK_TRIES = 10
 

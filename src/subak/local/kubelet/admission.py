@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from subak.dialects.kubernetes import needs, units
 from subak.model import manifest
-from subak.model.quantity import QuantityError
+from tinykube.quantity import QuantityError
 
 NOTHING_OWNED: frozenset[str] = frozenset()
 PLAIN = ("pods", "cpu", "memory", "ephemeral-storage")

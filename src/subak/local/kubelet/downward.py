@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from subak.local.kubelet.pod import Container, FieldRef, Pod, ResourceFieldRef
 from subak.model.manifest import Amount
-from subak.model.quantity import Quantity
+from tinykube.quantity import Quantity
 
 ADDRESS = "127.0.0.1"
 """Where every pod and every node is: pods use the machine's own network, and it is a matter of this machine."""

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from subak.kube.client import Client
-from subak.kube.events import Recorder
 from subak.local.kubelet.admission import Account
 from subak.local.kubelet.devices import Devices
 from subak.local.kubelet.lookup import Lookup
 from subak.local.kubelet.services import Service, variables
 from subak.local.runtime.spec import Runtime
 from subak.model import manifest
+from tinykube.client import Client
+from tinykube.events import Recorder
 
 STARTS_AT_ONCE = 16
 

@@ -16,14 +16,7 @@ from typing import Any
 
 import msgspec
 
-from subak.kube.client import Client
-from subak.kube.events import Recorder
-from subak.kube.reflector import DELETED, Reflector
-from subak.kube.resource import NODES, PODS, SERVICES
-from subak.kube.status import ApiError
 from subak.local import trees
-from subak.local.api import errors
-from subak.local.api.kubelet import LogOptions, Session, Unstarted
 from subak.local.kubelet import logs, sandbox
 from subak.local.kubelet.devices import Devices
 from subak.local.kubelet.house import House
@@ -35,6 +28,13 @@ from subak.local.kubelet.summary import summary
 from subak.local.kubelet.worker import Worker
 from subak.local.runtime.spec import Runtime, StartError
 from subak.model import manifest
+from tinykube.client import Client
+from tinykube.events import Recorder
+from tinykube.reflector import DELETED, Reflector
+from tinykube.resource import NODES, PODS, SERVICES
+from tinykube.server import errors
+from tinykube.server.kubelet import LogOptions, Session, Unstarted
+from tinykube.status import ApiError
 
 BOUND = "spec.nodeName!="
 

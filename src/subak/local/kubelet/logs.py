@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from subak.kube.status import ApiError
-from subak.local.api.kubelet import LogOptions
+from tinykube.server.kubelet import LogOptions
+from tinykube.status import ApiError
 
 CHUNK = 1 << 16
 LOOK_AGAIN = 0.05

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from subak.kube.client import Client
-from subak.kube.reflector import Reflector
-from subak.kube.resource import CONFIG_MAPS, SECRETS
-from subak.kube.status import ApiError
 from subak.local.kubelet.content import ConfigMap, Contents, Reference, Secret
+from tinykube.client import Client
+from tinykube.reflector import Reflector
+from tinykube.resource import CONFIG_MAPS, SECRETS
+from tinykube.status import ApiError
 
 RESOURCES = {ConfigMap: CONFIG_MAPS, Secret: SECRETS}
 

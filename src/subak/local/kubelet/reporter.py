@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from subak.kube.client import Client
-from subak.kube.codec import Header
-from subak.kube.resource import PODS
-from subak.kube.status import ApiError
 from subak.local.kubelet.pod import Metadata
 from subak.local.kubelet.status import changes, merged
+from tinykube.client import Client
+from tinykube.codec import Header
+from tinykube.resource import PODS
+from tinykube.status import ApiError
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0

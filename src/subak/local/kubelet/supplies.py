@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from subak.dialects import Injection
-from subak.kube.status import ApiError
 from subak.local.kubelet import environment, volumes
 from subak.local.kubelet.admission import asked
 from subak.local.kubelet.content import Reference
@@ -16,6 +15,7 @@ from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, recipe
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.runtime.spec import Spec
 from subak.model.reason import Refusal
+from tinykube.status import ApiError
 
 
 class Supplies:

@@ -18,7 +18,7 @@ from subak.local.kubelet.payload import BadVolume, Payload, payload, references,
 from subak.local.kubelet.pod import Container, EmptyDir, HostPath, Pod, Volume, VolumeMount
 from subak.local.runtime.spec import Mount
 from subak.model.manifest import Amount
-from subak.model.quantity import Quantity
+from tinykube.quantity import Quantity
 
 SERVED = "emptyDir, configMap, secret, downwardAPI, projected and hostPath"
 

@@ -15,8 +15,6 @@ from enum import Enum
 
 import msgspec
 
-from subak.kube.events import NORMAL, WARNING, Reference
-from subak.kube.status import ApiError
 from subak.local.kubelet import action, moment, probe, recovery
 from subak.local.kubelet.admission import Rejected
 from subak.local.kubelet.container import BACK_OFF, Container, State
@@ -34,6 +32,8 @@ from subak.local.runtime.spec import StartError
 from subak.model import manifest
 from subak.model.manifest import Role
 from subak.model.reason import Refusal
+from tinykube.events import NORMAL, WARNING, Reference
+from tinykube.status import ApiError
 
 SAY_SOMETHING_AFTER = 0.25
 """A pod that is not running after so many seconds tells what it waits for; most are faster and save a write."""

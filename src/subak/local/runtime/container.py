@@ -18,7 +18,6 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from subak.local.api.kubelet import Session
 from subak.local.runtime.launcher.order import (
     EXECUTE,
     EXITED,
@@ -29,6 +28,7 @@ from subak.local.runtime.launcher.order import (
 )
 from subak.local.runtime.session import Watched
 from subak.local.runtime.spec import USUAL_PATH, StartError
+from tinykube.server.kubelet import Session
 
 if TYPE_CHECKING:
     from subak.local.runtime.launcher.order import Order

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from subak.local.api.kubelet import Session
+from tinykube.server.kubelet import Session
 
 LOG_LIMIT = 10 << 20
 

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from tests.tinykube.server.controllers.world import Json, Schedule, World
+from tinykube.server.controllers.garbage import Garbage
+from tinykube.server.kinds import CONFIG_MAP
+
+
+def reference(owner: Json) -> Json:
+    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
+    return {**named, "uid": owner["metadata"]["uid"]}
+
+
+def collected(world: World) -> tuple[Garbage, Schedule]:
+    garbage = Garbage(world.registry)
+    return garbage, world.runs(garbage)
+
+
+def test_what_lost_its_owner_in_an_earlier_run_goes() -> None:
+    earlier = World()
+    owner = earlier.create(CONFIG_MAP, "owner")
+    earlier.create(CONFIG_MAP, "owned", metadata={"ownerReferences": [reference(owner)]})
+    earlier.delete(CONFIG_MAP, "owner")
+    assert earlier.names(CONFIG_MAP) == ["owned"]
+    world = World(earlier.store)
+    collected(world)
+    assert world.names(CONFIG_MAP) == []
+
+
+def test_owners_of_kinds_that_are_not_served_count_as_being_there() -> None:
+    world = World()
+    _, schedule = collected(world)
+    unknown = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "d", "uid": "1"}
+    world.create(CONFIG_MAP, "owned", metadata={"ownerReferences": [unknown]})
+    schedule.pass_time(100)
+    assert world.names(CONFIG_MAP) == ["owned"]
+    world.delete(CONFIG_MAP, "owned")
+    schedule.pass_time(0)
+
+
+def test_who_owns_what_is_forgotten_with_them() -> None:
+    world = World()
+    garbage, schedule = collected(world)
+    owner = world.create(CONFIG_MAP, "owner")
+    for index in range(10):
+        world.create(CONFIG_MAP, f"owned{index}", metadata={"ownerReferences": [reference(owner)]})
+    world.delete(CONFIG_MAP, "owner")
+    schedule.pass_time(0)
+    assert world.names(CONFIG_MAP) == []
+    assert garbage._owned == {}
+
+
+def test_who_is_left_goes_when_another_went_before() -> None:
+    world = World()
+    _, schedule = collected(world)
+    owner = world.create(CONFIG_MAP, "owner")
+    for name in ("a", "b"):
+        world.create(CONFIG_MAP, name, metadata={"ownerReferences": [reference(owner)]})
+    world.delete(CONFIG_MAP, "a")
+    schedule.pass_time(0)
+    world.delete(CONFIG_MAP, "owner")
+    schedule.pass_time(0)
+    assert world.names(CONFIG_MAP) == []
+
+
+def test_in_the_background_nobody_waits_for_those_further_down() -> None:
+    world = World()
+    _, schedule = collected(world)
+    owner = world.create(CONFIG_MAP, "owner")
+    middle = world.create(CONFIG_MAP, "middle", metadata={"ownerReferences": [reference(owner)]})
+    blocking = {**reference(middle), "blockOwnerDeletion": True}
+    world.create(CONFIG_MAP, "last", metadata={"ownerReferences": [blocking], "finalizers": ["x.io/held"]})
+    world.delete(CONFIG_MAP, "owner")
+    schedule.pass_time(0)
+    assert world.names(CONFIG_MAP) == ["last"]
+
+
+def test_an_orphan_has_no_trace_of_its_owners() -> None:
+    world = World()
+    _, schedule = collected(world)
+    owner = world.create(CONFIG_MAP, "owner")
+    world.create(CONFIG_MAP, "owned", metadata={"ownerReferences": [reference(owner)]})
+    world.delete(CONFIG_MAP, "owner", policy="Orphan")
+    schedule.pass_time(0)
+    [orphan] = world.store.list(CONFIG_MAP)
+    assert "ownerReferences" not in orphan["metadata"]

@@ -1,0 +1,146 @@
+"""What the content of a request says, and what is odd about it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.tinykube.server.rules.objects import named, pod
+from tinykube.server import kinds, rules
+from tinykube.status import ApiError
+
+ODD = (
+    b'{"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "name": "b"}, "Data": {}, "data": {"k": "v"}}'
+)
+TOLD = ['duplicate field "metadata.name"', 'unknown field "Data"']
+
+
+def test_strict_reading_refuses_what_is_unknown_or_there_twice() -> None:
+    with pytest.raises(ApiError) as refused:
+        rules.read(kinds.CONFIG_MAP, ODD, "Strict")
+    assert refused.value.code == 400
+    assert refused.value.message == (
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: ' + ", ".join(TOLD)
+    )
+
+
+@pytest.mark.parametrize(("validation", "warnings"), [("Warn", TOLD), ("Ignore", [])])
+def test_otherwise_it_is_dropped(validation: str, warnings: list[str]) -> None:
+    object, told = rules.read(kinds.CONFIG_MAP, ODD, validation)
+    assert told == warnings
+    assert object["metadata"]["name"] == "b"
+    assert object["data"] == {"k": "v"}
+    assert "Data" not in object
+
+
+def test_an_object_reads_as_its_bytes_do() -> None:
+    given = pod({"spec.containers[0].resources": {"limits": {"cpu": 3000}}})
+    assert rules.read(kinds.POD, given, "Strict") == rules.read(kinds.POD, json.dumps(given).encode(), "Strict")
+
+
+def test_what_is_read_is_not_what_was_given() -> None:
+    given = pod({"metadata.labels": {"a": "b"}, "spec.containers[0].command": ["x"]})
+    before = json.dumps(given)
+    object, _ = rules.read(kinds.POD, given, "Strict")
+    object["metadata"]["labels"]["c"] = "d"
+    object["spec"]["containers"][0]["command"].append("y")
+    object["spec"]["containers"][0]["resources"]["limits"] = {}
+    assert json.dumps(given) == before
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("3000", "3k"),
+        (3000, "3k"),
+        ("0.5", "500m"),
+        ("1024Mi", "1Gi"),
+        ("1.5Gi", "1536Mi"),
+        ("0.0001", "1m"),
+        (1.5, "1500m"),
+    ],
+)
+def test_amounts_are_written_in_one_way(written: Any, canonical: str) -> None:
+    given = pod({"spec.containers[0].resources": {"limits": {"memory": written}}})
+    object, _ = rules.read(kinds.POD, given)
+    assert object["spec"]["containers"][0]["resources"] == {
+        "limits": {"memory": canonical},
+        "requests": {"memory": canonical},
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("2024-02-29T23:59:59Z", "2024-02-29T23:59:59Z"),
+        ("2024-02-29T23:59:59.999+00:30", "2024-02-29T23:29:59Z"),
+        ("2024-12-31T23:59:59-00:30", "2025-01-01T00:29:59Z"),
+    ],
+)
+def test_times_are_in_utc(written: str, canonical: str) -> None:
+    object, _ = rules.read(kinds.EVENT, named("Event", {"firstTimestamp": written}))
+    assert object["firstTimestamp"] == canonical
+
+
+def test_texts_of_a_secret_become_its_data() -> None:
+    given = named("Secret", {"stringData": {"a": "x"}, "data": {"a": "eQ==", "b": "eg=="}})
+    object, _ = rules.read(kinds.SECRET, given)
+    assert object["data"] == {"a": "eA==", "b": "eg=="}
+    assert "stringData" not in object
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (b"{", "unexpected end of JSON input"),
+        (b'{"a" 1}', "invalid character '1' after object key"),
+        (b'{"a":1 "b"}', "invalid character '\"' after object key:value pair"),
+        (b'{"a":tru}', "invalid character '}' in literal true (expecting 'e')"),
+        (b"{'a':1}", "invalid character '\\'' looking for beginning of object key string"),
+        (b'{"a":[1 2]}', "invalid character '2' after array element"),
+        (b'{"a":01}', "invalid character '1' after object key:value pair"),
+        (b'{"a":-}', "invalid character '}' in numeric literal"),
+        (b'{"a":"\\x"}', "invalid character 'x' in string escape code"),
+        (b"{} x", "invalid character 'x' after top-level value"),
+    ],
+)
+def test_what_is_not_json_is_told_as_go_tells_it(text: bytes, fault: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        rules.read(kinds.POD, text)
+    assert f"json parse error: {fault} (" in refused.value.message
+
+
+GROUP = {
+    "apiVersion": "scheduling.volcano.sh/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "a", "namespace": "default", "labels": None},
+    "spec": {"queue": None, "minMember": None, "minTaskMember": {"a": None}},
+}
+
+
+def test_nulls_of_custom_kinds_are_dropped() -> None:
+    object, _ = rules.read(kinds.POD_GROUP, GROUP, "Strict")
+    assert object["metadata"] == {"name": "a", "namespace": "default"}
+    assert object["spec"] == {"queue": "default", "minTaskMember": {}}
+
+
+def test_nulls_of_applied_custom_kinds_stay_where_there_is_no_default() -> None:
+    object, _ = rules.read(kinds.POD_GROUP, GROUP, "Strict", applied=True)
+    assert object["metadata"] == {"name": "a", "namespace": "default"}
+    assert object["spec"] == {"queue": "default", "minMember": None, "minTaskMember": {"a": None}}
+
+
+def test_of_several_wrong_fields_of_metadata_custom_kinds_tell_the_first_by_name() -> None:
+    with pytest.raises(ApiError) as refused:
+        rules.read(kinds.POD_GROUP, {**GROUP, "metadata": {"name": 0, "labels": {"x": {}}}})
+    assert "ObjectMeta.labels of type string" in refused.value.message
+
+
+@pytest.mark.parametrize("value", [False, 0, [], {}])
+def test_a_kind_is_a_text(value: Any) -> None:
+    with pytest.raises(ApiError) as refused:
+        rules.read(kinds.POD_GROUP, {**GROUP, "kind": value})
+    assert refused.value.code == 400
+    assert "into Go struct field .kind of type string" in refused.value.message
