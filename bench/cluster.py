@@ -30,7 +30,7 @@ import click
 from bench.printed import say, show, table
 from bench.samples import Samples, summary
 from subak.cli.live import picture
-from tests.live import Live, live
+from tests.support.live import Live, live
 from tinykube import kubeconfig
 from tinykube.client import Client
 from tinykube.codec import WatchEvent

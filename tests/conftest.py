@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import fuzz
-from tests.card import Card, driver
 from tests.native.runs import NATIVE, locked
+from tests.support import fuzz
+from tests.support.card import Card, driver
 
 fuzz.register()
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import commands as environment
-from tests.live import live
+from tests.support.live import commands as environment
+from tests.support.live import live
 
 ROOT = Path(__file__).parent.parent
 RUN = [ROOT / "README.md", *sorted((ROOT / "examples").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

@@ -9,7 +9,6 @@ from hypothesis import given
 
 from subak.admission.records import guard
 from subak.admission.review import review
-from tests import virtual
 from tests.admission.doors import (
     HELD,
     INTERPRETER,
@@ -22,7 +21,8 @@ from tests.admission.doors import (
     sequences,
     write_all,
 )
-from tests.fuzz import histories
+from tests.support import virtual
+from tests.support.fuzz import histories
 from tests.tinykube.server.talk import PODS, Json, Talk
 from tinykube.server.server import Server
 from tinykube.server.store import Store

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import PATIENCE, ROOT, commands, live
+from tests.support.live import PATIENCE, ROOT, commands, live
 
 SCREEN_AND_A_HALF = 36
 WIDTH = 80

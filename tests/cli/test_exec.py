@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.cli import write
-from tests.live import PATIENCE, Live, live
+from tests.support.live import PATIENCE, Live, live
 
 POD = {
     "apiVersion": "v1",

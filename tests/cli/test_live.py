@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.cli import Answer, subak, write
-from tests.live import PATIENCE, Live, live
+from tests.support.live import PATIENCE, Live, live
 
 HARDWARE = """
 nodes:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from subak.cli import COMMANDS
 from tests.cli import subak, write
-from tests.fuzz import examples
-from tests.live import PATIENCE, ROOT, Live, commands, live
+from tests.support.fuzz import examples
+from tests.support.live import PATIENCE, ROOT, Live, commands, live
 
 POD = {
     "apiVersion": "v1",

@@ -16,7 +16,7 @@ import pytest
 
 import subak
 from subak.local.hardware.library import empty
-from tests.card import OUT_OF_MEMORY, TAKEN, UUID, Card, Tenant
+from tests.support.card import OUT_OF_MEMORY, TAKEN, UUID, Card, Tenant
 
 Run = Callable[..., "subprocess.Popen[str]"]
 

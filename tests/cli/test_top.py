@@ -22,7 +22,7 @@ import pytest
 from subak.cli import use
 from subak.cli.use import MOST_NODES, of_nodes
 from subak.node.usage import Use
-from tests.card import CONTEXT_MIB, TAKEN, UUID, Card, Tenant
+from tests.support.card import CONTEXT_MIB, TAKEN, UUID, Card, Tenant
 from tinykube.client import Client
 from tinykube.transport import Request, Response
 

@@ -20,7 +20,7 @@ from subak.model.reason import Refusal
 from subak.model.request import BINPACK
 from subak.snapshot.cluster import Snapshot
 from tests.dialects.manifests import Limits, annotated, pod
-from tests.fuzz import examples
+from tests.support.fuzz import examples
 
 INTERPRETER = Interpreter()
 

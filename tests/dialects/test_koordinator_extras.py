@@ -27,7 +27,7 @@ from subak.policy.explain import explain
 from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Snapshot
 from tests.dialects.koordinator_manifests import SHORT, annotated, full, gpu, pod, reread, seen
-from tests.fuzz import examples
+from tests.support.fuzz import examples
 
 SPEAKS = Interpreter()
 NOW = 1_700_000_000_000_000_000

@@ -29,7 +29,7 @@ from tests.contracts.client import eventually
 from tests.e2e.cluster import ADDRESS, Cluster
 from tests.e2e.identities import TOKEN
 from tests.e2e.webhook import serving
-from tests.fuzz import examples
+from tests.support.fuzz import examples
 from tests.tinykube.server.talk import PODS, Talk, pod
 from tinykube.http import HttpTransport
 from tinykube.kubeconfig import load

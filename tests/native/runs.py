@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import fuzz
+from tests.support import fuzz
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "native"

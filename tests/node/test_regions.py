@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from subak.node import regions
 from subak.node.regions import NoRegion, Region
-from tests.fuzz import examples
+from tests.support.fuzz import examples
 
 MIB = 1 << 20
 NOW = 1_000_000_000_000

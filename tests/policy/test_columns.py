@@ -35,10 +35,10 @@ from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Pool
 from subak.snapshot.scores import NEVER
-from tests.fuzz import examples
 from tests.policy.test_place import admitted
 from tests.policy.world import KINDS, make, pods
 from tests.snapshot import cards_of, claim, device, node, placed, share
+from tests.support.fuzz import examples
 
 
 def scores(pool: Pool, request: Request) -> list[int]:

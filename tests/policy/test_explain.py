@@ -21,10 +21,10 @@ from subak.policy.explain import NO_NODES, Explanation, Group, _ask, _figures, e
 from subak.policy.place import place
 from subak.policy.tally import Heap, Key, Tally
 from subak.snapshot.cluster import Snapshot
-from tests.fuzz import examples
 from tests.policy.test_place import admitted
 from tests.policy.world import KINDS, make, pods
 from tests.snapshot import cards_of, claim, device, grant, node, placed, share
+from tests.support.fuzz import examples
 
 
 def why(nodes: list[Node], *claims: Claim, needs: Needs | None = None, **held: Any) -> Explanation:

@@ -26,8 +26,8 @@ from subak.model.request import (
 )
 from subak.policy.on_node import MOST_TRIALS, bound_to, on_node
 from subak.snapshot.card import CardState
-from tests.fuzz import examples
 from tests.snapshot import DIALECT, card, claim, grant, node, numbered, share
+from tests.support.fuzz import examples
 
 FIRST = CardPolicy((LOWEST_INDEX,))
 

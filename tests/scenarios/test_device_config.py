@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli import subak
-from tests.live import Live, live
 from tests.scenarios.test_up import ready, sleeper
+from tests.support.live import Live, live
 
 CONFIG = "mthreads: {resourceCountName: lab.example/card, resourceMemoryName: lab.example/units}"
 LIMITS = {"lab.example/card": 1, "lab.example/units": 8, "mthreads.com/sgpu-core": 2}

@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 from subak.local.runtime import capability
-from tests.card import CONTEXT_MIB, OUT_OF_MEMORY, TAKEN, TENANT, UUID, Card, Tenant
-from tests.live import PATIENCE, Live, live
+from tests.support.card import CONTEXT_MIB, OUT_OF_MEMORY, TAKEN, TENANT, UUID, Card, Tenant
+from tests.support.live import PATIENCE, Live, live
 
 PODS = {
     "hami": ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1024, "nvidia.com/gpucores": 30}, {}),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.live import Live, live
+from tests.support.live import Live, live
 
 RECORD = "hami.io/vgpu-devices-allocated"
 FORGED = "GPU-forged,NVIDIA,1,0:;"

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from subak.cli.live import picture
-from tests import fuzz
-from tests.live import PATIENCE, live
+from tests.support import fuzz
+from tests.support.live import PATIENCE, live
 from tinykube import kubeconfig
 from tinykube.client import Client
 from tinykube.http import HttpTransport

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.live import PATIENCE, ROOT, Live, commands, live
-from tests.nobody import as_nobody, possible
+from tests.support.live import PATIENCE, ROOT, Live, commands, live
+from tests.support.nobody import as_nobody, possible
 
 EXAMPLES = ROOT / "examples"
 UNIQUE = "86399"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.live import PATIENCE, Live, live
+from tests.support.live import PATIENCE, Live, live
 
 NODES = 8
 DOCUMENT = Path(__file__).parents[1] / "data/koordinator_daemonset.yaml"

@@ -12,7 +12,7 @@ from typing import Any
 from subak.model import manifest
 from subak.scheduler.core import everything
 from subak.scheduler.service import Service
-from tests import virtual
+from tests.support import virtual
 from tinykube.client import MERGE_PATCH, Client
 from tinykube.resource import EVENTS, NODES, PODS
 from tinykube.server import bootstrap

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from tests import virtual
 from tests.scheduler.live import (
     MEMORY,
     Answering,
@@ -15,6 +14,7 @@ from tests.scheduler.live import (
     refuse,
     volcano_capacity,
 )
+from tests.support import virtual
 from tinykube.transport import Request, Response
 
 

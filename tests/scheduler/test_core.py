@@ -16,8 +16,8 @@ from subak.scheduler.messages import Bind, DeviceSeen, NodeGone, NodeSeen, PodSe
 from subak.scheduler.record import State
 from subak.scheduler.waiting import FIRST_PAUSE
 from subak.snapshot.card import CardState
-from tests.fuzz import histories
 from tests.scheduler.cluster import Cluster, pod, volcano_node
+from tests.support.fuzz import histories
 
 MEMORY = "volcano.sh/gpu-memory"
 

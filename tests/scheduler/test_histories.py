@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.scheduler.messages import Bind
-from tests.fuzz import histories
 from tests.scheduler.history import ASKS, TWO_VENDORS, History, ledger
+from tests.support.fuzz import histories
 
 EVERYDAY = ("create", "create", "end", "finish", "see", "see", "see", "cycle", "cycle", "refuse", "repeat", "restart")
 

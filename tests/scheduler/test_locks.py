@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests import virtual
 from tests.scheduler.live import (
     LOCK,
     MEMORY,
@@ -23,6 +22,7 @@ from tests.scheduler.live import (
     refuse,
     set_lock,
 )
+from tests.support import virtual
 from tinykube.transport import Request, Response
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from tests import virtual
 from tests.scheduler.live import (
     MEMORY,
     Answering,
     living,
     volcano_capacity,
 )
+from tests.support import virtual
 from tinykube.transport import Request, Response
 
 

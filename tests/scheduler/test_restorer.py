@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from tests import virtual
 from tests.scheduler.live import MEMORY, Answering, Live, living
+from tests.support import virtual
 from tinykube.client import MERGE_PATCH
 from tinykube.resource import PODS
 from tinykube.transport import Request, Response, Unreachable

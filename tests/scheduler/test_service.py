@@ -10,8 +10,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import virtual
-from tests.fuzz import examples
 from tests.scheduler.live import (
     MEMORY,
     SGPU,
@@ -25,6 +23,8 @@ from tests.scheduler.live import (
     set_lock,
     volcano_capacity,
 )
+from tests.support import virtual
+from tests.support.fuzz import examples
 from tinykube.resource import RESOURCE_QUOTAS
 from tinykube.server.store import Change
 from tinykube.transport import Request, Response, Unreachable

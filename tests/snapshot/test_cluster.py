@@ -17,8 +17,8 @@ from subak.model.request import Request
 from subak.policy.columns import prepare
 from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Resources, Snapshot
-from tests.fuzz import examples
 from tests.snapshot import cards_of, claim, device, grant, node, placed, share
+from tests.support.fuzz import examples
 
 
 def one(name: str = "a", count: int = 2, **facts: Any) -> Node:

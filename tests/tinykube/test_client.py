@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from subak.model import manifest
-from tests import virtual
+from tests.support import virtual
 from tests.tinykube.scripted import Answer, Scripted, answer, refusal
 from tinykube.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client
 from tinykube.codec import BadAnswer, Unreadable

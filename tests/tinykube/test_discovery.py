@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests import virtual
+from tests.support import virtual
 from tests.tinykube.scripted import answer
 from tinykube.client import Client
 from tinykube.discovery import Discovery, UnknownKind

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from subak.model import manifest
-from tests import virtual
-from tests.virtual import until
+from tests.support import virtual
+from tests.support.virtual import until
 from tinykube import kubeconfig
 from tinykube.client import Client
 from tinykube.codec import Bookmark, WatchEvent

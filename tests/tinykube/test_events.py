@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from subak.model import manifest
-from tests import virtual
+from tests.support import virtual
 from tests.tinykube.scripted import answer, refusal
 from tinykube import events
 from tinykube.client import Client

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from subak.model import manifest
+from tests.support.virtual import until
 from tests.tinykube.certificates import Pair, make
 from tests.tinykube.listening import Handler, listening
-from tests.virtual import until
 from tinykube.client import Client
 from tinykube.endpoint import ConfigError, Endpoint, Fixed, Identity, TokenFile
 from tinykube.http import HttpTransport

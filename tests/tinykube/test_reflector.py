@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model import manifest
-from tests import virtual
-from tests.fuzz import examples
+from tests.support import virtual
+from tests.support.fuzz import examples
 from tests.tinykube.tiny import TinyServer
 from tinykube.client import Client
 from tinykube.reflector import ADDED, DELETED, MODIFIED, Reflector

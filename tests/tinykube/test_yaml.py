@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz import examples
+from tests.support.fuzz import examples
 from tinykube.depth import LEVELS
 from tinykube.yaml import ALIASED, Repeated, read
 

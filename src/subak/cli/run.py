@@ -20,7 +20,6 @@ from subak.cli.say import complain
 from subak.dialects import isolation
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
-from subak.local import turns
 from subak.local.hardware import nvml, objects, profiles
 from subak.local.hardware.agents import CUDA_CARDS
 from subak.local.hardware.description import BadDescription
@@ -30,7 +29,7 @@ from subak.model import manifest
 from subak.model.device import MIB, MOST_CARD_BYTES
 from subak.model.node import Node
 from subak.model.reason import Refusal
-from subak.node import library
+from subak.node import library, turns
 from subak.policy.explain import Explanation
 from tinykube.quantity import Quantity, QuantityError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nobody import NOBODY, as_nobody, possible
+from tests.support.nobody import NOBODY, as_nobody, possible
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as an ordinary user already")

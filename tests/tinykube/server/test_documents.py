@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz import examples
+from tests.support.fuzz import examples
 from tests.tinykube.server.talk import CONFIG_MAPS, PATCHES, PODS, Talk
 from tests.tinykube.test_yaml import BOMB, MERGES
 from tinykube.depth import LEVELS

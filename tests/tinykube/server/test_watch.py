@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz import examples
+from tests.support.fuzz import examples
 from tests.tinykube.server.talk import CONFIG_MAPS, PODS, TABLE, Json, Talk, config_map, pod
 from tinykube.server import watch
 from tinykube.server.kinds import CONFIG_MAP

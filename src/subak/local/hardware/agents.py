@@ -23,19 +23,19 @@ from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
 from subak.local.hardware import objects
 from subak.local.hardware.host import Host
-from subak.local.hardware.ledger import Ledger, Overcommitted
 from subak.local.hardware.library import empty
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.plugins import Plugin
 from subak.local.hardware.reports import Reports
 from subak.local.runtime.spec import File
-from subak.local.turns import NoTurns
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
 from subak.model.placement import Placement, Share
 from subak.model.reason import Refusal
 from subak.node import library, usage
+from subak.node.ledger import Ledger, Overcommitted
+from subak.node.turns import NoTurns
 from subak.node.usage import Use
 from tinykube.client import Client
 from tinykube.resource import PODS

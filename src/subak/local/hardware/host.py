@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from subak.dialects import Mount, isolation
-from subak.local import trees, turns
 from subak.local.hardware.library import empty
 from subak.model import manifest
-from subak.node import library
+from subak.node import library, trees, turns
 
 LIBRARY = f"{isolation.HOST_DIRECTORY}/{library.NAME}"
 CONTAINERS = f"{isolation.HOOK}/containers/"

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from subak.local import trees
 from subak.local.kubelet import logs, sandbox
 from subak.local.kubelet.devices import Devices
 from subak.local.kubelet.house import House
@@ -28,6 +27,7 @@ from subak.local.kubelet.summary import summary
 from subak.local.kubelet.worker import Worker
 from subak.local.runtime.spec import Runtime, StartError
 from subak.model import manifest
+from subak.node import trees
 from tinykube.client import Client
 from tinykube.events import Recorder
 from tinykube.reflector import DELETED, Reflector

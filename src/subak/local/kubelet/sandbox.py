@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from subak.local import trees
 from subak.local.kubelet import logs
 from subak.local.kubelet.downward import ADDRESS
 from subak.local.kubelet.pod import Container, Metadata, Pod
 from subak.local.kubelet.volumes import Volumes
 from subak.local.runtime.spec import Mount
+from subak.node import trees
 
 LONGEST_MESSAGE = 4096
 LONGEST_EXCERPT = 2048

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 PATIENCE = 60.0
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from subak.local.trees import remove
+from subak.node.trees import remove
 
 
 def test_a_tree_goes_even_if_a_container_locked_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NOBODY = 65534
-CHECKOUT = Path(__file__).parent.parent
+CHECKOUT = Path(__file__).parents[2]
 ENTER = f'cd "$0" && exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups "$@"'
 
 

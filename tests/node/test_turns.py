@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from subak.local import turns
+from subak.node import turns
 
 
 @pytest.fixture(autouse=True)

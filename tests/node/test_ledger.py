@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.local.hardware import objects
-from subak.local.hardware.ledger import Ledger, Overcommitted
 from subak.model import manifest
 from subak.model.device import MIB, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Function, Grant, MigInstance, Placement, Share
+from subak.node.ledger import Ledger, Overcommitted
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
-from tests.fuzz import examples
 from tests.local.hardware import INTERPRETER, machine
 from tests.local.hardware.descriptions import limits, nodes
+from tests.support.fuzz import examples
 
 CARD = Device("GPU-0", 0, "nvidia", memory_bytes=1000 * MIB, slots=4)
 OTHER = Device("GPU-1", 1, "nvidia", memory_bytes=1000 * MIB, slots=4)
