@@ -156,7 +156,10 @@ class Interpreter:
         if spec.node_name or spec.volumes:
             tied = [each for each in spec.volumes or () if each.persistent_volume_claim or each.ephemeral] or None
             spec = msgspec.structs.replace(spec, node_name="", volumes=tied)
-        annotations = {key: "" if key in self.owned else text for key, text in pod.annotations.items()}
+        owned, stems = self.owned, self._owned_stems
+        annotations = {
+            key: "" if key in owned or key.startswith(stems) else text for key, text in pod.annotations.items()
+        }
         return self._encoder.encode((spec, annotations, pod.labels))
 
     def _understand(self, pod: manifest.Pod) -> Request:

@@ -136,10 +136,9 @@ class Demand:
                 alike = np.flatnonzero(sizes == size)
                 cards[alike] &= np.maximum(state[MEMORY][alike], 0) >= self._percentage_of(size)[which]
         enough: Bools = np.add.reduce(cards, axis=0, dtype=np.int64) >= self._count[which]
-        if pool.nodes[
-            at
-        ].cut:  # instances of a card in MIG mode count as cards; how many are left, only `on_node` can tell
-            cut = [row for row, each in enumerate(pool.nodes[at].devices) if each.mode == MIG]
+        node = pool.nodes[at]
+        if node.cut:  # instances of a card in MIG mode count as cards; how many are left, only `on_node` can tell
+            cut = [row for row, each in enumerate(node.devices) if each.mode == MIG]
             enough |= np.logical_or.reduce(cards[cut], axis=0) & self._instances[which]
         return enough
 

@@ -186,7 +186,8 @@ class Core:
             and carried == record.annotations
             and self._asks_the_same(before, pod)
         )
-        self._leave_line(record.key)
+        if record.ticket is not None:
+            self._leave_line(record.key)
         record.state, record.ticket, record.annotations, record.told = State.HELD, None, carried, ""
         if not as_decided:  # else it carries the very record that we wrote when we booked it
             self._books.move(record, pod.spec.node_name)

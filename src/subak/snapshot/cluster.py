@@ -151,8 +151,8 @@ class Snapshot:
 
     def _rows(self, home: Pool, at: int, booking: Booking) -> list[tuple[int, Charge]]:
         """The charges by the row of their card; cards that the node does not have are left out."""
-        taken = booking.charges
-        return [(row, taken[each.id]) for row, each in enumerate(home.nodes[at].devices) if each.id in taken]
+        node = home.nodes[at]
+        return [(row, charge) for id, charge in booking.charges.items() if (row := node.row(id)) is not None]
 
     def _book(self, key: str, booking: Booking, sign: int) -> None:
         self.version += 1
