@@ -1,12 +1,13 @@
 """The whole cluster: pools, and the ledger of which pod holds what.
 
 `assume` books a placement that has just been decided and refuses to overcommit; `restore` books what a running pod
-holds, whatever that is; `forget` gives back exactly what was booked.
+holds, whatever that is; `forget` gives back exactly what was booked.  A pod is known by its key, `namespace/name`.
+What namespaces use of their quotas is the sum of the bookings, so it can never disagree with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -18,6 +19,8 @@ from subak.snapshot.pool import Make, Pool, make_of
 from subak.snapshot.scores import Scores
 
 Resources = tuple[tuple[str, int], ...]
+Count = Callable[[Placement, Mapping[str, Charge]], Resources]
+"""What a placement, with these charges, takes of the resources that quotas limit."""
 
 
 class Overcommitted(ValueError):
@@ -25,19 +28,32 @@ class Overcommitted(ValueError):
 
 
 class Booking(msgspec.Struct, frozen=True, gc=False):
-    """What one pod holds."""
+    """What one pod holds, and what its namespace's quota counts for it."""
 
     placement: Placement
     resources: Resources
     charges: dict[str, Charge]
+    counted: Resources
+
+
+def _nothing(placement: Placement, taken: Mapping[str, Charge]) -> Resources:
+    return ()
 
 
 class Snapshot:
-    """All nodes, in `pools`, and all bookings.  `version` grows with every change."""
+    """All nodes, in `pools`, and all bookings.  `version` grows with every change.
 
-    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+    `used` is what each namespace uses of each resource that `count` counts.  `freed` are the nodes, and `relieved` the
+    namespaces, of which something was given back since somebody last emptied them: waiting pods may fit there now.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = (), count: Count = _nothing) -> None:
         self.scores = Scores()
         self.version = 0
+        self.used: dict[tuple[str, str], int] = {}
+        self.freed: dict[str, None] = {}
+        self.relieved: dict[str, None] = {}
+        self._count = count
         self._pools: dict[Make, Pool] = {}
         self.pools: list[Pool] = []
         self._homes: dict[str, Pool] = {}
@@ -124,30 +140,51 @@ class Snapshot:
         """Book a placement.  Raises Overcommitted, and books nothing, if a card has not that much left."""
         if placement.node not in self._homes:
             raise KeyError(placement.node)
-        booking = Booking(placement, resources, charges(placement.grants))
+        booking = self._booking(placement, resources)
         self._check(key, booking)
-        return self._enter(key, booking)
+        self._enter(key, booking, 1)
+        return booking
 
-    def restore(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
-        """Book what a running pod holds, even if a card is then overcommitted."""
-        return self._enter(key, Booking(placement, resources, charges(placement.grants)))
+    def restore(
+        self, key: str, placement: Placement, resources: Resources = (), counted: Placement | None = None
+    ) -> Booking:
+        """Book what a running pod holds, even if a card is then overcommitted; its quota counts `counted`."""
+        self.forget(key)  # the same pod, told twice, is one pod
+        booking = self._booking(placement, resources, counted)
+        self._enter(key, booking, 1)
+        return booking
 
     def forget(self, key: str) -> Booking | None:
         """Give back what a pod holds; None if it held nothing."""
-        booking = self._bookings.pop(key, None)
+        booking = self._bookings.get(key)
         if booking is not None:
-            self._on_node[booking.placement.node].discard(key)
-            if booking.placement.node in self._homes:
-                self._book(key, booking, -1)
+            self._enter(key, booking, -1)
+            self.freed[booking.placement.node] = None
+            self.relieved[key.partition("/")[0]] = None
         return booking
 
-    def _enter(self, key: str, booking: Booking) -> Booking:
-        self.forget(key)  # the same pod, told twice, is one pod
-        self._bookings[key] = booking
-        self._on_node.setdefault(booking.placement.node, set()).add(key)
-        if booking.placement.node in self._homes:
-            self._book(key, booking, 1)
-        return booking
+    def _booking(self, placement: Placement, resources: Resources, counted: Placement | None = None) -> Booking:
+        taken = charges(placement.grants)
+        if counted is None or counted is placement:
+            return Booking(placement, resources, taken, self._count(placement, taken))
+        return Booking(placement, resources, taken, self._count(counted, charges(counted.grants)))
+
+    def _enter(self, key: str, booking: Booking, sign: int) -> None:
+        """Book, or with sign -1 give back."""
+        node = booking.placement.node
+        if sign > 0:
+            self._bookings[key] = booking
+            self._on_node.setdefault(node, set()).add(key)
+        else:
+            del self._bookings[key]
+            self._on_node[node].discard(key)
+        for name, amount in booking.counted:
+            account = (key.partition("/")[0], name)
+            self.used[account] = self.used.get(account, 0) + sign * amount
+            if not self.used[account]:
+                del self.used[account]
+        if node in self._homes:
+            self._book(key, booking, sign)
 
     def _rows(self, home: Pool, at: int, booking: Booking) -> list[tuple[int, Charge]]:
         """The charges by the row of their card; cards that the node does not have are left out."""
