@@ -17,6 +17,7 @@ from subak.model.placement import Charge, Placement, charges
 from subak.snapshot.card import CardState
 from subak.snapshot.pool import Make, Pool, make_of
 from subak.snapshot.scores import Scores
+from subak.snapshot.transaction import Journal, Transaction
 
 Resources = tuple[tuple[str, int], ...]
 Count = Callable[[Placement, Mapping[str, Charge]], Resources]
@@ -54,6 +55,7 @@ class Snapshot:
         self.freed: dict[str, None] = {}
         self.relieved: dict[str, None] = {}
         self._count = count
+        self._journal = Journal()
         self._pools: dict[Make, Pool] = {}
         self.pools: list[Pool] = []
         self._homes: dict[str, Pool] = {}
@@ -89,7 +91,8 @@ class Snapshot:
         return home.cards(self._at(home, name))
 
     def put(self, nodes: Iterable[Node]) -> None:
-        """Add nodes, or replace them by what they are now; bookings stay."""
+        """Add nodes, or replace them by what they are now; bookings stay.  Not within a transaction."""
+        self._check_outside()
         self.version += 1
         fresh: dict[Make, list[Node]] = {}
         for node in {node.name: node for node in nodes}.values():
@@ -102,7 +105,7 @@ class Snapshot:
             fresh.setdefault(make, []).append(node)
         for make, members in fresh.items():
             if make not in self._pools:
-                self._pools[make] = Pool(make)
+                self._pools[make] = Pool(make, self._journal)
                 self.pools.append(self._pools[make])
             pool = self._pools[make]
             pool.insert(members)
@@ -112,10 +115,18 @@ class Snapshot:
                     self._book(key, self._bookings[key], 1)
 
     def remove(self, name: str) -> None:
-        """Forget a node.  What its pods hold stays booked and counts again should the node come back."""
+        """Forget a node.  What its pods hold stays booked and counts again should the node come back.
+
+        Not within a transaction.
+        """
+        self._check_outside()
         home = self._homes.pop(name, None)
         if home is not None:
             self._take_out(home, name)
+
+    def _check_outside(self) -> None:
+        if self._journal.depth:
+            raise RuntimeError("nodes cannot change within a transaction: a rollback undoes bookings only")
 
     def _take_out(self, home: Pool, name: str) -> None:
         self.version += 1
@@ -135,6 +146,10 @@ class Snapshot:
         if at is None:
             raise KeyError(name)
         return at
+
+    def transaction(self) -> Transaction:
+        """Bookings that can be rolled back: see `snapshot.transaction`."""
+        return Transaction(self._journal)
 
     def assume(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
         """Book a placement.  Raises Overcommitted, and books nothing, if a card has not that much left."""
@@ -159,8 +174,6 @@ class Snapshot:
         booking = self._bookings.get(key)
         if booking is not None:
             self._enter(key, booking, -1)
-            self.freed[booking.placement.node] = None
-            self.relieved[key.partition("/")[0]] = None
         return booking
 
     def _booking(self, placement: Placement, resources: Resources, counted: Placement | None = None) -> Booking:
@@ -172,6 +185,18 @@ class Snapshot:
     def _enter(self, key: str, booking: Booking, sign: int) -> None:
         """Book, or with sign -1 give back."""
         node = booking.placement.node
+        if self._journal.depth:
+            self._note(key, booking, sign)
+        self._list(key, booking, sign)
+        if sign < 0:
+            self.freed[node] = None
+            self.relieved[key.partition("/")[0]] = None
+        if node in self._homes:
+            self._book(key, booking, sign)
+
+    def _list(self, key: str, booking: Booking, sign: int) -> None:
+        """The part of a booking that does not stand in a pool."""
+        node, namespace = booking.placement.node, key.partition("/")[0]
         if sign > 0:
             self._bookings[key] = booking
             self._on_node.setdefault(node, set()).add(key)
@@ -179,12 +204,26 @@ class Snapshot:
             del self._bookings[key]
             self._on_node[node].discard(key)
         for name, amount in booking.counted:
-            account = (key.partition("/")[0], name)
+            account = (namespace, name)
             self.used[account] = self.used.get(account, 0) + sign * amount
             if not self.used[account]:
                 del self.used[account]
-        if node in self._homes:
-            self._book(key, booking, sign)
+
+    def _note(self, key: str, booking: Booking, sign: int) -> None:
+        """Note how to undo what `_enter` does."""
+        version, home = self.version, self.home(booking.placement.node)
+        if home is not None:
+            self._journal.note(home[0].as_it_is(home[1]))
+        woken = ((self.freed, booking.placement.node), (self.relieved, key.partition("/")[0]))
+        fresh = [(names, name) for names, name in woken if sign < 0 and name not in names]
+
+        def undo() -> None:
+            self._list(key, booking, -sign)
+            self.version = version
+            for names, name in fresh:
+                del names[name]
+
+        self._journal.note(undo)
 
     def _rows(self, home: Pool, at: int, booking: Booking) -> list[tuple[int, Charge]]:
         """The charges by the row of their card; cards that the node does not have are left out."""
