@@ -35,9 +35,10 @@ from subak.scheduler.messages import (
     Warn,
 )
 from subak.scheduler.record import Record, State
+from subak.scheduler.story import Moment, Story, Word, printed
 from subak.scheduler.telling import Telling
 from subak.scheduler.waiting import Line, Ticket
-from subak.snapshot.cluster import Snapshot
+from subak.snapshot.cluster import Overcommitted, Snapshot
 
 GATED = "scheduling gates"
 MOST_PER_CYCLE = 1_000
@@ -63,6 +64,7 @@ class Core:
         self._records: dict[str, Record] = {}
         self._out: list[Instruction] = []
         self._arrivals = 0
+        self._moment = Moment()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -77,6 +79,11 @@ class Core:
         """Where a pod is in its life; None if there is no such pod, or it has finished."""
         record = self._records.get(key)
         return None if record is None else record.state
+
+    def story(self, key: str) -> Story:
+        """Why a pod is where it is; empty if there is no such pod, or it has finished."""
+        record = self._records.get(key)
+        return () if record is None else record.story
 
     def handle(self, event: Event) -> None:
         """Take in what happened.  The same news twice does no harm, old news about a bound pod neither."""
@@ -96,12 +103,13 @@ class Core:
             case QuotasSeen(namespace, quotas):
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
-            case BindFailed(key, uid, _):
-                self._bind_failed(key, uid)
+            case BindFailed(key, uid, message):
+                self._bind_failed(key, uid, message)
         self._pass_on()
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
         """Decide what can be decided now: at most so many pods."""
+        self._moment.at = now
         self._books.pass_time(now)
         self._pass_on()
         for _ in range(most):
@@ -114,7 +122,7 @@ class Core:
             self._decide(ticket, now)
         for key, message, reasons in self._telling.answers(now):
             self._tell(self._records[key], message, reasons)
-        out, self._out = self._out, []
+        out, self._out, self._moment = self._out, [], Moment()
         return out
 
     def wakes_at(self) -> float | None:
@@ -151,6 +159,8 @@ class Core:
         carried = self.interpreter.record(pod)
         if record is None:
             record = self._records[key] = Record(key, pod, carried)
+            if not pod.spec.node_name:
+                record.note(self._moment, Word.SEEN)
         if pod.spec.node_name:
             before = record.pod
             record.see(pod, carried)
@@ -183,6 +193,7 @@ class Core:
         )
         self._leave_line(record.key)
         record.state, record.ticket, record.annotations, record.told = State.HELD, None, carried, ""
+        record.note(self._moment, Word.BOUND, pod.spec.node_name)
         if not as_decided:  # else it carries the very record that we wrote when we booked it
             self._books.move(record, pod.spec.node_name)
             self._books.book(record)
@@ -199,6 +210,7 @@ class Core:
             keys = sorted(carried.keys() | record.annotations.keys())
             undo = {key: record.annotations.get(key) for key in keys if carried.get(key) != record.annotations.get(key)}
             self._out.append(Restore(record.key, record.pod.metadata.uid, undo))
+            record.note(self._moment, Word.PUT_BACK, ", ".join(undo))
             self._books.warnings.append(
                 f"pod {record.key}: somebody changed {', '.join(undo)}, which records what the pod holds; put back"
             )
@@ -207,16 +219,16 @@ class Core:
         """Put a pod in the line; what it asks for may have changed."""
         pod = record.pod
         if not self._serves(pod) or pod.metadata.deletion_timestamp is not None:
-            self._set_aside(record)
+            self._set_aside(record, "another scheduler's, or being deleted")
             return
         try:
             request = self.interpreter.request(pod)
         except Refusal as refusal:
-            self._set_aside(record)
+            self._set_aside(record, "what it asks for cannot be")
             self._tell(record, refusal.message, {})
             return
         if GATED in request.needs.unsupported:
-            self._set_aside(record)
+            self._set_aside(record, GATED)
             return
         priority = pod.spec.priority or 0
         standing = self._line.get(record.key)
@@ -226,26 +238,29 @@ class Core:
         self._telling.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
         record.state, record.ticket = State.WAITING, ticket
+        record.note(self._moment, Word.QUEUED)
         if failures:
             self._line.fail(ticket)
         else:
             self._line.add(ticket)
 
-    def _set_aside(self, record: Record) -> None:
+    def _set_aside(self, record: Record, why: str) -> None:
         self._leave_line(record.key)
         record.state, record.ticket = State.ASIDE, None
+        record.note(self._moment, Word.ASIDE, why)
 
     def _leave_line(self, key: str) -> None:
         self._line.remove(key)
         self._telling.forget(key)
 
-    def _bind_failed(self, key: str, uid: str) -> None:
+    def _bind_failed(self, key: str, uid: str, message: str) -> None:
         record = self._records.get(key)
         if record is None or record.state is not State.ASSUMED or record.pod.metadata.uid != uid:
             return
         failures = 1 if record.ticket is None else record.ticket.failures + 1
         self._books.move(record, "")
         record.state, record.annotations = State.ASIDE, {}
+        record.note(self._moment, Word.REFUSED, message)
         self._enqueue(record, failures)
 
     def _release(self, key: str) -> None:
@@ -270,7 +285,12 @@ class Core:
                 self._bind(record, ticket, placement, now)
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
-        self._books.assume(record, ticket.request, placement)
+        record.note(self._moment, Word.DECIDED, placement)
+        try:
+            self._books.assume(record, ticket.request, placement)
+        except Overcommitted as error:
+            error.add_note(printed(record.story))
+            raise
         annotations = self._decider.written(record.pod, placement, int(now * 10**9))
         self._telling.forget(record.key)
         record.state, record.told, record.edited = State.ASSUMED, "", None
@@ -287,6 +307,7 @@ class Core:
         """Report, unless the user has just been told the same."""
         if record.told != message:
             record.told = message
+            record.note(self._moment, Word.WAITS, message)
             self._out.append(Report(record.key, record.pod.metadata.uid, message, reasons))
 
     def _asks_the_same(self, one: manifest.Pod, other: manifest.Pod) -> bool:

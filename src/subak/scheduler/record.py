@@ -1,4 +1,4 @@
-"""One record a pod: what is known of it, and its state.
+"""One record a pod: what is known of it, its state, and how it came to it.
 
     WAITING ── decided ──> ASSUMED ── seen bound ──> HELD
        ^                      │
@@ -15,6 +15,8 @@ from enum import Enum
 
 from subak.model import manifest
 from subak.model.node import Node
+from subak.model.placement import Placement
+from subak.scheduler.story import Moment, Sentence, Story, Word, longer
 from subak.scheduler.waiting import Ticket
 
 
@@ -49,7 +51,12 @@ class Record:
     known: bool = True
     edited: dict[str, str] | None = None
     told: str = ""
+    story: Story = ()
 
     def see(self, pod: manifest.Pod, carried: dict[str, str]) -> None:
         """The pod as it is now, and the record that it carries."""
         self.pod, self.carried = pod, carried
+
+    def note(self, moment: Moment, word: Word, detail: str | Placement = "") -> None:
+        """Add to its story."""
+        self.story = longer(self.story, Sentence(moment, word, detail))

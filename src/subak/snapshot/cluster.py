@@ -8,6 +8,7 @@ What namespaces use of their quotas is the sum of the bookings, so it can never 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 
 import msgspec
 
@@ -60,7 +61,7 @@ class Snapshot:
         self.pools: list[Pool] = []
         self._homes: dict[str, Pool] = {}
         self._bookings: dict[str, Booking] = {}
-        self._on_node: dict[str, set[str]] = {}
+        self._on_node: dict[str, dict[str, None]] = {}
         self.put(nodes)
 
     def home(self, name: str) -> tuple[Pool, int] | None:
@@ -184,46 +185,34 @@ class Snapshot:
 
     def _enter(self, key: str, booking: Booking, sign: int) -> None:
         """Book, or with sign -1 give back."""
-        node = booking.placement.node
+        node, namespace = booking.placement.node, key.partition("/")[0]
         if self._journal.depth:
-            self._note(key, booking, sign)
-        self._list(key, booking, sign)
-        if sign < 0:
-            self.freed[node] = None
-            self.relieved[key.partition("/")[0]] = None
+            self._note(key, booking, node, namespace)
+        if sign > 0:
+            self._bookings[key] = booking
+            self._on_node.setdefault(node, {})[key] = None
+        else:
+            del self._bookings[key], self._on_node[node][key]
+            self.freed[node] = self.relieved[namespace] = None
+        for name, amount in booking.counted:
+            self.used[namespace, name] = self.used.get((namespace, name), 0) + sign * amount
+            if not self.used[namespace, name]:
+                del self.used[namespace, name]
         if node in self._homes:
             self._book(key, booking, sign)
 
-    def _list(self, key: str, booking: Booking, sign: int) -> None:
-        """The part of a booking that does not stand in a pool."""
-        node, namespace = booking.placement.node, key.partition("/")[0]
-        if sign > 0:
-            self._bookings[key] = booking
-            self._on_node.setdefault(node, set()).add(key)
-        else:
-            del self._bookings[key]
-            self._on_node[node].discard(key)
-        for name, amount in booking.counted:
-            account = (namespace, name)
-            self.used[account] = self.used.get(account, 0) + sign * amount
-            if not self.used[account]:
-                del self.used[account]
-
-    def _note(self, key: str, booking: Booking, sign: int) -> None:
-        """Note how to undo what `_enter` does."""
-        version, home = self.version, self.home(booking.placement.node)
+    def _note(self, key: str, booking: Booking, node: str, namespace: str) -> None:
+        """Note how to undo what `_enter` is about to do."""
+        journal, home = self._journal, self.home(node)
+        journal.note(partial(setattr, self, "version", self.version))
+        for mapping in (self._bookings, self._on_node.setdefault(node, {})):
+            journal.keep(mapping, key)
+        journal.keep(self.freed, node)
+        journal.keep(self.relieved, namespace)
+        for name, _ in booking.counted:
+            journal.keep(self.used, (namespace, name))
         if home is not None:
-            self._journal.note(home[0].as_it_is(home[1]))
-        woken = ((self.freed, booking.placement.node), (self.relieved, key.partition("/")[0]))
-        fresh = [(names, name) for names, name in woken if sign < 0 and name not in names]
-
-        def undo() -> None:
-            self._list(key, booking, -sign)
-            self.version = version
-            for names, name in fresh:
-                del names[name]
-
-        self._journal.note(undo)
+            journal.note(home[0].as_it_is(home[1]))
 
     def _rows(self, home: Pool, at: int, booking: Booking) -> list[tuple[int, Charge]]:
         """The charges by the row of their card; cards that the node does not have are left out."""

@@ -17,8 +17,10 @@ during a transaction must note it too, since versions and positions in logs come
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 
 
 class Journal:
@@ -33,6 +35,13 @@ class Journal:
     def note(self, undo: Undo) -> None:
         """Something is about to change; `undo` makes it again what it is now."""
         self._undo.append(undo)
+
+    def keep(self, mapping: dict[Any, Any], key: object) -> None:
+        """What stands under this key is about to change."""
+        if key in mapping:
+            self.note(partial(mapping.__setitem__, key, mapping[key]))
+        else:
+            self.note(partial(mapping.pop, key, None))
 
     def open(self) -> int:
         """Begin; the mark to which `close` returns."""
