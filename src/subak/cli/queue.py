@@ -11,7 +11,6 @@ from subak.dialects import Injection
 from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Reason, Refusal
-from subak.model.request import Request
 from subak.policy.decider import Exceeded
 
 
@@ -20,7 +19,6 @@ class Placed:
     """A pod that has its place."""
 
     pod: manifest.Pod
-    request: Request
     placement: Placement
     annotations: dict[str, str]
     injections: list[Injection]
@@ -122,7 +120,7 @@ def _place(
     filled = {name: text for name, text in complete.annotations.items() if name not in pod.annotations}
     written = cluster.written(complete, placement, now_ns)
     injections = cluster.interpreter.injections(complete, placement, node)
-    outcome.placed.append(Placed(pod, request, placement, {**filled, **written}, injections))
+    outcome.placed.append(Placed(pod, placement, {**filled, **written}, injections))
 
 
 def _pending(pod: manifest.Pod, message: str, reasons: dict[Reason, int]) -> Pending:
