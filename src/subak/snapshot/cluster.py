@@ -165,7 +165,7 @@ class Snapshot:
         self, key: str, placement: Placement, resources: Resources = (), counted: Placement | None = None
     ) -> Booking:
         """Book what a running pod holds, even if a card is then overcommitted; its quota counts `counted`."""
-        self.forget(key)  # the same pod, told twice, is one pod
+        self.forget(key)  # a pod that is seen again is still one pod
         booking = self._booking(placement, resources, counted)
         self._enter(key, booking, 1)
         return booking

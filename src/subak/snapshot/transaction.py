@@ -7,11 +7,13 @@
             snapshot.assume(key, placement, request.needs.resources)
             trial.commit()
 
-Without `commit` the block's end rolls back.  While a transaction is open, every change notes in the journal how to undo
-it, and a rollback undoes them in reverse order: columns, logs, score rows, versions, quotas and wake-ups are then what
-they were, at a cost that follows what was changed.  A transaction may stand in another: what the inner one commits, the
-outer one can still roll back.  Pods only: nodes come, change and go outside.  Whoever remembers what the snapshot said
-during a transaction must note it too, since versions and positions in logs come again after a rollback.
+Without `commit` the end of the block rolls back.  While a transaction is open, every change notes in the journal how to
+undo it, and a rollback undoes the changes in reverse order.  Then columns, logs, score rows, versions, quotas and
+wake-ups are what they were, and it costs about as much as the changes did.  Transactions nest: the outer one can roll
+back what an inner one has committed.  Nodes do not change within a transaction.
+
+After a rollback the same versions and positions in logs come again.  So code that remembers what the snapshot said
+during a transaction must note how to forget it, as score rows do.
 """
 
 from __future__ import annotations
