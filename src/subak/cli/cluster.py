@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from subak.cli.files import KINDS, Document, FileError, decode, documents, named
 from subak.dialects.interpreter import Interpreter
@@ -29,19 +30,14 @@ class Cluster(Decider):
 
     def read(self, paths: Iterable[str]) -> None:
         """Take in everything that the files hold; a malformed object never stops the others."""
-        objects: dict[str, dict[tuple[str, str], manifest.Lean]] = {kind: {} for kind in KINDS}
+        objects: dict[str, dict[tuple[str, str], Any]] = {kind: {} for kind in KINDS}
         for path in paths:
             for document in documents(path):
                 if isinstance(document, FileError):
                     self.errors.append(str(document))
                 elif document.kind in KINDS:
                     self._take(document, objects[document.kind])
-        self.fill(
-            [each for each in objects["Node"].values() if isinstance(each, manifest.Node)],
-            [each for each in objects["Device"].values() if isinstance(each, manifest.Device)],
-            [each for each in objects["ResourceQuota"].values() if isinstance(each, manifest.ResourceQuota)],
-            [each for each in objects["Pod"].values() if isinstance(each, manifest.Pod)],
-        )
+        self.fill(*(objects[kind].values() for kind in ("Node", "Device", "ResourceQuota", "Pod")))
 
     def fill(
         self,
@@ -58,7 +54,7 @@ class Cluster(Decider):
         for pod in sorted(pods, key=lambda pod: not self.interpreter.owned & pod.annotations.keys()):
             self._add_pod(pod)
 
-    def _take(self, document: Document, known: dict[tuple[str, str], manifest.Lean]) -> None:
+    def _take(self, document: Document, known: dict[tuple[str, str], Any]) -> None:
         """Keep the object under its name; two of one name in a cluster are the same object, told twice."""
         key = named(document)
         where = f"{document.place}: {document.kind} {key[1]}"

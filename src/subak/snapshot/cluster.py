@@ -8,6 +8,7 @@ What namespaces use of their quotas is the sum of the bookings, so it can never 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 
 import msgspec
@@ -116,10 +117,7 @@ class Snapshot:
                     self._book(key, self._bookings[key], 1)
 
     def remove(self, name: str) -> None:
-        """Forget a node.  What its pods hold stays booked and counts again should the node come back.
-
-        Not within a transaction.
-        """
+        """Forget a node; what its pods hold counts again should it come back.  Not within a transaction."""
         self._check_outside()
         home = self._homes.pop(name, None)
         if home is not None:
@@ -148,9 +146,9 @@ class Snapshot:
             raise KeyError(name)
         return at
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> AbstractContextManager[Transaction]:
         """Bookings that can be rolled back: see `snapshot.transaction`."""
-        return Transaction(self._journal)
+        return self._journal.transaction()
 
     def assume(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
         """Book a placement.  Raises Overcommitted, and books nothing, if a card has not that much left."""
@@ -205,8 +203,8 @@ class Snapshot:
         """Note how to undo what `_enter` is about to do."""
         journal, home = self._journal, self.home(node)
         journal.note(partial(setattr, self, "version", self.version))
-        for mapping in (self._bookings, self._on_node.setdefault(node, {})):
-            journal.keep(mapping, key)
+        journal.keep(self._bookings, key)
+        journal.keep(self._on_node.setdefault(node, {}), key)
         journal.keep(self.freed, node)
         journal.keep(self.relieved, namespace)
         for name, _ in booking.counted:

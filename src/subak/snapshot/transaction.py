@@ -18,17 +18,26 @@ during a transaction must note how to forget it, as score rows do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 Undo = Callable[[], object]
 
 
+class Transaction:
+    """What the block of a transaction decides."""
+
+    committed = False
+
+    def commit(self) -> None:
+        """Keep the changes of the block."""
+        self.committed = True
+
+
 class Journal:
     """How to undo what open transactions have changed.  `depth` is how many are open; nothing is noted at 0."""
-
-    __slots__ = ("_undo", "depth")
 
     def __init__(self) -> None:
         self.depth = 0
@@ -45,42 +54,16 @@ class Journal:
         else:
             self.note(partial(mapping.pop, key, None))
 
-    def open(self) -> int:
-        """Begin; the mark to which `close` returns."""
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Undo all changes of the block at its end, unless they were committed."""
+        trial, mark = Transaction(), len(self._undo)
         self.depth += 1
-        return len(self._undo)
-
-    def close(self, mark: int, keep: bool) -> None:
-        """End the innermost transaction, and undo its changes unless they are to be kept."""
-        while not keep and len(self._undo) > mark:
-            self._undo.pop()()
-        self.depth -= 1
-        if not self.depth:
-            self._undo.clear()
-
-
-class Transaction:
-    """A context manager.  It ends with `commit`, or else with a rollback at the end of its block."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    def __enter__(self) -> Transaction:
-        self._mark = self._journal.open()
-        self._depth = self._journal.depth
-        self._open = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._open:
-            self._end(keep=False)
-
-    def commit(self) -> None:
-        """Keep all changes; later ones count at once."""
-        if not self._open or self._depth != self._journal.depth:
-            raise RuntimeError("only the innermost open transaction can be committed, and only once")
-        self._end(keep=True)
-
-    def _end(self, keep: bool) -> None:
-        self._open = False
-        self._journal.close(self._mark, keep)
+        try:
+            yield trial
+        finally:
+            while not trial.committed and len(self._undo) > mark:
+                self._undo.pop()()
+            self.depth -= 1
+            if not self.depth:
+                self._undo.clear()
