@@ -1,12 +1,15 @@
 """The whole cluster: pools, and the ledger of which pod holds what.
 
 `assume` books a placement that has just been decided and refuses to overcommit; `restore` books what a running pod
-holds, whatever that is; `forget` gives back exactly what was booked.
+holds, whatever that is; `forget` gives back exactly what was booked.  A pod is known by its key, `namespace/name`.
+What namespaces use of their quotas is the sum of the bookings, so it can never disagree with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 
 import msgspec
 
@@ -16,8 +19,11 @@ from subak.model.placement import Charge, Placement, charges
 from subak.snapshot.card import CardState
 from subak.snapshot.pool import Make, Pool, make_of
 from subak.snapshot.scores import Scores
+from subak.snapshot.transaction import Journal, Transaction
 
 Resources = tuple[tuple[str, int], ...]
+Count = Callable[[Placement, Mapping[str, Charge]], Resources]
+"""What a placement, with these charges, takes of the resources that quotas limit."""
 
 
 class Overcommitted(ValueError):
@@ -25,24 +31,38 @@ class Overcommitted(ValueError):
 
 
 class Booking(msgspec.Struct, frozen=True, gc=False):
-    """What one pod holds."""
+    """What one pod holds, and what its namespace's quota counts for it."""
 
     placement: Placement
     resources: Resources
     charges: dict[str, Charge]
+    counted: Resources
+
+
+def _nothing(placement: Placement, taken: Mapping[str, Charge]) -> Resources:
+    return ()
 
 
 class Snapshot:
-    """All nodes, in `pools`, and all bookings.  `version` grows with every change."""
+    """All nodes, in `pools`, and all bookings.  `version` grows with every change.
 
-    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+    `used` is what each namespace uses of each resource that `count` counts.  `freed` are the nodes, and `relieved` the
+    namespaces, of which something was given back since somebody last emptied them: waiting pods may fit there now.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = (), count: Count = _nothing) -> None:
         self.scores = Scores()
         self.version = 0
+        self.used: dict[tuple[str, str], int] = {}
+        self.freed: dict[str, None] = {}
+        self.relieved: dict[str, None] = {}
+        self._count = count
+        self._journal = Journal()
         self._pools: dict[Make, Pool] = {}
         self.pools: list[Pool] = []
         self._homes: dict[str, Pool] = {}
         self._bookings: dict[str, Booking] = {}
-        self._on_node: dict[str, set[str]] = {}
+        self._on_node: dict[str, dict[str, None]] = {}
         self.put(nodes)
 
     def home(self, name: str) -> tuple[Pool, int] | None:
@@ -73,7 +93,8 @@ class Snapshot:
         return home.cards(self._at(home, name))
 
     def put(self, nodes: Iterable[Node]) -> None:
-        """Add nodes, or replace them by what they are now; bookings stay."""
+        """Add nodes, or replace them by what they are now; bookings stay.  Not within a transaction."""
+        self._check_outside()
         self.version += 1
         fresh: dict[Make, list[Node]] = {}
         for node in {node.name: node for node in nodes}.values():
@@ -86,7 +107,7 @@ class Snapshot:
             fresh.setdefault(make, []).append(node)
         for make, members in fresh.items():
             if make not in self._pools:
-                self._pools[make] = Pool(make)
+                self._pools[make] = Pool(make, self._journal)
                 self.pools.append(self._pools[make])
             pool = self._pools[make]
             pool.insert(members)
@@ -96,10 +117,15 @@ class Snapshot:
                     self._book(key, self._bookings[key], 1)
 
     def remove(self, name: str) -> None:
-        """Forget a node.  What its pods hold stays booked and counts again should the node come back."""
+        """Forget a node; what its pods hold counts again should it come back.  Not within a transaction."""
+        self._check_outside()
         home = self._homes.pop(name, None)
         if home is not None:
             self._take_out(home, name)
+
+    def _check_outside(self) -> None:
+        if self._journal.depth:
+            raise RuntimeError("nodes cannot change within a transaction: a rollback undoes bookings only")
 
     def _take_out(self, home: Pool, name: str) -> None:
         self.version += 1
@@ -120,34 +146,71 @@ class Snapshot:
             raise KeyError(name)
         return at
 
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Bookings that can be rolled back: see `snapshot.transaction`."""
+        return self._journal.transaction()
+
     def assume(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
         """Book a placement.  Raises Overcommitted, and books nothing, if a card has not that much left."""
         if placement.node not in self._homes:
             raise KeyError(placement.node)
-        booking = Booking(placement, resources, charges(placement.grants))
+        booking = self._booking(placement, resources)
         self._check(key, booking)
-        return self._enter(key, booking)
+        self._enter(key, booking, 1)
+        return booking
 
-    def restore(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
-        """Book what a running pod holds, even if a card is then overcommitted."""
-        return self._enter(key, Booking(placement, resources, charges(placement.grants)))
+    def restore(
+        self, key: str, placement: Placement, resources: Resources = (), counted: Placement | None = None
+    ) -> Booking:
+        """Book what a running pod holds, even if a card is then overcommitted; its quota counts `counted`."""
+        self.forget(key)  # a pod that is seen again is still one pod
+        booking = self._booking(placement, resources, counted)
+        self._enter(key, booking, 1)
+        return booking
 
     def forget(self, key: str) -> Booking | None:
         """Give back what a pod holds; None if it held nothing."""
-        booking = self._bookings.pop(key, None)
+        booking = self._bookings.get(key)
         if booking is not None:
-            self._on_node[booking.placement.node].discard(key)
-            if booking.placement.node in self._homes:
-                self._book(key, booking, -1)
+            self._enter(key, booking, -1)
         return booking
 
-    def _enter(self, key: str, booking: Booking) -> Booking:
-        self.forget(key)  # the same pod, told twice, is one pod
-        self._bookings[key] = booking
-        self._on_node.setdefault(booking.placement.node, set()).add(key)
-        if booking.placement.node in self._homes:
-            self._book(key, booking, 1)
-        return booking
+    def _booking(self, placement: Placement, resources: Resources, counted: Placement | None = None) -> Booking:
+        taken = charges(placement.grants)
+        if counted is None or counted is placement:
+            return Booking(placement, resources, taken, self._count(placement, taken))
+        return Booking(placement, resources, taken, self._count(counted, charges(counted.grants)))
+
+    def _enter(self, key: str, booking: Booking, sign: int) -> None:
+        """Book, or with sign -1 give back."""
+        node, namespace = booking.placement.node, key.partition("/")[0]
+        if self._journal.depth:
+            self._note(key, booking, node, namespace)
+        if sign > 0:
+            self._bookings[key] = booking
+            self._on_node.setdefault(node, {})[key] = None
+        else:
+            del self._bookings[key], self._on_node[node][key]
+            self.freed[node] = self.relieved[namespace] = None
+        for name, amount in booking.counted:
+            self.used[namespace, name] = self.used.get((namespace, name), 0) + sign * amount
+            if not self.used[namespace, name]:
+                del self.used[namespace, name]
+        if node in self._homes:
+            self._book(key, booking, sign)
+
+    def _note(self, key: str, booking: Booking, node: str, namespace: str) -> None:
+        """Note how to undo what `_enter` is about to do."""
+        journal, home = self._journal, self.home(node)
+        journal.note(partial(setattr, self, "version", self.version))
+        journal.keep(self._bookings, key)
+        journal.keep(self._on_node.setdefault(node, {}), key)
+        journal.keep(self.freed, node)
+        journal.keep(self.relieved, namespace)
+        for name, _ in booking.counted:
+            journal.keep(self.used, (namespace, name))
+        if home is not None:
+            journal.note(home[0].as_it_is(home[1]))
 
     def _rows(self, home: Pool, at: int, booking: Booking) -> list[tuple[int, Charge]]:
         """The charges by the row of their card; cards that the node does not have are left out."""
