@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from subak.local.kubelet import logs, sandbox
+from subak.local.kubelet.context import House
 from subak.local.kubelet.devices import Devices
-from subak.local.kubelet.house import House
 from subak.local.kubelet.lookup import Lookup
 from subak.local.kubelet.pod import Metadata, Seen
 from subak.local.kubelet.sandbox import Sandbox

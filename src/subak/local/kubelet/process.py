@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from subak.local.kubelet import action, probe
-from subak.local.kubelet.house import House
+from subak.local.kubelet.context import House
 from subak.local.kubelet.life import SHORTEST_GRACE
 from subak.local.kubelet.pod import Action, Container, Probe
 from subak.local.runtime import spec as runtime

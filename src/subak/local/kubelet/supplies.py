@@ -8,7 +8,7 @@ from subak.dialects import Injection
 from subak.local.kubelet import environment, volumes
 from subak.local.kubelet.admission import asked
 from subak.local.kubelet.content import Reference
-from subak.local.kubelet.house import House
+from subak.local.kubelet.context import House
 from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod, Seen
 from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, recipe

@@ -18,7 +18,7 @@ import msgspec
 from subak.local.kubelet import action, moment, probe, recovery
 from subak.local.kubelet.admission import Rejected
 from subak.local.kubelet.container import BACK_OFF, Container, State
-from subak.local.kubelet.house import House
+from subak.local.kubelet.context import House
 from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, Stop
 from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod, Probe, Seen
