@@ -11,9 +11,9 @@ from typing import Any
 
 from subak.local.kubelet.kubelet import Kubelet
 from tests.e2e.cluster import Cluster
-from tests.local.kubelet.pods import container
-from tests.local.kubelet.scripted import ScriptedDevices, ScriptedRuntime
-from tests.local.kubelet.town import Counting, Town, add_node, running
+from tests.support.kubelet.harness import Counting, Town, add_node, running
+from tests.support.kubelet.pods import container
+from tests.support.kubelet.scripted import ScriptedDevices, ScriptedRuntime
 from tinykube.client import Client
 from tinykube.http import HttpTransport
 from tinykube.kubeconfig import load

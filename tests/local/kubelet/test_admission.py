@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from subak.local.kubelet.admission import Account, Rejected, asked
 from subak.model import manifest
-from tests.local.kubelet.pods import container, pod_object
+from tests.support.kubelet.pods import container, pod_object
 
 NODE: dict[str, Any] = {"cpu": "4", "memory": "8Gi", "pods": "3", "nvidia.com/gpu": "2"}
 

@@ -13,8 +13,8 @@ from subak.dialects import Injection
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import StartError
 from subak.model.reason import Refusal
-from tests.local.kubelet.pods import container
-from tests.local.kubelet.town import Town, add_node, in_virtual_time, town
+from tests.support.kubelet.harness import Town, add_node, in_virtual_time, town
+from tests.support.kubelet.pods import container
 from tinykube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES
 from tinykube.status import ApiError
 from tinykube.transport import Request, Unreachable

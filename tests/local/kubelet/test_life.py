@@ -12,7 +12,7 @@ from subak.local.kubelet.container import LONGEST_PAUSE, State
 from subak.local.kubelet.life import SHORTEST_GRACE, Life
 from subak.local.kubelet.status import phase
 from subak.model.manifest import Role
-from tests.local.kubelet.pods import container, pod
+from tests.support.kubelet.pods import container, pod
 
 POLICIES = ("Always", "OnFailure", "Never")
 

@@ -11,8 +11,8 @@ from subak.local.kubelet import probe
 from subak.local.kubelet.action import Result
 from subak.local.kubelet.pod import Container, Probe
 from subak.local.kubelet.probe import Kind, Tally
-from tests.local.kubelet.pods import container
 from tests.support import virtual
+from tests.support.kubelet.pods import container
 
 
 @given(st.lists(st.booleans(), min_size=1), st.integers(1, 3), st.integers(1, 3))

@@ -15,8 +15,8 @@ from subak.dialects import Injection, Mount
 from subak.local.runtime.capability import obstacle
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.stand_in import StandIns
-from tests.local.kubelet.pods import container
-from tests.local.kubelet.town import Town, town
+from tests.support.kubelet.harness import Town, town
+from tests.support.kubelet.pods import container
 from tinykube.resource import CONFIG_MAPS, PODS
 from tinykube.server.kubelet import LogOptions
 

@@ -9,7 +9,7 @@ import msgspec
 from subak.local.kubelet import recovery
 from subak.local.kubelet.life import Life
 from subak.local.kubelet.status import phase, status
-from tests.local.kubelet.pods import container, pod
+from tests.support.kubelet.pods import container, pod
 
 RUNNING = {"running": {"startedAt": "2026-11-15T08:00:00Z"}}
 DONE = {

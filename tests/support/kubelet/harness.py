@@ -12,9 +12,9 @@ from typing import Any
 
 from subak.local.kubelet.kubelet import Kubelet
 from subak.local.runtime.spec import Runtime
-from tests.local.kubelet.pods import container
-from tests.local.kubelet.scripted import ScriptedDevices, ScriptedRuntime
 from tests.support import virtual
+from tests.support.kubelet.pods import container
+from tests.support.kubelet.scripted import ScriptedDevices, ScriptedRuntime
 from tinykube.client import Client
 from tinykube.resource import EVENTS, NODES, PODS, Resource
 from tinykube.server.server import Server
