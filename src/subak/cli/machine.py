@@ -27,7 +27,7 @@ class OwnCards:
 
 
 def own_cards() -> OwnCards | None:
-    """How things are; None if the machine has no cards.  Raises Taken if its slices cannot be read."""
+    """How things are; None if the machine has no cards.  Raises CardsTaken if its slices cannot be read."""
     interpreter = Interpreter()
     machine = nvml.find(interpreter).machine
     if machine is None:
@@ -44,5 +44,5 @@ def own_cards() -> OwnCards | None:
 
 
 def in_use() -> bool:
-    """Whether somebody has a slice of them, or waits for one.  Raises Taken if that cannot be known."""
+    """Whether somebody has a slice of them, or waits for one.  Raises CardsTaken if that cannot be known."""
     return slices.in_use(DIRECTORY)

@@ -24,7 +24,7 @@ from subak.local.hardware import nvml, objects, profiles
 from subak.local.hardware.agents import CUDA_CARDS
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
-from subak.local.slices import DIRECTORY, Slice, Slices, Taken
+from subak.local.slices import DIRECTORY, CardsTaken, Slice, Slices
 from subak.model import manifest
 from subak.model.device import MIB, MOST_CARD_BYTES
 from subak.model.node import Node
@@ -101,7 +101,7 @@ def run(
         environment = {**os.environ, **_environment(interpreter, placed, node, slice, isolated)}
     except Refusal as refusal:
         _stop(refusal.message)
-    except (Taken, OSError) as taken:
+    except (CardsTaken, OSError) as taken:
         _stop(f"the cards cannot be had: {taken}")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

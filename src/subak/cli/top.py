@@ -17,7 +17,7 @@ from subak.cli.options import live_config_option, output_option
 from subak.cli.say import complain, emit
 from subak.cli.use import of_nodes
 from subak.dialects.interpreter import Interpreter
-from subak.local.slices import Taken
+from subak.local.slices import CardsTaken
 from subak.node.usage import Uses
 
 EVERY = 2.0
@@ -87,7 +87,7 @@ def _own_cards(*, always: bool = False) -> OwnCards | None:
     """The machine's own cards if somebody has a slice of them, or always."""
     try:
         return own_cards() if always or in_use() else None
-    except Taken as problem:
+    except CardsTaken as problem:
         complain((), [f"who has slices of this machine's own cards is not known: {problem}"])
         return None
 

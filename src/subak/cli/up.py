@@ -22,11 +22,11 @@ from subak.cli.say import complain
 from subak.dialects.config import FILE, Config
 from subak.dialects.interpreter import Interpreter
 from subak.local import slices
-from subak.local.cluster import Cluster, RuntimeName
+from subak.local.cluster import LocalCluster, RuntimeName
 from subak.local.hardware import nvml, profiles
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
-from subak.local.kubeconfig import Kubeconfig, Taken, claim, claim_first
+from subak.local.kubeconfig import FileTaken, Kubeconfig, claim, claim_first
 from subak.local.slices import DIRECTORY
 from subak.scheduler import configuration
 from subak.scheduler.configuration import ConfigMap
@@ -91,19 +91,19 @@ def up(
         notes.append("the device config is that of the last start with this --state; --device-config gives another")
     try:
         written = claim_first(default_kubeconfig()) if kubeconfig is None else claim(Path(kubeconfig))
-    except (ConfigError, Taken) as error:
+    except (ConfigError, FileTaken) as error:
         complain([str(error)])
         sys.exit(BAD_INPUT)
     except OSError as error:
         complain([f"{error.filename}: {error.strerror}: name a kubeconfig that can be written (--kubeconfig)"])
         sys.exit(BAD_INPUT)
-    cluster = Cluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written.path])
+    cluster = LocalCluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written.path])
     cluster.notes += notes
     if kubeconfig is None and written.path != default_kubeconfig():
         cluster.notes.append(f"another cluster of yours has {default_kubeconfig()}; this one has a file of its own")
     try:
         sys.exit(asyncio.run(_serve(cluster, written, port)))
-    except (StateError, Taken, OSError) as error:
+    except (StateError, FileTaken, OSError) as error:
         complain([str(error)])
         sys.exit(BAD_INPUT)
     finally:
@@ -138,12 +138,12 @@ def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machin
         return described, [f"the NVIDIA cards of this machine are left out: {clash}"]
     try:
         slices.claim(DIRECTORY, f"the cluster of process {os.getpid()} (subak up)")  # until this process ends
-    except slices.Taken as taken:
+    except slices.CardsTaken as taken:
         return described, [f"the NVIDIA cards of this machine are left out: {taken}"]
     return [*described, found.machine], list(found.notes)
 
 
-async def _serve(cluster: Cluster, written: Kubeconfig, port: int) -> int:
+async def _serve(cluster: LocalCluster, written: Kubeconfig, port: int) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -162,7 +162,7 @@ async def _serve(cluster: Cluster, written: Kubeconfig, port: int) -> int:
     return 0
 
 
-def _greet(cluster: Cluster, written: Path) -> None:
+def _greet(cluster: LocalCluster, written: Path) -> None:
     cards = sum(len(machine.devices) for machine in cluster.machines)
     pods = "examples/volcano" if Path("examples/volcano").is_dir() else shlex.quote(str(examples() / "volcano"))
     complain((), (), cluster.notes)

@@ -1,6 +1,6 @@
 """A whole cluster in one process: API server, scheduler, kubelet and nodes, put together.
 
-    async with Cluster(machines) as cluster:
+    async with LocalCluster(machines) as cluster:
         await cluster.client.create(PODS, pod, "default")
 
 Everybody inside speaks to the API server by plain calls, as a user of its own; `endpoint.start` opens it to kubectl.
@@ -55,7 +55,7 @@ WRITERS = frozenset({SCHEDULER.name, AGENTS.name})
 RuntimeName = Literal["process", "stand-in", "none"]
 
 
-class Cluster:
+class LocalCluster:
     """A cluster on this machine, running inside `async with`.  `notes` are sentences for whoever started it."""
 
     def __init__(

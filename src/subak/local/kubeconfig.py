@@ -24,7 +24,7 @@ from tinykube.server.http import HOST, NAME
 from tinykube.yaml import read
 
 
-class Taken(Exception):
+class FileTaken(Exception):
     """A file that is somebody else's; the text says whose, and what to do."""
 
 
@@ -36,9 +36,9 @@ class Kubeconfig:
         self._held = held
 
     def write(self, text: str) -> None:
-        """Say how to connect.  Raises Taken if somebody has taken the file away, and OSError."""
+        """Say how to connect.  Raises FileTaken if somebody has taken the file away, and OSError."""
         if not _is_at(self._held, self.path):
-            raise Taken(f"{self.path}: somebody removed or replaced it while the cluster started; start it again")
+            raise FileTaken(f"{self.path}: somebody removed or replaced it while the cluster started; start it again")
         fresh, held = _written(self.path, text)
         fresh.replace(self.path)
         os.close(self._held)
@@ -55,7 +55,7 @@ class Kubeconfig:
 
 
 def claim(path: Path) -> Kubeconfig:
-    """The file at a path.  Raises Taken if it is a running cluster's, or not a file of ours at all; and OSError."""
+    """The file at a path.  Raises FileTaken if it is a running cluster's, or not a file of ours at all; and OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return _claimed(path, ours=False)
 
@@ -69,7 +69,7 @@ def claim_first(path: Path) -> Kubeconfig:
     for number in count(1):
         try:
             return _claimed(path if number == 1 else path.with_name(f"{path.name}-{number}"), ours=True)
-        except Taken:
+        except FileTaken:
             continue
     raise AssertionError("numbers do not end")
 
@@ -102,11 +102,11 @@ def _replaced(path: Path, fresh: Path, ours: bool) -> bool:
         if not _is_at(left, path):
             return False
         if not ours and not _is_ours(path):
-            raise Taken(f"{path}: it is there already, and not from `subak up`: name a file that is not there yet")
+            raise FileTaken(f"{path}: it is there already, and not from `subak up`: name a file that is not there yet")
         fresh.replace(path)
         return True
     except BlockingIOError:
-        raise Taken(f"{path}: another `subak up` that is running has this file: name another one") from None
+        raise FileTaken(f"{path}: another `subak up` that is running has this file: name another one") from None
     finally:
         os.close(left)
 

@@ -80,17 +80,17 @@ class Slice:
         return path
 
 
-class Taken(Exception):
+class CardsTaken(Exception):
     """The cards are somebody else's for now, or it cannot be known whose they are."""
 
 
 def claim(directory: Path, owner: str) -> int:
-    """Have all cards of the machine, until the file descriptor is closed.  Raises Taken if slices are held."""
+    """Have all cards of the machine, until the file descriptor is closed.  Raises CardsTaken if slices are held."""
     _prepare(directory)
     with _gate(directory):
         living = [pod.name for _, pod in _living(directory)]
         if living:
-            raise Taken(f"they are in use by subak run: {', '.join(living)}")
+            raise CardsTaken(f"they are in use by subak run: {', '.join(living)}")
         _refuse_owned(directory)
         lock = _make(directory / f"{_OWNER}{os.getuid()}", os.O_RDWR, 0o644)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -118,8 +118,8 @@ class Slices:
     def enter(self, pod: manifest.Pod) -> Slice:
         """Join the line.  The pod gets the number of its place as the end of its name.
 
-        Raises Refusal for what cannot be asked for, and for more than the cards have when nobody uses them; Taken if a
-        cluster has them.
+        Raises Refusal for an impossible request, also one that is larger than the empty cards, and CardsTaken if a
+        cluster has the cards.
         """
         complete = self.interpreter.admit(pod)
         request, unused = self.interpreter.request(complete), Decider(self.interpreter, [self.node])
@@ -158,7 +158,7 @@ class Slices:
                     return placed
                 if isinstance(placement, Placement):  # it came earlier and takes its turn in a moment
                     decider.assume(pod.key, request, placement)
-        raise Taken(f"{slice.path} was removed: somebody has emptied {self.directory}")
+        raise CardsTaken(f"{slice.path} was removed: somebody has emptied {self.directory}")
 
     def pods(self) -> dict[Path, manifest.Pod]:
         """The pods of all living slices by the files of their regions, in the order of their arrival."""
@@ -194,7 +194,7 @@ def _owner(directory: Path) -> str:
 def _refuse_owned(directory: Path) -> None:
     owner = _owner(directory)
     if owner:
-        raise Taken(f"they belong to {owner}")
+        raise CardsTaken(f"they belong to {owner}")
 
 
 def _prepare(directory: Path) -> None:
@@ -205,7 +205,7 @@ def _prepare(directory: Path) -> None:
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
             directory.chmod(0o1777)  # for everybody, as /tmp
     except OSError as error:
-        raise Taken(f"slices cannot be kept in {directory}: {error.strerror}") from None
+        raise CardsTaken(f"slices cannot be kept in {directory}: {error.strerror}") from None
 
 
 def _make(path: Path, flags: int, mode: int) -> int:
@@ -286,7 +286,7 @@ def _remove_all(path: Path) -> None:
 
 @contextmanager
 def _gate(directory: Path) -> Iterator[None]:
-    """One at a time looks and takes.  Raises Taken if the directory cannot be used."""
+    """One at a time looks and takes.  Raises CardsTaken if the directory cannot be used."""
     path = directory / _GATE
     try:
         try:
@@ -297,7 +297,7 @@ def _gate(directory: Path) -> Iterator[None]:
             fcntl.flock(gate, fcntl.LOCK_EX)
             yield
     except OSError as error:
-        raise Taken(f"{error.filename or directory} cannot be used: {error.strerror}") from None
+        raise CardsTaken(f"{error.filename or directory} cannot be used: {error.strerror}") from None
 
 
 @contextmanager

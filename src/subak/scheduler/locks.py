@@ -32,13 +32,13 @@ RELEASES = 5
 log = logging.getLogger(__name__)
 
 
-class Bell:
+class Wakeups:
     """Wakes whoever waits for news of a node or a pod."""
 
     def __init__(self) -> None:
         self._listening: dict[str, set[asyncio.Event]] = {}
 
-    def ring(self, name: str) -> None:
+    def wake(self, name: str) -> None:
         """There is news."""
         for event in self._listening.get(name, ()):
             event.set()
@@ -73,7 +73,7 @@ class NodeLocks:
         self._client = client
         self._feed = feed
         self._counters = counters
-        self._bell = Bell()
+        self._wakeups = Wakeups()
         self._turns: dict[str, asyncio.Lock] = {}
         self._ours: set[str] = set()
 
@@ -81,11 +81,11 @@ class NodeLocks:
         """Wake whom an event concerns; `feed` knows of it already."""
         match event:
             case NodeSeen(node):
-                self._bell.ring(node.name)
+                self._wakeups.wake(node.name)
             case NodeGone(name) | PodGone(name):
-                self._bell.ring(name)
+                self._wakeups.wake(name)
             case PodSeen(pod) if pod.finished or pod.spec.node_name:
-                self._bell.ring(pod.key)
+                self._wakeups.wake(pod.key)
 
     @asynccontextmanager
     async def held(self, bind: Bind, locks: Sequence[str]) -> AsyncIterator[None]:
@@ -97,7 +97,7 @@ class NodeLocks:
             yield
             return
         self._ours.add(bind.key)
-        self._bell.ring(bind.key)
+        self._wakeups.wake(bind.key)
         try:
             async with self._turns.setdefault(bind.node, asyncio.Lock()):
                 try:
@@ -114,14 +114,14 @@ class NodeLocks:
     async def _take(self, bind: Bind, lock: str) -> None:
         """Wait for the lock and take it.  Raises NotBound."""
         news = asyncio.Event()
-        with self._bell.listen(news, bind.node, bind.key):
+        with self._wakeups.listen(news, bind.node, bind.key):
             while True:
                 news.clear()  # before looking, so that no news are missed
                 busy = await self._try(bind, lock)
                 if busy is None:
                     return
                 self._counters.lock_waits += 1
-                with self._bell.listen(news, busy.holder), suppress(TimeoutError):
+                with self._wakeups.listen(news, busy.holder), suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), busy.seconds)
 
     async def _try(self, bind: Bind, lock: str) -> Busy | None:

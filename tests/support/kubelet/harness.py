@@ -71,7 +71,7 @@ class Counting:
 
 
 @dataclass
-class Town:
+class Harness:
     """What a story has at hand."""
 
     client: Client
@@ -149,7 +149,7 @@ def now() -> float:
 
 
 @asynccontextmanager
-async def town(
+async def harness(
     directory: Path,
     *,
     store: Store | None = None,
@@ -158,7 +158,7 @@ async def town(
     stand_in: Runtime | None = None,
     processes: bool = False,
     clock: Callable[[], float] = now,
-) -> AsyncIterator[Town]:
+) -> AsyncIterator[Harness]:
     """A cluster that runs until the story ends.  A store that was used before has the same nodes and pods again."""
     fresh = store is None
     store = store or Store()
@@ -169,7 +169,7 @@ async def town(
         Client(wire), used, devices, nodes, directory, stand_in=stand_in, processes=processes, clock=clock
     )
     server.kubelet = kubelet
-    made = Town(Client(server), store, kubelet, used, devices, wire)
+    made = Harness(Client(server), store, kubelet, used, devices, wire)
     if fresh:
         for name in nodes:
             await add_node(made.client, name)
@@ -188,7 +188,7 @@ async def add_node(client: Client, name: str) -> None:
 
 
 @asynccontextmanager
-async def running(place: Town) -> AsyncIterator[None]:
+async def running(place: Harness) -> AsyncIterator[None]:
     """Let the kubelet do its work."""
     task = asyncio.create_task(place.kubelet.run())
     synced = asyncio.create_task(place.kubelet.synced.wait())

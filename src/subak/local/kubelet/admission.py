@@ -18,7 +18,7 @@ PLAIN = ("pods", "cpu", "memory", "ephemeral-storage")
 ALWAYS_LIMITED = ("pods", "cpu", "memory")
 
 
-class Rejected(Exception):
+class OutOfResource(Exception):
     """The node does not take the pod."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -46,14 +46,14 @@ class Account:
         return len(self._held)
 
     def take(self, uid: str, amounts: Mapping[str, int], allocatable: Mapping[str, manifest.Amount]) -> None:
-        """Book a pod's amounts.  Raises Rejected, and books nothing, if the node has less than that left."""
+        """Book a pod's amounts.  Raises OutOfResource, and books nothing, if the node has less than that left."""
         if uid in self._held:
             return
         for name in sorted(amounts, key=_order):
             capacity = _capacity(name, allocatable)
             used = self._used.get(name, 0)
             if capacity is not None and used + amounts[name] > capacity:
-                raise Rejected(
+                raise OutOfResource(
                     f"OutOf{name}",
                     f"Node didn't have enough resource: {name}, "
                     f"requested: {amounts[name]}, used: {used}, capacity: {capacity}",

@@ -24,7 +24,7 @@ BACK_OFF = "CrashLoopBackOff"
 UNKNOWN = "ContainerStatusUnknown"
 
 
-class State(Enum):
+class Progress(Enum):
     """What the container does."""
 
     NEW = "never ran"
@@ -61,7 +61,7 @@ class Condemned:
 
 
 @dataclass(slots=True)
-class Container:
+class ContainerRecord:
     """One container of a pod through all its restarts.
 
     `stale`: it ran before the machine or the kubelet was restarted; what it did then does not count for the order in
@@ -73,7 +73,7 @@ class Container:
     restart_policy: str
     has_startup_probe: bool = False
     has_readiness_probe: bool = False
-    state: State = State.NEW
+    state: Progress = Progress.NEW
     stale: bool = False
     id: str = ""
     restarts: int = 0
@@ -93,22 +93,22 @@ class Container:
     @property
     def begun(self) -> bool:
         """Whether it runs or ran, as far as the order of containers goes."""
-        return self.state is not State.NEW and not self.stale
+        return self.state is not Progress.NEW and not self.stale
 
     @property
     def running(self) -> bool:
         """Whether it runs."""
-        return self.state is State.RUNNING
+        return self.state is Progress.RUNNING
 
     @property
     def succeeded(self) -> bool:
         """Whether it ended well."""
-        return self.state is State.ENDED and self.end is not None and self.end.exit_code == 0
+        return self.state is Progress.ENDED and self.end is not None and self.end.exit_code == 0
 
     @property
     def wants_start(self) -> bool:
         """Whether it should run though it does not, by its own restart policy."""
-        if self.state is State.NEW or self.stale:
+        if self.state is Progress.NEW or self.stale:
             return True
         if self.running:
             return False
@@ -120,13 +120,13 @@ class Container:
 
     def starts(self, id: str, now: float) -> None:
         """It was started."""
-        if self.state is State.ENDED:
+        if self.state is Progress.ENDED:
             self.restarts += 1
             self.last = self.end
             if not self.stale:
                 self.pause = min(self.pause * 2, LONGEST_PAUSE) if self.pause else FIRST_PAUSE
                 self.paused_at = now
-        self.state, self.stale = State.RUNNING, False
+        self.state, self.stale = Progress.RUNNING, False
         self.id, self.started_at, self.end = id, now, None
         self.waiting = self.condemned = self.stop_by = None
         self.failures = 0
@@ -138,7 +138,7 @@ class Container:
         """It ended by itself or was stopped."""
         reason = reason or ("Completed" if exit_code == 0 else "Error")
         self.end = End(exit_code, reason, self.started_at, now, message, self.id)
-        self.state = State.ENDED
+        self.state = Progress.ENDED
         self.started = self.ready = False
         self.condemned = self.stop_by = None
         self.not_before = now

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class House:
+class Context:
     """The tools of all workers, and what they know of the nodes and services.
 
     `stand_in` runs what has no command of its own.  Without `processes`, nothing is written to disk and nothing is
@@ -45,7 +45,7 @@ class House:
     services: Mapping[str, Service] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
-    ghosts: dict[str, set[str]] = field(default_factory=dict)
+    orphans: dict[str, set[str]] = field(default_factory=dict)
     """By node, the UIDs of pods that are no longer in the API server, though their containers have not ended yet."""
     _waiting: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -59,19 +59,19 @@ class House:
         known = self.nodes.get(node)
         return known.allocatable if known else {}
 
-    def haunts(self, node: str, uid: str) -> None:
+    def orphaned(self, node: str, uid: str) -> None:
         """A pod was removed from the API server before it has ended."""
-        self.ghosts.setdefault(node, set()).add(uid)
+        self.orphans.setdefault(node, set()).add(uid)
 
-    def laid(self, node: str, uid: str) -> None:
+    def orphan_ended(self, node: str, uid: str) -> None:
         """Such a pod has ended: whoever waited for its place looks again."""
-        self.ghosts.get(node, set()).discard(uid)
+        self.orphans.get(node, set()).discard(uid)
         for look in self._waiting.pop(node, ()):
             look()
 
-    def wait_for_ghosts(self, node: str, look: Callable[[], None]) -> bool:
-        """Have `look` called when one of the node's ghosts has ended; False if there is none."""
-        if not self.ghosts.get(node):
+    def wait_for_orphans(self, node: str, look: Callable[[], None]) -> bool:
+        """Have `look` called when one of the node's orphans has ended; False if there is none."""
+        if not self.orphans.get(node):
             return False
         self._waiting.setdefault(node, []).append(look)
         return True

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from subak.local.kubelet import logs, sandbox
-from subak.local.kubelet.context import House
+from subak.local.kubelet.context import Context
 from subak.local.kubelet.devices import Devices
 from subak.local.kubelet.lookup import Lookup
 from subak.local.kubelet.pod import Metadata, Seen
@@ -64,7 +64,7 @@ class Kubelet:
         self._pods = Reflector(client, PODS, Seen, self._on_pod, self._on_synced, fields=BOUND)
         self._nodes = Reflector(client, NODES, manifest.Node, _ignore)
         self._services = Reflector(client, SERVICES, Service, _ignore)
-        self._house = House(
+        self._context = Context(
             client,
             runtime,
             stand_in,
@@ -93,14 +93,14 @@ class Kubelet:
             async with asyncio.TaskGroup() as group:
                 for watched in (self._nodes, self._services):
                     group.create_task(watched.run())
-                group.create_task(self._house.recorder.run())
+                group.create_task(self._context.recorder.run())
                 await self._nodes.synced.wait()
                 await self._services.synced.wait()
                 group.create_task(self._pods.run())
         finally:
             for worker in self._workers.values():
                 worker.close()
-            await self._house.close()
+            await self._context.close()
 
     async def logs(self, pod: dict[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
         """What a container has printed."""
@@ -113,7 +113,7 @@ class Kubelet:
             return process is None or worker is None or worker.process(container) is not process
 
         metadata = msgspec.convert(pod["metadata"], Metadata)
-        path = Sandbox(self._house.directory, metadata).logs / container / f"{attempt}.log"
+        path = Sandbox(self._context.directory, metadata).logs / container / f"{attempt}.log"
         return logs.read(path, options, ended)
 
     async def execute(
@@ -133,7 +133,7 @@ class Kubelet:
     async def summary(self, node: str) -> dict[str, Any]:
         """What the pods of a node use of its cards."""
         pods = [worker.pod() for worker in self._workers.values() if worker.node == node]
-        return await asyncio.to_thread(summary, node, pods, self._house.devices)
+        return await asyncio.to_thread(summary, node, pods, self._context.devices)
 
     def _on_synced(self) -> None:
         """The first list is complete: pods that ran before come first, then in the order of their creation."""
@@ -142,10 +142,10 @@ class Kubelet:
         first, self._first = self._first, None
         for seen in sorted(first, key=_seniority):
             self._welcome(seen)
-        if self._house.processes:
+        if self._context.processes:
             # Looked up now, before any pod that comes later has a directory.
-            left = sandbox.strangers(self._house.directory, {seen.metadata.uid for seen in first})
-            self._house.spawn(asyncio.to_thread(trees.remove, *left))
+            left = sandbox.strangers(self._context.directory, {seen.metadata.uid for seen in first})
+            self._context.spawn(asyncio.to_thread(trees.remove, *left))
 
     def _on_pod(self, type: str, seen: Seen) -> None:
         worker = self._workers.get(seen.metadata.uid)
@@ -164,7 +164,7 @@ class Kubelet:
         node = seen.node
         if node in self._names:
             uid = seen.metadata.uid
-            worker = self._workers[uid] = Worker(self._house, node, seen, self._forget)
+            worker = self._workers[uid] = Worker(self._context, node, seen, self._forget)
             worker.poke()
 
     def _forget(self, uid: str) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from subak.local.kubelet.container import FIRST_RETRY, LONGEST_RETRY, Condemned, Container
+from subak.local.kubelet.container import FIRST_RETRY, LONGEST_RETRY, Condemned, ContainerRecord
 from subak.local.kubelet.pod import Pod
 from subak.model.manifest import Role
 
@@ -63,7 +63,7 @@ class Life:
     def __init__(self, pod: Pod, started_at: float) -> None:
         spec = pod.spec
         self.containers = [
-            Container(
+            ContainerRecord(
                 each.name,
                 Role.SIDECAR if each.restart_policy == "Always" else Role.INIT,
                 each.restart_policy or spec.restart_policy,
@@ -72,7 +72,7 @@ class Life:
             )
             for each in spec.init_containers
         ] + [
-            Container(
+            ContainerRecord(
                 each.name,
                 Role.APP,
                 each.restart_policy or spec.restart_policy,
@@ -91,7 +91,7 @@ class Life:
         self.ending: Ending | None = None
 
     @property
-    def apps(self) -> list[Container]:
+    def apps(self) -> list[ContainerRecord]:
         """The app containers."""
         return [each for each in self.containers if each.role is Role.APP]
 
@@ -186,16 +186,16 @@ class Life:
         ]
         return Decision(stop=tuple(stop), wake=kill_by if len(turn) < len(running) else None)
 
-    def _stop(self, index: int, container: Container, now: float, kill_by: float, message: str) -> Stop:
+    def _stop(self, index: int, container: ContainerRecord, now: float, kill_by: float, message: str) -> Stop:
         container.stop_by = max(kill_by, now + SHORTEST_GRACE)
         return Stop(index, container.stop_by - now, message)
 
 
-def _fallen(container: Container) -> bool:
+def _fallen(container: ContainerRecord) -> bool:
     """Whether it is a sidecar that should run, since later containers were started, and does not."""
     return container.role is Role.SIDECAR and not container.running
 
 
-def _done(container: Container) -> bool:
+def _done(container: ContainerRecord) -> bool:
     """Whether an init container lets the next one start."""
     return container.started if container.role is Role.SIDECAR else container.succeeded and not container.stale

@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 @dataclass(slots=True)
-class Tally:
+class Streak:
     """Results in a row."""
 
     success_threshold: int
@@ -79,11 +79,11 @@ async def watch(container: Container, check: Check, report: Report) -> None:
 
 
 async def _repeat(kind: Kind, probe: Probe, delay: float, check: Check, report: Report) -> None:
-    tally = Tally(probe.success_threshold, probe.failure_threshold)
+    streak = Streak(probe.success_threshold, probe.failure_threshold)
     await asyncio.sleep(delay)
     while True:
         result = await check(probe)
-        counts = tally.count(result.good)
+        counts = streak.count(result.good)
         if not report(kind, probe, result, counts):
             return
         await asyncio.sleep(probe.period_seconds)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from subak.local.kubelet import moment
-from subak.local.kubelet.container import Container, End, State
+from subak.local.kubelet.container import ContainerRecord, End, Progress
 from subak.local.kubelet.life import Life
 from subak.local.kubelet.status import SCHEME
 from subak.model.manifest import Lean, Role
@@ -84,18 +84,18 @@ def recover(life: Life, status: PodStatus, now: float) -> bool:
         found = known.get(container.name)
         if found is not None:
             _remember(container, found, now)
-    ran = any(each.state is State.ENDED for each in life.containers)
+    ran = any(each.state is Progress.ENDED for each in life.containers)
     if status.finished or not any(each.wants_start for each in life.apps):
-        life.initialized = life.initialized or any(each.state is State.ENDED for each in life.apps)
+        life.initialized = life.initialized or any(each.state is Progress.ENDED for each in life.apps)
         return ran
     for container in life.containers:
         again = container.role is not Role.APP or container.wants_start
-        container.stale = container.state is State.ENDED and again and not _hopeless(container)
+        container.stale = container.state is Progress.ENDED and again and not _hopeless(container)
         container.waiting, container.not_before = None, 0.0
     return ran
 
 
-def _remember(container: Container, status: ContainerStatus, now: float) -> None:
+def _remember(container: ContainerRecord, status: ContainerStatus, now: float) -> None:
     container.restarts = status.restart_count
     container.id = status.container_id.removeprefix(SCHEME)
     last, ended = status.last_state.terminated, status.state.terminated
@@ -109,7 +109,7 @@ def _remember(container: Container, status: ContainerStatus, now: float) -> None
     elif last is not None:  # it waited to be started again
         container.end = _end(last)
     if container.end is not None:
-        container.state = State.ENDED
+        container.state = Progress.ENDED
 
 
 def _end(said: Terminated) -> End:
@@ -123,6 +123,6 @@ def _end(said: Terminated) -> End:
     )
 
 
-def _hopeless(container: Container) -> bool:
+def _hopeless(container: ContainerRecord) -> bool:
     """Whether it is an init container that failed for good: the pod has failed with it."""
     return container.role is Role.INIT and not container.succeeded and container.restart_policy == "Never"

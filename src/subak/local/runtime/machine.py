@@ -39,7 +39,7 @@ _PARTS = ("bin", "include", "lib", "lib64", "libexec", "sbin")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineView:
     """What a container's view is built from."""
 
     marks: Mapping[str, str]
@@ -48,7 +48,7 @@ class Machine:
     """Whether entries that not everybody may read are left out."""
 
 
-def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.environ) -> Machine:
+def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.environ) -> MachineView:
     """Look around.  `hide` are further directories and files that are nobody's business, such as where keys are kept.
 
     The directories of the system itself cannot be hidden.
@@ -64,7 +64,7 @@ def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.en
     marks |= dict.fromkeys([*_outermost(hidden), *hidden.intersection([os.path.realpath(_home(environment))])], EMPTY)
     marks |= dict.fromkeys(_links(("/run",)), SHOWN)  # NixOS finds its programs through links there
     marks |= dict.fromkeys(_programs(_directories(environment), hidden), SHOWN)
-    return Machine(marks, public_only=root)
+    return MachineView(marks, public_only=root)
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subak.local.runtime.container import Confined, program_of
-from subak.local.runtime.machine import Machine, look
+from subak.local.runtime.machine import MachineView, look
 from subak.local.runtime.spec import LOG_LIMIT, File, Spec, StartError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Namespaces:
         await asyncio.gather(*(container.stop(0) for container in list(self._containers)))
 
 
-def _order(spec: Spec, machine: Machine) -> Order:
+def _order(spec: Spec, machine: MachineView) -> Order:
     program = program_of(spec.argv, spec.env)
     named = [File("/etc/hostname", os.fsencode(spec.host_name) + b"\n")] if spec.host_name else []
     return {
