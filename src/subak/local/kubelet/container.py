@@ -1,4 +1,4 @@
-"""What is known of one container: whether it runs, how it ended, and when it may start again.
+"""The record of one container: whether it runs, how it ended, and when it may start again.
 
 A container that ends is started again at once the first time.  After that it has to wait: 10 seconds, 20, 40, up to 5
 minutes, counted from its end; if it had run for more than 10 minutes, the count begins anew.
@@ -54,7 +54,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """Why a running container has to go, and how long it may take."""
+    """Why a running container must end, and how long it may take."""
 
     message: str
     grace: float
@@ -64,8 +64,8 @@ class Condemned:
 class ContainerRecord:
     """One container of a pod through all its restarts.
 
-    `stale`: it ran before the machine or the kubelet was restarted; what it did then does not count for the order in
-    which containers start, only for its history.
+    `stale`: it ran before the machine or the kubelet was restarted.  That run counts for its history, but not for the
+    order in which containers start.
     """
 
     name: str
@@ -92,7 +92,7 @@ class ContainerRecord:
 
     @property
     def begun(self) -> bool:
-        """Whether it runs or ran, as far as the order of containers goes."""
+        """Whether it has started, as far as the order of containers is concerned."""
         return self.state is not Progress.NEW and not self.stale
 
     @property
@@ -107,7 +107,7 @@ class ContainerRecord:
 
     @property
     def wants_start(self) -> bool:
-        """Whether it should run though it does not, by its own restart policy."""
+        """Whether it does not run, and its restart policy says that it should."""
         if self.state is Progress.NEW or self.stale:
             return True
         if self.running:
@@ -119,7 +119,7 @@ class ContainerRecord:
         return self.restart_policy == "Always" or (self.restart_policy == "OnFailure" and not self.succeeded)
 
     def starts(self, id: str, now: float) -> None:
-        """It was started."""
+        """Note that it was started."""
         if self.state is Progress.ENDED:
             self.restarts += 1
             self.last = self.end
@@ -130,12 +130,12 @@ class ContainerRecord:
         self.id, self.started_at, self.end = id, now, None
         self.waiting = self.condemned = self.stop_by = None
         self.failures = 0
-        # An init container has no other work than to end; who waits for it asks how it ended.
+        # Init containers never count as started or ready: later containers wait for their end.
         self.started = self.role is not Role.INIT and not self.has_startup_probe
         self.ready = self.started and not self.has_readiness_probe
 
     def ends(self, exit_code: int, now: float, title: str, reason: str = "", message: str = "") -> None:
-        """It ended by itself or was stopped."""
+        """Note that it ended by itself or was stopped."""
         reason = reason or ("Completed" if exit_code == 0 else "Error")
         self.end = End(exit_code, reason, self.started_at, now, message, self.id)
         self.state = Progress.ENDED
@@ -151,13 +151,13 @@ class ContainerRecord:
             )
 
     def fails_to_start(self, reason: str, message: str, now: float) -> None:
-        """It could not be started; it is tried again soon, less and less often."""
+        """Note that it could not be started; it is tried again after a growing pause."""
         self.waiting = Waiting(reason, message)
         self.not_before = now + min(FIRST_RETRY * 2**self.failures, LONGEST_RETRY)
         self.failures = min(self.failures + 1, 10)
 
 
 def duration(seconds: float) -> str:
-    """As the kubelet writes it: `40s`, `1m20s`, `5m0s`."""
+    """A duration in the kubelet's format: `40s`, `1m20s`, `5m0s`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"

@@ -1,9 +1,9 @@
 """The kubelet of all local nodes: one watch of pods, a worker for each.
 
     kubelet = Kubelet(client, runtime, devices, nodes=["gpu-1"], directory=Path(...))
-    await kubelet.run()          # until cancelled; containers are the runtime's to end then
+    await kubelet.run()          # until cancelled; then the runtime ends the containers
 
-The API server asks it for logs, for programs to be run in containers, and for what these use.
+The API server asks it for logs, for programs to run in containers, and for the use of cards.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ BOUND = "spec.nodeName!="
 
 
 class Kubelet:
-    """Runs the pods of `nodes`, and follows `local.api.kubelet.Kubelet`.
+    """Runs the pods of `nodes`, and serves the API server as `tinykube.server.kubelet.Kubelet`.
 
-    `stand_in` is the runtime for containers without a command; without it they wait with a reason.  `processes` is
-    False for a runtime that starts nothing at all.
+    `stand_in` is the runtime for containers without a command; without it they wait, and their status says why.
+    `processes` is False for a runtime that starts nothing at all.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class Kubelet:
         )
 
     def __len__(self) -> int:
-        """How many pods it looks after, those included whose life is over."""
+        """How many pods it has, including those that have ended."""
         return len(self._workers)
 
     @property
     def synced(self) -> asyncio.Event:
-        """Set once the pods that were there at the beginning are known."""
+        """Set once the pods that exist at the start are known."""
         return self._pods.synced
 
     async def run(self) -> None:
@@ -103,7 +103,7 @@ class Kubelet:
             await self._context.close()
 
     async def logs(self, pod: dict[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
-        """What a container has printed."""
+        """The output of a container."""
         container = _container(pod, options.container)
         attempt = logs.attempt(pod, container, options.previous)
         worker = self._workers.get(pod["metadata"]["uid"])
@@ -136,14 +136,14 @@ class Kubelet:
         return await asyncio.to_thread(summary, node, pods, self._context.devices)
 
     def _on_synced(self) -> None:
-        """The first list is complete: pods that ran before come first, then in the order of their creation."""
+        """Begin with the pods of the first list: those that ran before come first, then by creation."""
         if self._first is None:
             return
         first, self._first = self._first, None
         for seen in sorted(first, key=_seniority):
             self._welcome(seen)
         if self._context.processes:
-            # Looked up now, before any pod that comes later has a directory.
+            # Listed now, before a later pod gets a directory.
             left = sandbox.strangers(self._context.directory, {seen.metadata.uid for seen in first})
             self._context.spawn(asyncio.to_thread(trees.remove, *left))
 
@@ -172,7 +172,7 @@ class Kubelet:
 
 
 def _ignore(_: str, __: object) -> None:
-    """The reflector's picture is enough."""
+    """Do nothing: the reflector's objects are enough."""
 
 
 def _seniority(seen: Seen) -> tuple[bool, str, str]:
@@ -181,7 +181,7 @@ def _seniority(seen: Seen) -> tuple[bool, str, str]:
 
 
 def _container(pod: dict[str, Any], name: str) -> str:
-    """The container that is meant; the only one if none is named."""
+    """The name of the container to use; the only one if none is named."""
     spec, title = pod["spec"], pod["metadata"]["name"]
     names = [each["name"] for each in spec.get("containers") or ()]
     if not name:

@@ -1,4 +1,4 @@
-"""A container that was started: attended until it ends, probed, asked to stop, entered by others."""
+"""A container that was started: it is watched until it ends, probed, stopped, and runs further programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tinykube.server.kubelet import Session
 
 
 class Listener(Protocol):
-    """Who wants to know what happens to a container."""
+    """Receives what happens to a container."""
 
     def exited(self, index: int, process: Process, exit_code: int) -> None:
         """It ended."""
@@ -29,7 +29,7 @@ class Listener(Protocol):
 
 
 class Process:
-    """One attempt of a container.  A stand-in, or what has no process at all, is neither probed nor hooked."""
+    """One attempt of a container.  Stand-ins and containers without a process have no probes and no hooks."""
 
     __slots__ = ("_container", "_context", "_env", "_index", "_listener", "_probing", "_running")
 
@@ -56,7 +56,7 @@ class Process:
         return self._running.pid != 0
 
     def attend(self) -> None:
-        """Begin to listen for its end, and to probe it."""
+        """Begin to wait for its end, and to probe it."""
         if self._running.pid:
             self._context.spawn(self._wait())
         if self._container is not None:

@@ -1,9 +1,9 @@
-"""Pods that ran before: what a restarted kubelet makes of the status that it finds.
+"""Recovers pods after a restart of the kubelet, from their status.
 
-Processes do not outlive the kubelet that started them, so for the pods it is as if the machine had been rebooted.
-What was running has ended in a way that nobody saw (exit code 255, reason Unknown, as containerd has it after a
-reboot).  If the pod goes on, it does so from the beginning: init containers run again, and the crash pauses are
-forgotten.  What had ended for good stays ended.
+Containers end with the kubelet that started them, so to the pods a restart is like a reboot of the machine.  Nobody saw
+how a running container ended (exit code 255, reason Unknown, as containerd reports after a reboot).  If the pod goes
+on, it starts from the beginning: init containers run again, and crash pauses are forgotten.  A container that had ended
+for good stays ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Terminated(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class ContainerState(Lean, frozen=True, gc=False, kw_only=True):
-    """One of its fields; neither if it waits."""
+    """One of its fields is set; neither if it waits."""
 
     running: Running | None = None
     terminated: Terminated | None = None
@@ -65,7 +65,7 @@ class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether the pod's life is over."""
+        """Whether the pod has ended."""
         return self.phase in ("Succeeded", "Failed")
 
 
@@ -73,12 +73,12 @@ _STATUS = msgspec.json.Decoder(PodStatus)
 
 
 def read(status: msgspec.Raw) -> PodStatus:
-    """The status as it was found.  Raises msgspec.ValidationError if it cannot be read."""
+    """Decode the status.  Raises msgspec.ValidationError if it cannot be read."""
     return _STATUS.decode(status)
 
 
 def recover(life: Life, status: PodStatus, now: float) -> bool:
-    """Tell a new life what its containers did before; True if any of them ever ran."""
+    """Set the records of a new life to what its containers did before; True if any of them ever ran."""
     known = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
     for container in life.containers:
         found = known.get(container.name)

@@ -1,4 +1,4 @@
-"""The status of a pod, as the API server has it, from what is known of its life."""
+"""The status of a pod in the API server, computed from its life."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ConditionState:
 def status(
     pod: Pod, life: Life, started_at: float, now: float, old: Mapping[str, Any], seen: Mapping[str, Any]
 ) -> JsonObject:
-    """The whole status.  `old` is the status so far; of `seen`, the latest from the API server, count the gates."""
+    """The whole status.  `old` is the status so far; `seen` is the latest from the API server, with the gates."""
     phase = phase_of(life)
     images = [each.image for each in pod.spec.all]
     waiting = INITIALIZING if pod.spec.init_containers else CREATING
@@ -69,7 +69,7 @@ def refused(reason: str, message: str, generation: int, started_at: float) -> Js
 
 
 def phase_of(life: Life) -> str:
-    """Where in its life the pod is."""
+    """The pod's phase."""
     if life.over:
         assert life.ending is not None
         done = all(each.succeeded for each in life.apps) and not life.ending.reason
@@ -118,8 +118,7 @@ def _state(container: ContainerRecord, life: Life, waiting: str) -> JsonObject:
 def _done_before(container: ContainerRecord) -> bool:
     """Whether it is an init container that succeeded before a reboot and runs again.
 
-    Unless the pod is restarted always, the API server does not let what has succeeded run again; nor would that tell
-    anybody anything.
+    Its status stays: unless the restart policy is Always, the API server refuses to take a success back.
     """
     return (
         container.role is Role.INIT
@@ -199,7 +198,7 @@ def _containers_ready(life: Life, phase: str) -> ConditionState:
 
 
 def _gates(pod: Pod, containers: ConditionState, seen: Mapping[str, Any]) -> ConditionState:
-    """Ready: all containers are, and every condition that others have to set is True."""
+    """Ready: all containers are ready, and all readiness gates that others set are True."""
     if not containers.status or not pod.spec.readiness_gates:
         return containers
     set_by_others = {each["type"]: each.get("status") for each in seen.get("conditions") or ()}
@@ -230,7 +229,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> JsonObject:
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> JsonObject:
-    """What the API server has after the patch: conditions of others stay."""
+    """The status in the API server after the patch: conditions of others stay."""
     mine = {each["type"] for each in new.get("conditions") or ()}
     others = [each for each in old.get("conditions") or () if each["type"] not in mine]
     conditions = [*others, *(new.get("conditions") or ())]

@@ -30,7 +30,7 @@ class Supplies:
         self._subscribed: frozenset[Reference] = frozenset()
 
     async def book(self, seen: Seen) -> None:
-        """Take the pod into the node's books and give it its cards.  OutOfResource or Refusal: nothing is held."""
+        """Book the pod on its node and give it its cards.  Raises OutOfResource or Refusal, and then holds nothing."""
         account, uid, pod = self._context.account(self._node), seen.metadata.uid, seen.manifest()
         account.take(uid, asked(pod), self._context.allocatable(self._node))
         try:
@@ -40,20 +40,20 @@ class Supplies:
             raise
 
     def rest(self) -> None:
-        """Nothing starts for a while: forget what can be asked for again."""
+        """Forget what can be asked for again, since nothing starts for a while."""
         self._injections = None
 
     async def release(self, seen: Seen) -> None:
-        """Give back all that the pod held."""
+        """Release all that the pod held."""
         context, metadata = self._context, seen.metadata
         context.lookup.unsubscribe(metadata.uid, metadata.namespace, self._subscribed)
         await context.devices.release(seen.manifest())
         context.account(self._node).give_back(metadata.uid)
 
     async def set_up(self, pod: Pod, refresh: Callable[[], None]) -> list[str]:
-        """Make the volumes what they should be, and have `refresh` called when that changes; gives remarks for users.
+        """Set up the volumes, and call `refresh` when their contents change; gives remarks for users.
 
-        Raises BadVolume, or ApiError, OSError, TimeoutError if nobody could be asked.
+        Raises BadVolume, or ApiError, OSError, TimeoutError if the server does not answer.
         """
         context = self._context
         sandbox = Sandbox(context.directory, pod.metadata) if context.processes else None
@@ -77,7 +77,7 @@ class Supplies:
         return remarks
 
     async def recipe(self, seen: Seen, pod: Pod, index: int, attempt: int) -> Spec:
-        """What to start as a container's next attempt.  Raises Unstartable."""
+        """The spec of a container's next attempt.  Raises Unstartable."""
         context, container = self._context, pod.spec.all[index]
         allocatable = context.allocatable(self._node)
         try:

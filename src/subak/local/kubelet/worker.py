@@ -1,7 +1,7 @@
-"""One pod's worker: carries out what `life` decides, and tells it what came of it.
+"""One pod's worker: carries out what `life` decides, and notes the results.
 
-A worker has a task of its own only while there is something to do.  At rest it is woken by whatever happens: the pod
-changes, a container ends, a probe reports, or a moment comes for which `life` asked.
+A worker has a task only while there is something to do.  At rest, events wake it: the pod changes, a container ends, a
+probe reports, or the time comes that `life` asked for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tinykube.events import NORMAL, WARNING, Reference
 from tinykube.status import ApiError
 
 SAY_SOMETHING_AFTER = 0.25
-"""A pod that is not running after so many seconds tells what it waits for; most are faster and save a write."""
+"""A pod that does not run after so many seconds reports what it waits for; most are faster and save a write."""
 
 UNEXPECTED = "UnexpectedAdmissionError"
 
@@ -52,7 +52,7 @@ class Stage(Enum):
 
 
 class Worker:
-    """Leads one pod's life, and says when it parts with a pod that is no more."""
+    """Runs one pod, and calls `parted` when the pod is gone and nothing of it is left."""
 
     __slots__ = (
         "_again",
@@ -90,7 +90,7 @@ class Worker:
     # What happens
 
     def update(self, seen: Seen) -> None:
-        """The pod has changed in the API server; most often it is our own report that comes back."""
+        """Take in a change of the pod in the API server; most often it is our own report."""
         old, self._seen = self._seen, seen
         was, now = old.metadata, seen.metadata
         if (now.deletion_timestamp, now.deletion_grace_period_seconds, now.generation) != (
@@ -105,7 +105,7 @@ class Worker:
             self.poke()
 
     def vanish(self) -> None:
-        """The pod is no longer in the API server, whether we were done or not."""
+        """Take in that the pod is gone from the API server, whether we are done or not."""
         self._vanished = True
         self._context.orphaned(self.node, self._seen.metadata.uid)
         self.poke()
@@ -148,7 +148,7 @@ class Worker:
         return kind is probe.Kind.LIVENESS and result.good
 
     def hook_failed(self, index: int, reason: str, message: str, kill: bool) -> None:
-        """A hook failed; after a failed start hook the container has to go."""
+        """A hook failed; after a failed start hook the container must end."""
         self._event(WARNING, reason, message, index)
         if kill and self._life is not None:
             self._life.condemn(index, reason, None)
@@ -157,7 +157,7 @@ class Worker:
     # What is known
 
     def pod(self) -> manifest.Pod:
-        """The pod, as it was last seen."""
+        """The pod as last seen."""
         return self._seen.manifest()
 
     def process(self, container: str) -> Process | None:
@@ -174,14 +174,14 @@ class Worker:
     # What is done
 
     def poke(self) -> None:
-        """Look at the pod again."""
+        """Wake the worker."""
         if self._task is None:
             self._task = self._context.spawn(self._run())
         else:
             self._again = True
 
     def close(self) -> None:
-        """Do no more, whatever state the pod is in."""
+        """Stop, whatever state the pod is in."""
         self._reporter.close()
         self._set_timer(None)
 
@@ -238,7 +238,7 @@ class Worker:
             self._set_timer(decision.wake)
 
     async def _begin(self) -> None:
-        """Take the pod in, or refuse it."""
+        """Admit the pod, or refuse it."""
         now = self._context.clock()
         before = recovery.read(self._seen.status)
         if before.finished or self._vanished:
@@ -254,7 +254,7 @@ class Worker:
         except msgspec.ValidationError as error:
             self._refuse("FailedValidation", str(error))
         except (OutOfResource, Refusal) as error:
-            # What it lacks may be held by a pod that was deleted by force and is just ending.
+            # A pod that was deleted by force and is just ending may hold what this one lacks.
             if not self._context.wait_for_orphans(self.node, self.poke):
                 self._refuse(*_refusal(error))
         else:
@@ -269,7 +269,7 @@ class Worker:
             self._reporter.report(refused(reason, message, self._seen.metadata.generation, self._started_at))
 
     def _heed(self, pod: Pod, life: Life) -> None:
-        """What the API server wants of the pod by now."""
+        """Pass changes of the spec, and a deletion, on to the pod's life."""
         metadata = self._seen.metadata
         life.revise(self._seen.decoded() if metadata.generation != pod.metadata.generation else pod, self._started_at)
         if self._vanished:
@@ -294,7 +294,7 @@ class Worker:
         self._context.spawn(self._refresh())
 
     async def _refresh(self) -> None:
-        """Show in the volumes what has changed meanwhile; what is gone or unreadable stays as it was."""
+        """Refresh the volumes; a volume whose source is gone or unreadable stays as it was."""
         if self._life is None or not self._life.prepared or self._life.ending is not None:
             return
         try:
@@ -352,7 +352,7 @@ class Worker:
         process.stop(stop.grace)
 
     async def _settle(self) -> None:
-        """Give back all that the pod held."""
+        """Release all that the pod held."""
         assert self._life is not None
         if self._life.ending and self._life.ending.reason == DEADLINE_EXCEEDED:
             self._event(NORMAL, DEADLINE_EXCEEDED, self._life.ending.message)
@@ -362,7 +362,7 @@ class Worker:
         self._stage = Stage.SETTLED
 
     def _part(self) -> None:
-        """The pod's life is over: if it was to be deleted, nothing holds it back now."""
+        """Let go of an ended pod that is gone, or delete it from the API server if it was to be deleted."""
         if self._vanished:
             self.close()
             if self._context.processes:
@@ -402,7 +402,7 @@ def _refusal(error: OutOfResource | Refusal) -> tuple[str, str]:
 
 
 def _path(life: Life, index: int) -> str:
-    """A container as events name it."""
+    """A container's path in events."""
     record = life.containers[index]
     return f"spec.{'containers' if record.role is Role.APP else 'initContainers'}{{{record.name}}}"
 

@@ -1,11 +1,11 @@
-"""Containers as confined processes: each in user, mount, pid, uts and ipc namespaces of its own.
+"""Containers as confined processes: each has its own user, mount, pid, uts and ipc namespaces.
 
 Works as root and as an ordinary user (where the kernel allows it, see `capability`).  Root inside is the user who runs
-Subak outside, without that user's rights over the machine.  What it is not:
+Subak outside, without that user's rights over the machine.  Limits:
 
-- the network is the machine's, and even root inside cannot listen on ports below 1024;
-- under an ordinary user a container knows one user only: whoever it asks to be, but `chown` to another fails;
-- what a container writes is kept in memory (at most half of it); volumes are for what is large;
+- containers use the machine's network, and even root inside cannot listen on ports below 1024;
+- under an ordinary user, a container has only the one user that it asks for, and `chown` to another fails;
+- files that a container writes are kept in memory (at most half of it); volumes are for large ones;
 - cpu and memory are not limited.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Namespaces:
     """The `Runtime` that runs commands.
 
-    `hide` are directories and files that no container may look into beside those that `machine` names, such as the one
-    in which the API server keeps its data.
+    `hide` are directories and files that containers must not see, besides those that `machine` names: for example the
+    data of the API server.
     """
 
     def __init__(self, hide: Iterable[str | Path] = ()) -> None:
