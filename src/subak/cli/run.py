@@ -1,4 +1,4 @@
-"""`subak run`: one command with a slice of a local card, without any cluster."""
+"""`subak run`: one command with a slice of a local card, without a cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BAD_INPUT, GAVE_UP, CANNOT_RUN, NOT_FOUND, INTERRUPTED = 2, 75, 126, 127, 130
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What programs on real cards are held by."""
+    """What enforces limits on real cards."""
 
     library: Path
     turns: Path
@@ -128,12 +128,12 @@ def _machine(interpreter: Interpreter, hardware: str | None) -> Machine:
 
 
 def _isolated() -> Isolation:
-    """What holds a command to its share of a real card.  Ends the program if that cannot be."""
+    """What enforces a command's share of a real card.  Ends the program if nothing can."""
     try:
         found = Isolation(library.find(), turns.directory())
     except (library.NoLibrary, turns.NoTurns) as error:
         _stop(f"no limit would hold: {error}")
-    if {" ", ":", "$"} & set(str(found.library)):  # the dynamic loader would take it for something else
+    if {" ", ":", "$"} & set(str(found.library)):  # special characters to the dynamic loader
         _stop(
             f"no limit would hold: {found.library} cannot be preloaded: install subak at a path without ' ', ':', '$'"
         )
@@ -141,7 +141,7 @@ def _isolated() -> Isolation:
 
 
 def _directory(hardware: str | None) -> Path:
-    """Where the machine's users keep their slices; those of simulated cards lie apart."""
+    """The directory of slices; slices of simulated cards have another one."""
     return DIRECTORY if hardware is None else DIRECTORY.with_name(f"{DIRECTORY.name}-simulated-{os.getuid()}")
 
 
@@ -153,7 +153,7 @@ def _pod(command: tuple[str, ...], memory: str | None, cores: int, cards: int) -
     if cores:
         limits["nvidia.com/gpucores"] = cores
     name = re.sub(r"[^a-z0-9]+", "-", Path(command[0]).name.lower())[:40].strip("-") or "command"
-    # Arguments are bytes, which annotations are not, and may be very long.
+    # The command itself is not stored: arguments are bytes, unlike annotations, and may be very long.
     written = shlex.join(command)[:LONGEST].encode(errors="backslashreplace").decode()
     container = manifest.Container(name="command", resources=manifest.Resources(limits=limits))
     return manifest.Pod(
@@ -175,7 +175,7 @@ def _mebibytes(text: str) -> int:
 
 
 def _wait(slices: Slices, slice: Slice, timeout: float | None) -> manifest.Pod:
-    """The pod with its cards, as soon as there is room.  Ends the program if there is none in time."""
+    """Wait for room; gives the pod with its cards.  Ends the program if there is no room in time."""
     deadline = None if timeout is None else time.monotonic() + timeout
     said = ""
     while isinstance(answer := slices.attempt(slice, time.time_ns()), Explanation):
@@ -204,7 +204,7 @@ def _say_what_it_has(interpreter: Interpreter, pod: manifest.Pod, node: Node) ->
 def _environment(
     interpreter: Interpreter, pod: manifest.Pod, node: Node, slice: Slice, isolated: Isolation | None
 ) -> dict[str, str]:
-    """What the command finds in its environment."""
+    """The command's environment."""
     placement = interpreter.placement(pod, node)
     (injection,) = interpreter.injections(pod, placement, node)
     shares = [share for grant in placement.grants for share in grant.shares]
@@ -219,7 +219,7 @@ def _environment(
 
 
 def _become(command: tuple[str, ...], environment: dict[str, str]) -> None:
-    """Run the command in the place of this process."""
+    """Replace this process with the command."""
     if sys.stdout is not None:
         sys.stdout.flush()
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and the command would go on to

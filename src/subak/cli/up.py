@@ -82,7 +82,7 @@ def up(
       2  bad input: a file, a directory or a port that cannot be used
     """
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    # Most objects live long, and a full collection looks at all of them: at the usual rate that is half of the time.
+    # Most objects live long, and a full collection visits all of them: at the usual rate that takes half of the time.
     gc.set_threshold(50_000, 20, 100)
     kept = None if device_config or state is None else _kept(state)
     languages = kept or interpreter(device_config)
@@ -111,20 +111,20 @@ def up(
 
 
 def _kept(state: Path) -> Interpreter | None:
-    """The names and defaults under which the pods of a state directory ran."""
+    """The device config under which the pods of a state directory ran."""
     data = sqlite.kept(state, CONFIG_MAP, f"{configuration.NAMESPACE}/{configuration.NAME}")
     if data is None:
         return None
     try:
-        told = msgspec.json.decode(data, type=ConfigMap).data or {}
-        return Interpreter(configuration.parse(told[FILE], f"{state}: configmap {configuration.NAME}"))
+        kept = msgspec.json.decode(data, type=ConfigMap).data or {}
+        return Interpreter(configuration.parse(kept[FILE], f"{state}: configmap {configuration.NAME}"))
     except (ValueError, LookupError) as error:
         complain([f"{error}: name the right one with --device-config"])
         sys.exit(BAD_INPUT)
 
 
 def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machine], list[str]]:
-    """What is described, or one of everything; and the cards of this machine.  Ends the program on bad input."""
+    """The described machines, or one of every profile, and this machine's cards.  Ends the program on bad input."""
     try:
         described = profiles.default(languages) if hardware is None else profiles.read(Path(hardware), languages)
     except BadDescription as error:
