@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from subak.dialects import Sighting, agent, annotation, hami, nodelock
+from subak.dialects import metax_links as metax
 from subak.dialects.amounts import asked
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import vendor_annotations
@@ -20,17 +21,17 @@ from subak.dialects.interpreter import Interpreter, apply
 from subak.dialects.metax_gpu import LOSSES, SCORES
 from subak.dialects.metax_sgpu import registered, topology_aware
 from subak.model import manifest
+from subak.model.card import CardState
 from subak.model.device import MIB, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Charge, Grant, Placement, Share, charges
 from subak.model.reason import Refusal
 from subak.model.request import Claim, Weights
-from subak.policy import metax, mig, quota, score
+from subak.policy import mig, quota, score
 from subak.policy.fit import fit
 from subak.policy.order import card_score
 from subak.policy.place import place
-from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from tests.cases.runner import Answer
 

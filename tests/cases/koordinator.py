@@ -38,6 +38,7 @@ from subak.dialects.koordinator_names import (
 )
 from subak.dialects.koordinator_request import check, parts, portions
 from subak.model import manifest
+from subak.model.card import CardState
 from subak.model.device import Device
 from subak.model.node import Node
 from subak.model.placement import Share
@@ -45,7 +46,6 @@ from subak.model.reason import Cure, Refusal
 from subak.policy import allocated, joint
 from subak.policy.explain import explain
 from subak.policy.place import place
-from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from tests.cases.runner import Answer
 from tinykube.quantity import Format, Quantity

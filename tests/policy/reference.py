@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from subak.dialects import metax_links as metax
+from subak.model.card import CardState
 from subak.model.device import Device
 from subak.model.manifest import Role
 from subak.model.node import Node
@@ -29,10 +31,8 @@ from subak.model.request import (
     Pick,
     Request,
 )
-from subak.policy import metax
 from subak.policy.node import refuse_dialect, refuse_node
 from subak.policy.tree import by_tree
-from subak.snapshot.card import CardState
 
 MILLION = 10**6
 

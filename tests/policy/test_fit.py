@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.model.card import CardState
 from subak.model.device import MIB, MigProfile
 from subak.model.placement import Charge, MigInstance
 from subak.model.reason import Reason
 from subak.model.request import BINPACK, SPREAD, CardPolicy, Claim, Pick, Selection
 from subak.policy.fit import candidates, fit, refuse, rules_for
 from subak.policy.order import in_order
-from subak.snapshot.card import CardState
 from tests.snapshot import card, claim, indices, numbered
 
 MUTEX = CardPolicy(mutex=True)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.model.card import CardState
 from subak.model.device import MIB, MigProfile
 from subak.model.manifest import Role
 from subak.model.placement import Charge, Grant, MigInstance, charges
@@ -25,7 +26,6 @@ from subak.model.request import (
     Request,
 )
 from subak.policy.on_node import MOST_TRIALS, bound_to, on_node
-from subak.snapshot.card import CardState
 from tests.snapshot import DIALECT, card, claim, grant, node, numbered, share
 from tests.support.fuzz import examples
 

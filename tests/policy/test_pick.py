@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.model.card import CardState
 from subak.model.placement import Charge
 from subak.model.request import BINPACK, SPREAD, CardPolicy, Claim, Pick
 from subak.policy.pick import others, pick
-from subak.snapshot.card import CardState
 from tests.snapshot import card, claim, indices
 
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.dialects import metax_links as metax
 from subak.dialects.metax_gpu import LOSSES, SCORES
+from subak.model.card import CardState
 from subak.model.device import MIB, RDMA
 from subak.model.placement import Charge
 from subak.model.request import (
@@ -22,11 +24,10 @@ from subak.model.request import (
     Pick,
     Request,
 )
-from subak.policy import allocated, metax
+from subak.policy import allocated
 from subak.policy.on_node import on_node
 from subak.policy.place import place
 from subak.policy.score import LINKED, POINT, depends_on_cards, node_score, use
-from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import SCALE
 from tests.snapshot import card, cards_of, claim, device, node, numbered, placed, share

@@ -17,8 +17,8 @@ from functools import partial
 
 import numpy as np
 
+from subak.model.card import CardState
 from subak.model.request import MOST_ALLOCATED, Claim
-from subak.snapshot.card import CardState
 from subak.snapshot.pool import ALIVE, CORES, MEMORY, Column, Pool
 from subak.snapshot.scores import Evaluator, Row, Where, shared
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from subak.model.card import CardState
 from subak.model.device import MIB
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
@@ -20,7 +21,6 @@ from subak.policy.node import refuse_dialect, refuse_node
 from subak.policy.on_node import on_node
 from subak.policy.order import in_order
 from subak.policy.tally import CARD_REASONS, Heap, Tally, Verdict, columns
-from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Pool
 from tinykube.quantity import Quantity

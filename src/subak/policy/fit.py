@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from subak.dialects import metax_links as metax
+from subak.model.card import CardState
 from subak.model.device import FULL_CORES, MIG
 from subak.model.reason import Reason
 from subak.model.request import BINPACK, Claim, Pick
-from subak.policy import function, metax, mig, partition
+from subak.policy import function, mig, partition
 from subak.policy.pick import pick
-from subak.snapshot.card import CardState
 
 Refused = Counter[Reason]
 Bound = frozenset[str] | None

@@ -5,9 +5,9 @@ A function belongs to one pod at a time.  Whoever holds one is written down with
 
 from __future__ import annotations
 
+from subak.model.card import CardState
 from subak.model.placement import Function
 from subak.model.request import Claim
-from subak.snapshot.card import CardState
 
 
 def function_for(card: CardState, claim: Claim) -> Function | None:

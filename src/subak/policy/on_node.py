@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from subak.model.card import CardState
 from subak.model.device import MIG
 from subak.model.manifest import Role
 from subak.model.node import Node
@@ -21,7 +22,6 @@ from subak.policy import function, joint, mig
 from subak.policy.fit import Bound, Refused, candidates, fit
 from subak.policy.order import in_order
 from subak.policy.pick import lie_together, others
-from subak.snapshot.card import CardState
 
 MOST_TRIALS = 2_000
 """Bound on the search for a pod of several containers; one container never searches."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
+from subak.dialects import metax_links as metax
+from subak.model.card import CardState
 from subak.model.request import Claim, Pick
-from subak.policy import metax, partition, tree
-from subak.snapshot.card import CardState
+from subak.policy import partition, tree
 
 Picker = Callable[[Sequence[CardState], Claim, Sequence[CardState], str], list[CardState]]
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from subak.dialects import metax_links as metax
+from subak.model.card import CardState
 from subak.model.device import FULL_CORES, GPU
 from subak.model.node import Node
 from subak.model.placement import Grant
 from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, SPREAD, Claim, Pick, Request
-from subak.policy import allocated, metax
-from subak.snapshot.card import CardState
+from subak.policy import allocated
 from subak.snapshot.pool import SCALE, usage
 
 POINT = SCALE // 10

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
+from subak.model.card import CardState
 from subak.model.device import Device
 from subak.model.node import Node
 from subak.model.placement import Charge, Placement, charges
-from subak.snapshot.card import CardState
 from subak.snapshot.pool import Make, Pool, make_of
 from subak.snapshot.scores import Scores
 

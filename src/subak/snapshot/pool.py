@@ -21,10 +21,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from subak.model.card import CardState
 from subak.model.device import GPU, Device
 from subak.model.node import Node
 from subak.model.placement import Charge
-from subak.snapshot.card import CardState
 
 Column = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

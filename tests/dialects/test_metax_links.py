@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.dialects.metax_gpu import LOSSES, SCORES
-from subak.model.device import Device
-from subak.model.placement import Charge
-from subak.model.request import BINPACK, SPREAD
-from subak.policy.metax import (
+from subak.dialects.metax_links import (
     STEP,
     UNKNOWN,
     Tables,
@@ -31,8 +28,11 @@ from subak.policy.metax import (
     weighted,
     zone_score,
 )
+from subak.model.card import CardState
+from subak.model.device import Device
+from subak.model.placement import Charge
+from subak.model.request import BINPACK, SPREAD
 from subak.policy.score import LINKED
-from subak.snapshot.card import CardState
 
 
 def devices(zones: list[int], free: list[int] | None = None) -> list[Device]:

@@ -35,10 +35,10 @@ from numpy.typing import NDArray
 
 from subak.dialects.metax_gpu import LOSSES, SCORES
 from subak.dialects.metax_sgpu import OFFLINE, ONLINE
+from subak.model.card import CardState
 from subak.model.device import FULL_CORES, Device
 from subak.model.placement import Charge
 from subak.model.request import SPREAD
-from subak.snapshot.card import CardState
 
 LINKED, SWITCHED, APART = 110, 50, 10
 """Scores of a pair of cards."""
