@@ -167,7 +167,6 @@ class Interpreter:
             claims=tuple(claim for ask in asks for claim in ask.claims),
             needs=kubernetes.needs(pod, self.resources),
             node_policy=asks[0].node_policy if asks else BINPACK,
-            topology_aware=any(ask.topology_aware for ask in asks),
         )
 
     def node(

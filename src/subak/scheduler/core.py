@@ -294,7 +294,7 @@ class Core:
         merged = {**pod.annotations, **written}
         return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
 
-    def _tell(self, record: Record, message: str, reasons: dict[Reason, int]) -> None:
+    def _tell(self, record: Record, message: str, reasons: dict[str, int]) -> None:
         """Report, unless the user has just been told the same."""
         if record.told != message:
             record.told = message

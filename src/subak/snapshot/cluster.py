@@ -10,12 +10,14 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
+from subak.model import manifest
 from subak.model.card import CardState
 from subak.model.device import Device
 from subak.model.node import Node
 from subak.model.placement import Charge, Placement, charges
 from subak.snapshot.pool import Make, Pool, make_of
 from subak.snapshot.scores import Scores
+from subak.snapshot.watcher import W, Watcher
 
 Resources = tuple[tuple[str, int], ...]
 
@@ -25,11 +27,12 @@ class Overcommitted(ValueError):
 
 
 class Booking(msgspec.Struct, frozen=True, gc=False):
-    """What one pod holds."""
+    """What one pod holds; `pod` is what watchers see of it, nothing if it is None."""
 
     placement: Placement
     resources: Resources
     charges: dict[str, Charge]
+    pod: manifest.Pod | None = None
 
 
 class Snapshot:
@@ -43,6 +46,7 @@ class Snapshot:
         self._homes: dict[str, Pool] = {}
         self._bookings: dict[str, Booking] = {}
         self._on_node: dict[str, set[str]] = {}
+        self._watchers: dict[type[Watcher], Watcher] = {}
         self.put(nodes)
 
     def home(self, name: str) -> tuple[Pool, int] | None:
@@ -72,11 +76,25 @@ class Snapshot:
         home = self._homes[name]
         return home.cards(self._at(home, name))
 
+    def watched(self, kind: type[W]) -> W:
+        """The watcher of this kind, which has seen all that is here."""
+        watcher = self._watchers.get(kind)
+        if watcher is None:
+            watcher = self._watchers[kind] = kind()
+            for node in self:
+                watcher.node_seen(node)
+            for booking in self._bookings.values():
+                _tell(watcher, booking, 1)
+        assert isinstance(watcher, kind), "kept under its own kind"
+        return watcher
+
     def put(self, nodes: Iterable[Node]) -> None:
         """Add nodes, or replace them by what they are now; bookings stay."""
         self.version += 1
         fresh: dict[Make, list[Node]] = {}
         for node in {node.name: node for node in nodes}.values():
+            for watcher in self._watchers.values():
+                watcher.node_seen(node)
             home, make = self._homes.get(node.name), make_of(node)
             if home is not None and home.make == make and self._same_cards(home, node):
                 home.replace(self._at(home, node.name), node)
@@ -100,6 +118,8 @@ class Snapshot:
         home = self._homes.pop(name, None)
         if home is not None:
             self._take_out(home, name)
+            for watcher in self._watchers.values():
+                watcher.node_gone(name)
 
     def _take_out(self, home: Pool, name: str) -> None:
         self.version += 1
@@ -120,23 +140,38 @@ class Snapshot:
             raise KeyError(name)
         return at
 
-    def assume(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
+    def assume(
+        self, key: str, placement: Placement, resources: Resources = (), pod: manifest.Pod | None = None
+    ) -> Booking:
         """Book a placement.  Raises Overcommitted, and books nothing, if a card has not that much left."""
         if placement.node not in self._homes:
             raise KeyError(placement.node)
-        booking = Booking(placement, resources, charges(placement.grants))
+        booking = Booking(placement, resources, charges(placement.grants), pod)
         self._check(key, booking)
         return self._enter(key, booking)
 
-    def restore(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
+    def restore(
+        self, key: str, placement: Placement, resources: Resources = (), pod: manifest.Pod | None = None
+    ) -> Booking:
         """Book what a running pod holds, even if a card is then overcommitted."""
-        return self._enter(key, Booking(placement, resources, charges(placement.grants)))
+        return self._enter(key, Booking(placement, resources, charges(placement.grants), pod))
+
+    def relabel(self, key: str, pod: manifest.Pod) -> None:
+        """The pod has other labels now; it holds what it held."""
+        self.version += 1
+        old = self._bookings[key]
+        new = self._bookings[key] = msgspec.structs.replace(old, pod=pod)
+        for watcher in self._watchers.values():
+            _tell(watcher, old, -1)
+            _tell(watcher, new, 1)
 
     def forget(self, key: str) -> Booking | None:
         """Give back what a pod holds; None if it held nothing."""
         booking = self._bookings.pop(key, None)
         if booking is not None:
             self._on_node[booking.placement.node].discard(key)
+            for watcher in self._watchers.values():
+                _tell(watcher, booking, -1)
             if booking.placement.node in self._homes:
                 self._book(key, booking, -1)
         return booking
@@ -145,6 +180,8 @@ class Snapshot:
         self.forget(key)  # the same pod, told twice, is one pod
         self._bookings[key] = booking
         self._on_node.setdefault(booking.placement.node, set()).add(key)
+        for watcher in self._watchers.values():
+            _tell(watcher, booking, 1)
         if booking.placement.node in self._homes:
             self._book(key, booking, 1)
         return booking
@@ -182,6 +219,12 @@ class Snapshot:
                     f"card {home.nodes[at].devices[row].id} of node {name} has {slots} slots, {memory:,} bytes and "
                     f"{cores} cores left; pod {key} takes {charge.slots}, {charge.memory_bytes:,} and {charge.cores}"
                 )
+
+
+def _tell(watcher: Watcher, booking: Booking, sign: int) -> None:
+    """Let a watcher see that a pod came, or left."""
+    if booking.pod is not None:
+        (watcher.pod_came if sign > 0 else watcher.pod_left)(booking.pod, booking.placement.node)
 
 
 def _check_named(key: str, charge: Charge, device: Device, tenants: Collection[Charge]) -> None:
