@@ -24,7 +24,6 @@ from subak.cli.cards import line, terminal
 from subak.cli.columns import aligned
 from subak.cli.drawing import Scene, draw
 from subak.cli.examples import examples
-from subak.cli.explain import explanation
 from subak.cli.files import FileError, documents
 from subak.cli.live import Picture, picture
 from subak.cli.say import complain
@@ -132,7 +131,7 @@ async def _play_essence(console: Console, cluster: Cluster) -> None:
         _shell(console, f"subak exec {name} -- env | grep -E '{'|'.join(LIMITS)}' | xargs")
         pod = await cluster.client.get(PODS, name, DEFAULT)
         line(console, " ".join([text async for text in _environment(cluster, pod)]))
-    waits = explanation(now.cluster, now.pods[f"{DEFAULT}/{WAITING}"])
+    waits = now.cluster.explain(now.pods[f"{DEFAULT}/{WAITING}"])
     _shell(console, f"subak why {WAITING} | grep '^  1 node'")
     for group in waits.groups:
         if len(group.nodes) == 1:

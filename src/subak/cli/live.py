@@ -40,7 +40,7 @@ async def picture(client: Client, interpreter: Interpreter | None = None) -> Pic
         _all(client, RESOURCE_QUOTAS, manifest.ResourceQuota),
         _all(client, PODS, manifest.Pod),
     )
-    cluster = Cluster.of(interpreter)
+    cluster = Cluster(interpreter)
     cluster.fill(nodes, devices, quotas, pods)
     return Picture(cluster, {pod.key: pod for pod in pods})
 

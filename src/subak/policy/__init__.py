@@ -22,7 +22,6 @@ What vendors add about their own cards is no policy: see `model.rules`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from enum import Enum
 from functools import partial
 from typing import Protocol
 
@@ -34,18 +33,7 @@ from subak.model.reason import NodeRefusal
 from subak.model.request import Claim, Request
 from subak.snapshot.pool import Column, Pool, Verdicts
 from subak.snapshot.scores import Where
-from subak.snapshot.watcher import Watcher
-
-
-class Cure(Enum):
-    """What may make a node take a pod that it refused because of other nodes."""
-
-    POD_CAME = "a pod came to some node"
-    POD_LEFT = "a pod left its node"
-    POD_RELABELLED = "the labels of a running pod changed"
-    NODE_CHANGED = "a node came, changed or went"
-    NAMESPACE_CHANGED = "a namespace came, changed or went"
-    VOLUME_CHANGED = "a volume came, changed or went"
+from subak.snapshot.watcher import Change, Watcher
 
 
 class Filter(Protocol):
@@ -81,7 +69,7 @@ class Across(Filter, Watcher, Protocol):
     that no cached score remembers its answer.
     """
 
-    cures: frozenset[Cure]
+    cures: frozenset[Change]
     """After which events, anywhere in the cluster, a refused pod is worth another try."""
 
     def verdicts(self, pool: Pool, request: Request) -> Verdicts:

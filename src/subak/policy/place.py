@@ -38,7 +38,7 @@ def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = No
         grants = on_node(node, row.pool.cards(at), request)
         if not isinstance(grants, Counter):
             return Placement(node.name, grants)
-        row.scores[at] = NEVER  # until something changes there
+        row.strike_out(at)
     return None
 
 

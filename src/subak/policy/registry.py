@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from subak.model import manifest
 from subak.model.request import BINPACK, LEAST_ALLOCATED, MOST_ALLOCATED, SPREAD, Pick, Request
-from subak.policy import Across, CardPick, Cure, Filter, NodeScore, pick
+from subak.policy import Across, CardPick, Filter, NodeScore, pick
 from subak.policy.allocated import Allocated
 from subak.policy.node import Offered, Terms
 from subak.policy.score import Use
 from subak.snapshot.cluster import Snapshot
+from subak.snapshot.watcher import Change
 
 FILTERS: dict[str, Filter] = {each.name: each for each in (Terms(), Offered())}
 """In the order in which a node is asked; the first that refuses gives the reason."""
@@ -55,6 +56,6 @@ def filters(snapshot: Snapshot, request: Request) -> list[Filter]:
     return [*FILTERS.values(), *across(snapshot, request)]
 
 
-def cures(snapshot: Snapshot, request: Request) -> frozenset[Cure]:
+def cures(snapshot: Snapshot, request: Request) -> frozenset[Change]:
     """What may cure a refusal by filters across nodes."""
-    return frozenset[Cure]().union(*[each.cures for each in across(snapshot, request)])
+    return frozenset[Change]().union(*[each.cures for each in across(snapshot, request)])

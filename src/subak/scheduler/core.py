@@ -15,9 +15,8 @@ import msgspec
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.placement import Placement
-from subak.model.reason import Reason, Refusal
-from subak.policy.place import place
-from subak.policy.quota import Quotas
+from subak.model.reason import Refusal
+from subak.policy.decider import Decider, Exceeded
 from subak.scheduler.books import Books
 from subak.scheduler.messages import (
     Bind,
@@ -56,23 +55,19 @@ class Core:
         self, interpreter: Interpreter | None = None, serves: Callable[[manifest.Pod], bool] = everything
     ) -> None:
         self.interpreter = interpreter or Interpreter()
-        self._books = Books(self.interpreter)
+        self._decider = Decider(self.interpreter)
+        self._books = Books(self._decider)
         self._serves = serves
-        self._line = Line(self._books.snapshot)
-        self._telling = Telling(self._books.snapshot)
+        self._line = Line(self.snapshot)
+        self._telling = Telling(self.snapshot)
         self._records: dict[str, Record] = {}
         self._out: list[Instruction] = []
         self._arrivals = 0
 
     @property
     def snapshot(self) -> Snapshot:
-        """All nodes, and what every pod holds."""
-        return self._books.snapshot
-
-    @property
-    def quotas(self) -> Quotas:
-        """What every namespace may use, and uses."""
-        return self._books.quotas
+        """All nodes, what every pod holds, and what every namespace uses."""
+        return self._decider.snapshot
 
     def __len__(self) -> int:
         """How many pods have no place yet."""
@@ -99,8 +94,8 @@ class Core:
             case DeviceGone(name):
                 self._books.lose_device(name)
             case QuotasSeen(namespace, quotas):
-                self._books.warnings += self.quotas.replace(namespace, quotas)
-                self._books.relieved.add(namespace)
+                self._books.warnings += self._decider.quotas.replace(namespace, quotas)
+                self.snapshot.relieved[namespace] = None
             case BindFailed(key, uid, _):
                 self._bind_failed(key, uid)
         self._pass_on()
@@ -131,13 +126,16 @@ class Core:
 
     def _pass_on(self) -> None:
         """Tell the line what was given back, and an administrator what was found."""
-        books = self._books
-        if books.freed:
-            self._line.freed(books.freed)
-            books.freed = {}
-        if books.relieved:
-            self._line.relieved(books.relieved)
-            books.relieved = set()
+        books, snapshot = self._books, self.snapshot
+        if snapshot.freed:
+            self._line.freed(snapshot.freed)
+            snapshot.freed.clear()
+        if snapshot.relieved:
+            self._line.relieved(snapshot.relieved)
+            snapshot.relieved.clear()
+        if snapshot.changes:
+            self._line.changed(snapshot.changes)
+            snapshot.changes.clear()
         if books.warnings:
             self._out += [Warn(text) for text in books.warnings]
             books.warnings = []
@@ -215,7 +213,7 @@ class Core:
             self._set_aside(record)
             return
         try:
-            request = self.interpreter.request(pod)
+            request = self._decider.request(pod)
         except Refusal as refusal:
             self._set_aside(record)
             self._tell(record, refusal.message, {})
@@ -263,30 +261,25 @@ class Core:
     # Decisions
 
     def _decide(self, ticket: Ticket, now: float) -> None:
-        record, request = self._records[ticket.key], ticket.request
-        namespace = ticket.namespace
-        exceeded = self.quotas.refuse_claims(namespace, request.claims)
-        placement = None if exceeded else place(self.snapshot, request, ticket.hopes)
-        if placement is not None:
-            exceeded = self.quotas.refuse(namespace, placement)
-        if exceeded is not None:
-            self._line.over_quota(ticket)
-            self._tell(record, exceeded, {Reason.RESOURCE_QUOTA_NOT_FIT: len(self.snapshot)})
-        elif placement is not None:
-            self._bind(record, ticket, placement, now)
-        else:
-            self._line.refuse(ticket)
-            self._telling.refused(ticket, now)
+        record = self._records[ticket.key]
+        match self._decider.decide(ticket.namespace, ticket.request, ticket.hopes):
+            case None:
+                self._line.refuse(ticket)
+                self._telling.refused(ticket, now)
+            case Exceeded(message, reasons):
+                self._line.over_quota(ticket)
+                self._tell(record, message, reasons)
+            case placement:
+                self._bind(record, ticket, placement, now)
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
-        node = self.snapshot.node(placement.node)
-        assert node is not None, "a placement names a node of the snapshot"
-        self._books.assume(record, placement, ticket.request.needs.resources)
-        annotations = self.interpreter.annotations(record.pod, placement, node, int(now * 10**9))
+        self._books.assume(record, ticket.request, placement)
+        annotations = self._decider.written(record.pod, placement, int(now * 10**9))
         self._telling.forget(record.key)
         record.state, record.told, record.edited = State.ASSUMED, "", None
         record.annotations = self._recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)
+        self._pass_on()
         self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations))
 
     def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:

@@ -1,12 +1,13 @@
 """The whole cluster: pools, and the ledger of which pod holds what.
 
 `assume` books a placement that has just been decided and refuses to overcommit; `restore` books what a running pod
-holds, whatever that is; `forget` gives back exactly what was booked.
+holds, whatever that is; `forget` gives back exactly what was booked.  A pod is known by its key, `namespace/name`.
+What namespaces use of their quotas is the sum of the bookings, so it can never disagree with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -17,9 +18,12 @@ from subak.model.node import Node
 from subak.model.placement import Charge, Placement, charges
 from subak.snapshot.pool import Make, Pool, make_of
 from subak.snapshot.scores import Scores
-from subak.snapshot.watcher import W, Watcher
+from subak.snapshot.transaction import Journal, Transaction
+from subak.snapshot.watcher import Change, W, Watcher
 
 Resources = tuple[tuple[str, int], ...]
+Count = Callable[[Placement, Mapping[str, Charge]], Resources]
+"""What a placement, with these charges, takes of the resources that quotas limit."""
 
 
 class Overcommitted(ValueError):
@@ -27,26 +31,42 @@ class Overcommitted(ValueError):
 
 
 class Booking(msgspec.Struct, frozen=True, gc=False):
-    """What one pod holds; `pod` is what watchers see of it, nothing if it is None."""
+    """What one pod holds, and what its namespace's quota counts for it; `pod` is what watchers see of it."""
 
     placement: Placement
     resources: Resources
     charges: dict[str, Charge]
+    counted: Resources
     pod: manifest.Pod | None = None
 
 
-class Snapshot:
-    """All nodes, in `pools`, and all bookings.  `version` grows with every change."""
+def _nothing(placement: Placement, taken: Mapping[str, Charge]) -> Resources:
+    return ()
 
-    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+
+class Snapshot:
+    """All nodes, in `pools`, and all bookings.  `version` grows with every change.
+
+    `used` is what each namespace uses of each resource that `count` counts.  `freed` are the nodes, and `relieved` the
+    namespaces, of which something was given back since somebody last emptied them: waiting pods may fit there now.
+    `changes` are what else has happened, anywhere.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = (), count: Count = _nothing) -> None:
         self.scores = Scores()
         self.version = 0
+        self.used: dict[tuple[str, str], int] = {}
+        self.freed: dict[str, None] = {}
+        self.relieved: dict[str, None] = {}
+        self.changes: dict[str, None] = {}
+        self._watchers: dict[type[Watcher], Watcher] = {}
+        self._count = count
+        self._journal = Journal()
         self._pools: dict[Make, Pool] = {}
         self.pools: list[Pool] = []
         self._homes: dict[str, Pool] = {}
         self._bookings: dict[str, Booking] = {}
         self._on_node: dict[str, set[str]] = {}
-        self._watchers: dict[type[Watcher], Watcher] = {}
         self.put(nodes)
 
     def home(self, name: str) -> tuple[Pool, int] | None:
@@ -89,8 +109,10 @@ class Snapshot:
         return watcher
 
     def put(self, nodes: Iterable[Node]) -> None:
-        """Add nodes, or replace them by what they are now; bookings stay."""
+        """Add nodes, or replace them by what they are now; bookings stay.  Not within a transaction."""
+        self._check_outside()
         self.version += 1
+        self.changes[Change.NODE_CHANGED] = None
         fresh: dict[Make, list[Node]] = {}
         for node in {node.name: node for node in nodes}.values():
             for watcher in self._watchers.values():
@@ -104,7 +126,7 @@ class Snapshot:
             fresh.setdefault(make, []).append(node)
         for make, members in fresh.items():
             if make not in self._pools:
-                self._pools[make] = Pool(make)
+                self._pools[make] = Pool(make, self._journal)
                 self.pools.append(self._pools[make])
             pool = self._pools[make]
             pool.insert(members)
@@ -114,12 +136,21 @@ class Snapshot:
                     self._book(key, self._bookings[key], 1)
 
     def remove(self, name: str) -> None:
-        """Forget a node.  What its pods hold stays booked and counts again should the node come back."""
+        """Forget a node.  What its pods hold stays booked and counts again should the node come back.
+
+        Not within a transaction.
+        """
+        self._check_outside()
         home = self._homes.pop(name, None)
         if home is not None:
             self._take_out(home, name)
+            self.changes[Change.NODE_CHANGED] = None
             for watcher in self._watchers.values():
                 watcher.node_gone(name)
+
+    def _check_outside(self) -> None:
+        if self._journal.depth:
+            raise RuntimeError("nodes cannot change within a transaction: a rollback undoes bookings only")
 
     def _take_out(self, home: Pool, name: str) -> None:
         self.version += 1
@@ -140,51 +171,111 @@ class Snapshot:
             raise KeyError(name)
         return at
 
+    def transaction(self) -> Transaction:
+        """Bookings that can be rolled back: see `snapshot.transaction`."""
+        return Transaction(self._journal)
+
     def assume(
         self, key: str, placement: Placement, resources: Resources = (), pod: manifest.Pod | None = None
     ) -> Booking:
         """Book a placement.  Raises Overcommitted, and books nothing, if a card has not that much left."""
         if placement.node not in self._homes:
             raise KeyError(placement.node)
-        booking = Booking(placement, resources, charges(placement.grants), pod)
+        booking = self._booking(placement, resources, None, pod)
         self._check(key, booking)
-        return self._enter(key, booking)
+        self._enter(key, booking, 1)
+        return booking
 
     def restore(
-        self, key: str, placement: Placement, resources: Resources = (), pod: manifest.Pod | None = None
+        self,
+        key: str,
+        placement: Placement,
+        resources: Resources = (),
+        counted: Placement | None = None,
+        pod: manifest.Pod | None = None,
     ) -> Booking:
-        """Book what a running pod holds, even if a card is then overcommitted."""
-        return self._enter(key, Booking(placement, resources, charges(placement.grants), pod))
+        """Book what a running pod holds, even if a card is then overcommitted; its quota counts `counted`."""
+        self.forget(key)  # the same pod, told twice, is one pod
+        booking = self._booking(placement, resources, counted, pod)
+        self._enter(key, booking, 1)
+        return booking
+
+    def forget(self, key: str) -> Booking | None:
+        """Give back what a pod holds; None if it held nothing."""
+        booking = self._bookings.get(key)
+        if booking is not None:
+            self._enter(key, booking, -1)
+        return booking
 
     def relabel(self, key: str, pod: manifest.Pod) -> None:
-        """The pod has other labels now; it holds what it held."""
-        self.version += 1
+        """The pod has other labels now, and holds what it held.  Not within a transaction."""
+        self._check_outside()
         old = self._bookings[key]
-        new = self._bookings[key] = msgspec.structs.replace(old, pod=pod)
+        self._bookings[key] = new = msgspec.structs.replace(old, pod=pod)
+        self.version += 1
+        self.changes[Change.POD_RELABELLED] = None
         for watcher in self._watchers.values():
             _tell(watcher, old, -1)
             _tell(watcher, new, 1)
 
-    def forget(self, key: str) -> Booking | None:
-        """Give back what a pod holds; None if it held nothing."""
-        booking = self._bookings.pop(key, None)
-        if booking is not None:
-            self._on_node[booking.placement.node].discard(key)
-            for watcher in self._watchers.values():
-                _tell(watcher, booking, -1)
-            if booking.placement.node in self._homes:
-                self._book(key, booking, -1)
-        return booking
+    def _booking(
+        self, placement: Placement, resources: Resources, counted: Placement | None, pod: manifest.Pod | None
+    ) -> Booking:
+        taken = charges(placement.grants)
+        if counted is None or counted is placement:
+            return Booking(placement, resources, taken, self._count(placement, taken), pod)
+        return Booking(placement, resources, taken, self._count(counted, charges(counted.grants)), pod)
 
-    def _enter(self, key: str, booking: Booking) -> Booking:
-        self.forget(key)  # the same pod, told twice, is one pod
-        self._bookings[key] = booking
-        self._on_node.setdefault(booking.placement.node, set()).add(key)
+    def _enter(self, key: str, booking: Booking, sign: int) -> None:
+        """Book, or with sign -1 give back."""
+        node = booking.placement.node
+        if self._journal.depth:
+            self._note(key, booking, sign)
+        self._list(key, booking, sign)
+        for names, name in self._wakes(key, node, sign):
+            names[name] = None
+        if node in self._homes:
+            self._book(key, booking, sign)
+
+    def _wakes(self, key: str, node: str, sign: int) -> tuple[tuple[dict[str, None], str], ...]:
+        """Where to note what a booking, or its end, means for pods that wait."""
+        if sign > 0:
+            return ((self.changes, Change.POD_CAME),)
+        namespace = key.partition("/")[0]
+        return ((self.changes, Change.POD_LEFT), (self.freed, node), (self.relieved, namespace))
+
+    def _list(self, key: str, booking: Booking, sign: int) -> None:
+        """The part of a booking that does not stand in a pool."""
+        node, namespace = booking.placement.node, key.partition("/")[0]
+        if sign > 0:
+            self._bookings[key] = booking
+            self._on_node.setdefault(node, set()).add(key)
+        else:
+            del self._bookings[key]
+            self._on_node[node].discard(key)
         for watcher in self._watchers.values():
-            _tell(watcher, booking, 1)
-        if booking.placement.node in self._homes:
-            self._book(key, booking, 1)
-        return booking
+            _tell(watcher, booking, sign)
+        for name, amount in booking.counted:
+            account = (namespace, name)
+            self.used[account] = self.used.get(account, 0) + sign * amount
+            if not self.used[account]:
+                del self.used[account]
+
+    def _note(self, key: str, booking: Booking, sign: int) -> None:
+        """Note how to undo what `_enter` does."""
+        version, home = self.version, self.home(booking.placement.node)
+        if home is not None:
+            self._journal.note(home[0].as_it_is(home[1]))
+        wakes = self._wakes(key, booking.placement.node, sign)
+        fresh = [(names, name) for names, name in wakes if name not in names]
+
+        def undo() -> None:
+            self._list(key, booking, -sign)
+            self.version = version
+            for names, name in fresh:
+                del names[name]
+
+        self._journal.note(undo)
 
     def _rows(self, home: Pool, at: int, booking: Booking) -> list[tuple[int, Charge]]:
         """The charges by the row of their card; cards that the node does not have are left out."""

@@ -25,6 +25,7 @@ from subak.model.card import CardState
 from subak.model.device import GPU, Device
 from subak.model.node import Node
 from subak.model.placement import Charge
+from subak.snapshot.transaction import Journal, Undo
 
 Column = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -136,8 +137,9 @@ class Pool:
     first `size` positions of an array mean anything, and of these some are VACANT.
     """
 
-    def __init__(self, make: Make) -> None:
+    def __init__(self, make: Make, journal: Journal | None = None) -> None:
         self.make = make
+        self.journal = journal or Journal()
         self.is_gpu = [kind == GPU for _, kind in make]
         self.kinds: list[tuple[str, str]] = []
         self._number_of: dict[tuple[str, str], int] = {}
@@ -305,6 +307,24 @@ class Pool:
         if len(self.log) > LONGEST_LOG:
             self.log = []
             self.generation += 1
+
+    def as_it_is(self, at: int) -> Undo:
+        """Makes what is taken of the node, and the log, again what they are now."""
+        columns = [(column, column[..., at].copy()) for column in (self.state, self.taken, self.usage, self.plain)]
+        maps: list[dict[str, Any]] = [*self.tenants[at], self.resources[at]]
+        held = [(each, each.copy()) for each in maps]
+        log, length, generation = self.log, len(self.log), self.generation
+
+        def undo() -> None:
+            for column, values in columns:
+                column[..., at] = values
+            for each, before in held:
+                each.clear()
+                each.update(before)
+            del log[length:]
+            self.log, self.generation = log, generation
+
+        return undo
 
     def cards(self, at: int) -> list[CardState]:
         """The node's cards as they are now."""
