@@ -40,11 +40,9 @@ class KoordinatorRules(Rules):
 
     @property
     def node_key(self) -> Hashable:
-        """The isolation provider."""
         return self.isolation
 
     def refuse_node(self, node: Node) -> NodeRefusal | None:
-        """A node with another isolation provider."""
         provider = node.labels.get(ISOLATION)
         if not self.isolation or not provider or provider.lower() == self.isolation:
             return None
@@ -52,30 +50,25 @@ class KoordinatorRules(Rules):
         return NodeRefusal(Reason.NODE_ISOLATION_MISSING, detail)
 
     def refuse(self, card: CardState, cores: int) -> Reason | None:
-        """A card whose driver cannot cut exactly this share."""
         if card.device.family not in self.templated or card.device.model in dict(self.templates):
             return None
         return Reason.CARD_TEMPLATE_MISMATCH
 
     def refuse_last(self, card: CardState) -> Reason | None:
-        """A network card without a virtual function left."""
         if self.function is None or self._free_function(card) is not None:
             return None
         return Reason.CARD_VIRTUAL_FUNCTIONS_EXHAUSTED
 
     def in_columns(self, families: Collection[str]) -> bool:
-        """Columns know neither functions nor templates."""
         return self.function is None and self.templated.isdisjoint(families)
 
     def complete(self, share: Share, card: CardState) -> Share:
-        """The share with its virtual function and the name of its template."""
         template = dict(self.templates).get(card.device.model, "") if card.device.family in self.templated else ""
         virtual = None if self.function is None else self._free_function(card)
         functions = () if virtual is None else (virtual,)
         return msgspec.structs.replace(share, functions=functions, template=template)
 
     def widest(self, share: Share, device: Device) -> Share:
-        """The share with all virtual functions of its card."""
         if self.function is None:
             return share
         functions = tuple(Function(each.bus, each.minor) for each in device.functions)

@@ -61,21 +61,17 @@ class Shared(Rules):
 
     @property
     def tag(self) -> tuple[str, str]:
-        """QoS policy and application class."""
         return (self.qos or "", self.app_class)
 
     @property
     def counts_cores(self) -> bool:
-        """Not for online pods."""
         return not self.online
 
     @property
     def scores_cards(self) -> bool:
-        """Where online pods or zones decide between nodes."""
         return self.online or (self.zones and self.aware)
 
     def refuse(self, card: CardState, cores: int) -> Reason | None:
-        """By application class, then by QoS policy."""
         if not class_fits(self.app_class, classes(card)):
             return Reason.CARD_APP_CLASS_MISMATCH
         if self.online or not card.tenants or qos_fits(self.qos, card_qos(card), card.used, cores):
@@ -83,17 +79,14 @@ class Shared(Rules):
         return Reason.CARD_QOS_POLICY_MISMATCH
 
     def in_columns(self, families: Collection[str]) -> bool:
-        """Never: columns do not know the neighbours."""
-        return False
+        return False  # they do not know the neighbours
 
     def pick(self, passed: Sequence[CardState], count: int, node_policy: str) -> list[CardState]:
-        """Where the fewest online pods are, or by zones."""
         if self.online:
             return online_order(passed)[:count]
         return by_zones(passed, count, lambda card: card.device.zone)
 
     def points(self, node: Node, cards: Sequence[CardState], grants: Sequence[Grant], node_policy: str) -> int:
-        """What zones or online neighbours are worth."""
         if not self.scores_cards:
             return 0
         return sum(weighted(self._raw(cards, grant), node_policy) for grant in grants) * POINT
@@ -112,15 +105,12 @@ class Whole(Rules):
 
     @property
     def scores_cards(self) -> bool:
-        """Links decide between nodes."""
         return True
 
     def pick(self, passed: Sequence[CardState], count: int, node_policy: str) -> list[CardState]:
-        """Best links under spread, least damage to the links that remain under binpack."""
         return best_cards(passed, count, node_policy)
 
     def points(self, node: Node, cards: Sequence[CardState], grants: Sequence[Grant], node_policy: str) -> int:
-        """What the topology tables say of taking this many cards."""
         free = [card.device for card in cards if not card.used]
         count = sum(len(grant.shares) for grant in grants)
         return node_points(node_policy, count, free, node.tables) * LINKED

@@ -35,11 +35,9 @@ class Allocated(NodeScore):
     name: str
 
     def score(self, node: Node, cards: Sequence[CardState], request: Request, grants: Sequence[Grant]) -> int:
-        """By the first claim."""
         return node_score(cards, request.claims[0], self.name) if request.claims else use(cards)
 
     def column(self, pool: Pool, request: Request) -> Callable[[Where], Column]:
-        """The same by sums over the cards."""
         if not request.claims:
             return lambda at: pool.usage[at]
         claim, totals = request.claims[0], sums(pool, request.claims[0])

@@ -17,11 +17,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from subak.dialects.interpreter import Interpreter
-from subak.dialects.nvidia import uncut
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement, Share
+from subak.model.placement import Grant, Placement, Share, uncut
 from subak.model.request import Claim, Request
 from subak.snapshot.cluster import Resources
 

@@ -19,7 +19,6 @@ from subak.snapshot.pool import Pool, Verdicts
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """What `spec.unschedulable` amounts to: Kubernetes lets a pod in that tolerates this taint."""
 
-
 ANYBODY = Needs()
 """What the least demanding pod needs."""
 
@@ -30,18 +29,14 @@ class Terms(Filter):
     name = "terms"
 
     def key(self, request: Request) -> Needs:
-        """What the pod needs besides resources."""
         return replace(request.needs, resources=())
 
     def refuse(self, node: Node, request: Request) -> NodeRefusal | None:
-        """What keeps the pod off the node."""
         return refuse_node(node, request.needs)
 
     def verdicts(self, pool: Pool, request: Request) -> Verdicts:
-        """The same; most nodes turn nobody away, and then need no closer look."""
-        needs = self.key(request)
-        fine = None
-        if unrestricted(needs):
+        needs, fine = self.key(request), None
+        if unrestricted(needs):  # most nodes turn nobody away: they need no closer look
             fine = pool.verdicts((self.name, ANYBODY), partial(refuse_node, needs=ANYBODY))
         return pool.verdicts((self.name, needs), partial(refuse_node, needs=needs), fine)
 
@@ -52,16 +47,11 @@ class Offered(Filter):
     name = "offered"
 
     def key(self, request: Request) -> Hashable:
-        """Of each claim the dialect, and what its rules read."""
         return tuple([(claim.dialect, claim.rules.node_key) for claim in request.claims])
 
     def refuse(self, node: Node, request: Request) -> NodeRefusal | None:
-        """The first claim that the node cannot serve."""
-        for claim in request.claims:
-            refusal = refuse_dialect(node, claim)
-            if refusal is not None:
-                return refusal
-        return None
+        refusals = (refuse_dialect(node, claim) for claim in request.claims)
+        return next((refusal for refusal in refusals if refusal is not None), None)
 
 
 def refuse_node(node: Node, needs: Needs) -> NodeRefusal | None:

@@ -12,15 +12,15 @@ from subak.model.card import CardState
 from subak.model.request import Claim, Pick
 from subak.policy import partition, tree
 
+Cards = Sequence[CardState]
 
-def first(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
+
+def first(passed: Cards, claim: Claim, cards: Cards, node_policy: str) -> list[CardState]:
     """The first ones."""
     return list(passed[: claim.count])
 
 
-def best_linked(
-    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
-) -> list[CardState]:
+def best_linked(passed: Cards, claim: Claim, cards: Cards, node_policy: str) -> list[CardState]:
     """Several cards: the set with the highest sum of pair scores.  One card: the one that others miss least."""
     if claim.count == 1:
         return [min(passed, key=lambda card: sum(_link(card, other) for other in passed))]
@@ -32,14 +32,12 @@ def _link(one: CardState, other: CardState) -> int:
     return one.device.links.get(other.device.id, 0)
 
 
-def by_tree(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
+def by_tree(passed: Cards, claim: Claim, cards: Cards, node_policy: str) -> list[CardState]:
     """Koordinator: under the deepest of node, NUMA node and PCIe root that has enough."""
     return tree.by_tree(passed, cards, claim.count, claim.memory_percent < 100, claim.policy.scope)
 
 
-def by_rules(
-    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
-) -> list[CardState]:
+def by_rules(passed: Cards, claim: Claim, cards: Cards, node_policy: str) -> list[CardState]:
     """As the claim's own rules say."""
     return claim.rules.pick(passed, claim.count, node_policy)
 

@@ -43,7 +43,6 @@ class Use(NodeScore):
     sign: int
 
     def score(self, node: Node, cards: Sequence[CardState], request: Request, grants: Sequence[Grant]) -> int:
-        """Use before the pod, and what the chosen cards are worth."""
         total = use(cards)
         served: dict[Rules, list[tuple[Claim, Grant]]] = {}
         for claim, given in zip(request.claims, grants, strict=True):
@@ -54,9 +53,6 @@ class Use(NodeScore):
         return self.sign * total
 
     def column(self, pool: Pool, request: Request) -> Callable[[Where], Column] | None:
-        """Use alone, unless the very cards matter."""
         if any(claim.rules.scores_cards for claim in request.claims):
             return None
-        if self.sign < 0:
-            return lambda at: -pool.usage[at]
-        return lambda at: pool.usage[at]
+        return (lambda at: -pool.usage[at]) if self.sign < 0 else (lambda at: pool.usage[at])

@@ -104,7 +104,7 @@ class Snapshot:
             for node in self:
                 watcher.node_seen(node)
             for booking in self._bookings.values():
-                _tell(watcher, booking, 1)
+                _tell([watcher], booking, 1)
         assert isinstance(watcher, kind), "kept under its own kind"
         return watcher
 
@@ -214,9 +214,8 @@ class Snapshot:
         self._bookings[key] = new = msgspec.structs.replace(old, pod=pod)
         self.version += 1
         self.changes[Change.POD_RELABELLED] = None
-        for watcher in self._watchers.values():
-            _tell(watcher, old, -1)
-            _tell(watcher, new, 1)
+        _tell(self._watchers.values(), old, -1)
+        _tell(self._watchers.values(), new, 1)
 
     def _booking(
         self, placement: Placement, resources: Resources, counted: Placement | None, pod: manifest.Pod | None
@@ -253,8 +252,7 @@ class Snapshot:
         else:
             del self._bookings[key]
             self._on_node[node].discard(key)
-        for watcher in self._watchers.values():
-            _tell(watcher, booking, sign)
+        _tell(self._watchers.values(), booking, sign)
         for name, amount in booking.counted:
             account = (namespace, name)
             self.used[account] = self.used.get(account, 0) + sign * amount
@@ -312,10 +310,11 @@ class Snapshot:
                 )
 
 
-def _tell(watcher: Watcher, booking: Booking, sign: int) -> None:
-    """Let a watcher see that a pod came, or left."""
+def _tell(watchers: Iterable[Watcher], booking: Booking, sign: int) -> None:
+    """Let watchers see that a pod came, or left."""
     if booking.pod is not None:
-        (watcher.pod_came if sign > 0 else watcher.pod_left)(booking.pod, booking.placement.node)
+        for watcher in watchers:
+            (watcher.pod_came if sign > 0 else watcher.pod_left)(booking.pod, booking.placement.node)
 
 
 def _check_named(key: str, charge: Charge, device: Device, tenants: Collection[Charge]) -> None:
