@@ -21,6 +21,8 @@ from subak.snapshot.scores import Scores
 from subak.snapshot.transaction import Journal, Transaction
 from subak.snapshot.watcher import Change, W, Watcher
 
+_CAME, _LEFT = Change.POD_CAME, Change.POD_LEFT  # to look up a member of an enum takes longer than the rest
+
 Resources = tuple[tuple[str, int], ...]
 Count = Callable[[Placement, Mapping[str, Charge]], Resources]
 """What a placement, with these charges, takes of the resources that quotas limit."""
@@ -239,9 +241,9 @@ class Snapshot:
     def _wakes(self, key: str, node: str, sign: int) -> tuple[tuple[dict[str, None], str], ...]:
         """Where to note what a booking, or its end, means for pods that wait."""
         if sign > 0:
-            return ((self.changes, Change.POD_CAME),)
+            return ((self.changes, _CAME),)
         namespace = key.partition("/")[0]
-        return ((self.changes, Change.POD_LEFT), (self.freed, node), (self.relieved, namespace))
+        return ((self.changes, _LEFT), (self.freed, node), (self.relieved, namespace))
 
     def _list(self, key: str, booking: Booking, sign: int) -> None:
         """The part of a booking that does not stand in a pool."""
