@@ -196,6 +196,13 @@ def test_pods_that_differ_in_what_is_read_do_not_wait_together(cluster: Cluster)
     assert set(cluster.placed()) == {"db", "with-db"}
 
 
+def test_a_pod_without_cards_may_have_any_score() -> None:
+    decider = Decider(Interpreter())
+    decider.snapshot.put(decider.interpreter.node(node(name, name[0]))[0] for name in ("b1", "a1", "c1"))
+    decider.snapshot.remove("a1")
+    assert decider.decide("default", Request(node_policy="tidy")) == Placement("b1")
+
+
 def relabel(cluster: Cluster, key: str, labels: dict[str, str]) -> None:
     known = cluster.pods[key]
     metadata = msgspec.structs.replace(known.metadata, labels=labels)

@@ -182,7 +182,7 @@ def _exact_scores(pool: Pool, request: Request) -> Callable[[Where], Column]:
 def _tried(pool: Pool, request: Request, at: Where) -> Column:
     """The scores of nodes, each of which is asked for cards; NEVER where it has none for the request."""
     parts = [part for claim in representative(request) if (part := _claim_part(pool, claim)) is not None]
-    possible = np.logical_and.reduce([part(at) for part in parts])
+    possible = np.logical_and.reduce([pool.present[at], *[part(at) for part in parts]])
     score, scores = registry.score_of(request), np.full(len(possible), NEVER, np.int64)
     positions = range(pool.size)[at] if isinstance(at, slice) else at.tolist()
     for i in np.flatnonzero(possible).tolist():
