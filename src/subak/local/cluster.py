@@ -21,7 +21,6 @@ from typing import Any, Literal, Self
 from subak.admission.records import guard
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
-from subak.local import private
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
@@ -35,6 +34,7 @@ from subak.node import trees
 from subak.scheduler import served
 from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
+from tinykube import private
 from tinykube.client import Client
 from tinykube.server.http import Endpoint
 from tinykube.server.server import Server

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import yaml
 
-from subak.local import private
+from tinykube import private
 from tinykube.server.http import HOST, NAME
 from tinykube.yaml import read
 

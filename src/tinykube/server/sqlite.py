@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from subak.local import private
+from tinykube import private
 from tinykube.server.kinds import KINDS, Kind
 from tinykube.server.store import HISTORY, Store
 

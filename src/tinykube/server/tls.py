@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from subak.local import private
+from tinykube import private
 
 LIFETIME = timedelta(days=365)
 ADDRESSES = ("127.0.0.1", "::1")
