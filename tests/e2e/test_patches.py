@@ -210,8 +210,8 @@ class Story:
         refusal, expected = None, None
         try:
             expected = apply.apply(
-                live, wanted, self.resource.schema, manager=manager, api_version=self.named["apiVersion"], force=force,
-                now=NOW, subresource=self.resource.subresource,
+                live, wanted, self.resource.kind, manager=manager, force=force, now=NOW,
+                subresource=self.resource.subresource,
             )  # fmt: skip
         except ApiError as error:
             refusal = error
@@ -250,10 +250,7 @@ class Story:
 
     def owned(self, old: Json | None, new: Json, manager: str, main: bool = False) -> Json:
         subresource = "" if main else self.resource.subresource
-        return managed_fields.updated(
-            old, new, self.resource.schema, manager=manager, api_version=self.named["apiVersion"], now=NOW,
-            subresource=subresource,
-        )  # fmt: skip
+        return managed_fields.updated(old, new, self.resource.kind, manager=manager, now=NOW, subresource=subresource)
 
 
 def bare(object: Json) -> Json:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from tinykube.admission import CREATE, UPDATE, Review
-from tinykube.server import errors, events, rules, schema
+from tinykube.server import errors, events, rules
 from tinykube.server.kinds import EVENT, LEASE, NAMESPACE, NEW_EVENT, POD, SERVICE, Kind
 from tinykube.server.options import ListOptions, WriteOptions, revision
 from tinykube.server.paging import Page, page, too_large
@@ -108,10 +108,7 @@ class Registry:
         version = metadata.get("resourceVersion", "")
         versioned = version.isdecimal() and version != "0" and not target.name
         _agree_on_namespace(target, metadata)
-        object = managed_fields.updated(
-            None, object, schema.of(target.kind), manager=options.manager, api_version=target.kind.api_version,
-            now=self.now(),
-        )  # fmt: skip
+        object = managed_fields.updated(None, object, target.kind, manager=options.manager, now=self.now())
         return self.admit(target, object, options, versioned)
 
     def admit(self, target: Target, object: Json, options: WriteOptions, versioned: bool = False) -> Stored:
@@ -182,9 +179,8 @@ class Registry:
 
     def _owned(self, target: Target, object: Json, old: Json, options: WriteOptions) -> Json:
         object = managed_fields.updated(
-            old, object, schema.of(target.kind), manager=options.manager, api_version=target.kind.api_version,
-            now=self.now(), subresource=target.subresource,
-        )  # fmt: skip
+            old, object, target.kind, manager=options.manager, now=self.now(), subresource=target.subresource
+        )
         return events.disowned(target.kind, object)
 
     def write(self, target: Target, object: Json, stored: Stored, options: WriteOptions) -> Stored:
@@ -231,8 +227,8 @@ class Registry:
             raise errors.not_found(kind, target.name)
         live = events.from_stored(kind, stored.object) if stored else None
         object = apply.apply(
-            live, applied, schema.of(kind), manager=options.manager, api_version=kind.api_version,
-            force=options.force, now=self.now(), subresource=target.subresource,
+            live, applied, kind, manager=options.manager, force=options.force,
+            now=self.now(), subresource=target.subresource,
         )  # fmt: skip
         object = events.disowned(kind, read(object))
         metadata = object["metadata"] = dict(object["metadata"])

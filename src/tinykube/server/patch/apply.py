@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from tinykube.server import schema as schemas
+from tinykube.server.kinds import Kind
 from tinykube.server.patch import conformity, fieldset, managed_fields, merging, ownership
 from tinykube.server.patch.comparison import Comparison, Malformed, compare
 from tinykube.server.patch.fieldset import Fields
@@ -45,10 +47,9 @@ class _Conflicts(Exception):
 def apply(
     live: Json | None,
     applied: Json,
-    schema: Field,
+    kind: Kind,
     *,
     manager: str,
-    api_version: str,
     force: bool,
     now: str,
     subresource: str = "",
@@ -58,26 +59,27 @@ def apply(
     `now` is the time in RFC 3339.  Defaults are for others to fill in.  If nothing changes, that is `live` with perhaps
     another owner.
     """
-    if (applied.get("apiVersion"), applied.get("kind")) != (api_version, schema.go.rpartition(".")[2]):
+    if (applied.get("apiVersion"), applied.get("kind")) != (kind.api_version, kind.kind):
         raise ApiError(400, "BadRequest", f"invalid object type: {_type_of(applied)}")
     metadata = applied.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("managedFields"), list):
         raise ApiError(400, "BadRequest", "metadata.managedFields must be nil")
+    schema = schemas.of(kind)
     wrong = conformity.problem(schema, applied)
     if wrong:
         raise ApiError(500, "", f"failed to create typed patch object ({_name_of(applied)}): {wrong}")
     if metadata is None:
         applied = {**applied, "metadata": {}}  # that the name is missing is for others to tell
-    entry = Entry(manager, "Apply", api_version, subresource, {}, now)
+    entry = Entry(manager, "Apply", kind.api_version, subresource, {}, now)
     try:
-        result = _applied(live, applied, schema, entry, force)
+        result = _applied(live, applied, kind, entry, force)
     except Malformed:
         raise _untrackable(live or {}, schema) from None
     except _Conflicts as problem:
         conflicts = _unexpected(problem.conflicts, live, schema, entry)
         if conflicts:
             raise _refusal(conflicts) from None
-        result = _applied(live, applied, schema, entry, force=True)
+        result = _applied(live, applied, kind, entry, force=True)
     return _with_last_applied(result, applied) if manager == _KUBECTL else result
 
 
@@ -101,16 +103,17 @@ def _untrackable(live: Json, schema: Field) -> ApiError:
     return ApiError(500, "", f"failed to create manager for existing fields: {why}")
 
 
-def _applied(live: Json | None, applied: Json, schema: Field, entry: Entry, force: bool) -> Json:
+def _applied(live: Json | None, applied: Json, kind: Kind, entry: Entry, force: bool) -> Json:
+    schema = schemas.of(kind)
     start = managed_fields.blank(schema) if live is None else live
-    owners = _owners(live, schema, entry)
+    owners = _owners(live, kind, entry)
     last = owners.pop(entry.key, None)
-    untracked = managed_fields.untracked(entry.api_version, applied["kind"], entry.subresource)
+    untracked = managed_fields.untracked(kind, entry.subresource)
     wanted = fieldset.without(merging.fields_of(schema, applied), untracked.ignored)
     merged = merging.merge(schema, start, applied)
     if last is not None and last.fields:
         merged = _pruned(schema, merged, [wanted, *(each.fields for each in owners.values())], last.fields)
-    changes = managed_fields.tracked_changes(schema, start, merged, entry.api_version, entry.subresource)
+    changes = managed_fields.tracked_changes(kind, start, merged, entry.subresource)
     if not force:
         _look_for_conflicts(owners, changes)
     owners = ownership.disowned(owners, changes.all, entry.api_version)
@@ -122,7 +125,7 @@ def _applied(live: Json | None, applied: Json, schema: Field, entry: Entry, forc
     return with_managed_fields(merged, ownership.write(owners))
 
 
-def _owners(live: Json | None, schema: Field, entry: Entry) -> Owners:
+def _owners(live: Json | None, kind: Kind, entry: Entry) -> Owners:
     """Who owns what before.  What an object had before anybody kept books belongs to a manager of its own."""
     if live is None:
         return {}
@@ -132,8 +135,8 @@ def _owners(live: Json | None, schema: Field, entry: Entry) -> Owners:
         raise ApiError(500, "", f"failed to decode managed fields: {problem}") from problem
     if owners:
         return {key: each for key, each in owners.items() if each.api_version == entry.api_version}
-    blank = managed_fields.blank(schema)
-    changes = managed_fields.tracked_changes(schema, blank, live, entry.api_version, entry.subresource)
+    blank = managed_fields.blank(schemas.of(kind))
+    changes = managed_fields.tracked_changes(kind, blank, live, entry.subresource)
     before = entry._replace(manager=BEFORE, operation="Update", fields=changes.gained)
     return managed_fields.taken({}, changes, before)
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from tinykube.server.kinds import KINDS, POD, Kind
+from tinykube.server import schema as schemas
+from tinykube.server.kinds import POD, Kind
 from tinykube.server.patch import fieldset, ownership
 from tinykube.server.patch.comparison import Comparison, Malformed, compare
 from tinykube.server.patch.ownership import Entry, Owners, Unreadable
@@ -24,10 +25,9 @@ Json = dict[str, Any]
 def updated(
     old: Json | None,
     new: Json,
-    schema: Field,
+    kind: Kind,
     *,
     manager: str,
-    api_version: str,
     now: str,
     subresource: str = "",
 ) -> Json:
@@ -40,10 +40,10 @@ def updated(
     if not owners and old is not None:
         return with_managed_fields(new, [])
     try:
-        changes = tracked_changes(schema, blank(schema) if old is None else old, new, api_version, subresource)
+        changes = tracked_changes(kind, blank(schemas.of(kind)) if old is None else old, new, subresource)
     except Malformed:
         return with_managed_fields(new, [])
-    entry = Entry(manager or "unknown", "Update", api_version, subresource, changes.gained, now)
+    entry = Entry(manager or "unknown", "Update", kind.api_version, subresource, changes.gained, now)
     return with_managed_fields(new, ownership.write(taken(owners, changes, entry)))
 
 
@@ -126,24 +126,19 @@ class Untracked:
 
 
 @cache
-def untracked(api_version: str, kind: str, subresource: str) -> Untracked:
+def untracked(kind: Kind, subresource: str) -> Untracked:
     """What belongs to nobody when a resource is written."""
-    served = _served(api_version, kind)
     if subresource == "status":
-        if served == POD:
+        if kind is POD:
             return Untracked(("spec",), ("metadata", "deletionTimestamp"), ("metadata", "ownerReferences"))
-        return Untracked(("spec",), ("metadata",)) if served is not None and served.custom else Untracked(("spec",))
-    return Untracked(("status",)) if served is not None and served.status else Untracked()
+        return Untracked(("spec",), ("metadata",)) if kind.custom else Untracked(("spec",))
+    return Untracked(("status",)) if kind.status else Untracked()
 
 
-def _served(api_version: str, kind: str) -> Kind | None:
-    return next((each for each in KINDS if each.api_version == api_version and each.kind == kind), None)
-
-
-def tracked_changes(schema: Field, old: Json, new: Json, api_version: str, subresource: str) -> Comparison:
+def tracked_changes(kind: Kind, old: Json, new: Json, subresource: str) -> Comparison:
     """What differs between two versions of an object, of what is tracked.  Raises Malformed."""
-    skipped = untracked(api_version, str(new.get("kind", "")), subresource)
-    return compare(schema, skipped.stripped(old), skipped.stripped(new))
+    skipped = untracked(kind, subresource)
+    return compare(schemas.of(kind), skipped.stripped(old), skipped.stripped(new))
 
 
 def blank(schema: Field) -> Any:
