@@ -7,6 +7,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
+from tests.support.custom import CUSTOM
 from tinykube.server.http import Endpoint
 from tinykube.server.server import Server
 from tinykube.server.store import Store
@@ -31,7 +32,7 @@ class Embedded:
         self.address = self._endpoint.address
 
     async def _start(self) -> Endpoint:
-        endpoint = Endpoint(Server(Store(history=HISTORY), workloads=self._workloads), self._identity)
+        endpoint = Endpoint(Server(Store(history=HISTORY, custom=CUSTOM), workloads=self._workloads), self._identity)
         await endpoint.start()
         return endpoint
 

@@ -6,6 +6,7 @@ import copy
 import random
 from typing import Any
 
+from tests.support.custom import DEVICE, POD_GROUP, QUEUE
 from tests.tinykube.server.rules.objects import named, pod, service
 from tinykube.server import kinds, schema
 from tinykube.server.kinds import Kind
@@ -46,9 +47,9 @@ _UNTOUCHED = frozenset((
     "scaleIO", "storageos", "vsphereVolume", "allocatedResourcesStatus", "user",
     "volumeStatus", "extendedResourceClaimStatus", "resourceClaimStatuses", "nodeAllocatableResourceClaimStatuses",
 ))  # fmt: skip
-_GROUP = {"apiVersion": kinds.POD_GROUP.api_version, "kind": "PodGroup", "spec": {}}
-_QUEUE = {"apiVersion": kinds.QUEUE.api_version, "kind": "Queue", "spec": {}}
-_DEVICE = {"apiVersion": kinds.DEVICE.api_version, "kind": "Device", "spec": {"devices": [{}]}}
+_GROUP = {"apiVersion": POD_GROUP.api_version, "kind": "PodGroup", "spec": {}}
+_QUEUE = {"apiVersion": QUEUE.api_version, "kind": "Queue", "spec": {}}
+_DEVICE = {"apiVersion": DEVICE.api_version, "kind": "Device", "spec": {"devices": [{}]}}
 _TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
 
 RICH = pod({
@@ -81,9 +82,9 @@ BASES: tuple[tuple[Kind, Json], ...] = (
     (kinds.EVENT, named("Event", {"involvedObject": {"namespace": "default"}})),
     (kinds.SERVICE_ACCOUNT, named("ServiceAccount")),
     (kinds.NAMESPACE, named("Namespace", namespace="")),
-    (kinds.POD_GROUP, _GROUP | {"metadata": {"name": "one", "namespace": "default"}}),
-    (kinds.QUEUE, _QUEUE | {"metadata": {"name": "one"}}),
-    (kinds.DEVICE, _DEVICE | {"metadata": {"name": "one"}}),
+    (POD_GROUP, _GROUP | {"metadata": {"name": "one", "namespace": "default"}}),
+    (QUEUE, _QUEUE | {"metadata": {"name": "one"}}),
+    (DEVICE, _DEVICE | {"metadata": {"name": "one"}}),
 )
 
 

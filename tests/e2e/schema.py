@@ -1,12 +1,12 @@
-"""Makes `src/tinykube/server/schema.json`: what Kubernetes and our custom resource definitions say about fields.
+"""Makes `src/tinykube/server/schema.json`: what Kubernetes says about the fields of its kinds.
 
     python -m tests.e2e.schema
 
-Four sources.  The OpenAPI documents in Kubernetes' module say what fields there are and how they merge.  They do not
+Three sources.  The OpenAPI documents in Kubernetes' module say what fields there are and how they merge.  They do not
 say what happens to an empty value (`hostNetwork: false` is dropped, `automountServiceAccountToken: false` is kept), nor
 what a field's type is called in the message about a wrong value: that is in the Go structs.  Some messages print the
-structs that Kubernetes has only inside; those are its own, without names for JSON.  The custom kinds come from
-`src/tinykube/server/crds/`.  One line per definition, so that a new version of Kubernetes gives a diff to read.
+structs that Kubernetes has only inside; those are its own, without names for JSON.  One line per definition, so that a
+new version of Kubernetes gives a diff to read.
 """
 
 from __future__ import annotations
@@ -18,18 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tinykube.server.kinds import KINDS, Kind
+from tinykube.server.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 GO_MODULE = Path(__file__).with_name("kubernetes")
 TARGET = ROOT / "src/tinykube/server/schema.json"
-CRDS = ROOT / "src/tinykube/server/crds"
 
 REFERENCE = "#/components/schemas/"
 KIND_MARK = "x-kubernetes-group-version-kind"
-METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 # Kinds that are only ever sent to a subresource, or as options, or as an answer.
 EXTRA = (
@@ -103,7 +99,7 @@ def references(node: Any) -> Iterator[str]:
 
 def built_in() -> dict[str, Any]:
     """The definitions of Kubernetes' own kinds and of all that they refer to."""
-    wanted = [(kind.group, kind.version, kind.kind) for kind in KINDS if not kind.custom] + list(EXTRA)
+    wanted = [(kind.group, kind.version, kind.kind) for kind in KINDS] + list(EXTRA)
     found: dict[str, Any] = {}
     for group, version in sorted({(group, version) for group, version, _ in wanted}):
         everything = published(group, version)
@@ -124,20 +120,6 @@ def built_in() -> dict[str, Any]:
             if mark not in known:
                 known.append(mark)
     return found
-
-
-def custom(kind: Kind) -> tuple[str, dict[str, Any]]:
-    """The name and the definition of a custom kind, as an API server publishes them."""
-    manifest = yaml.safe_load((CRDS / f"{kind.plural}.yaml").read_text())
-    (version,) = manifest["spec"]["versions"]
-    definition = plain(version["schema"]["openAPIV3Schema"])
-    definition["properties"] |= {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"allOf": [{"$ref": REFERENCE + METADATA}]},
-    }
-    definition[KIND_MARK] = [{"group": kind.group, "kind": kind.kind, "version": kind.version}]
-    return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind]), definition
 
 
 def members(structs: dict[str, str], name: str, inside: str = "") -> Iterator[tuple[str, str]]:
@@ -223,7 +205,6 @@ def text() -> str:
     """The whole of schema.json."""
     definitions = built_in()
     types = go_types(definitions)
-    definitions |= dict(custom(kind) for kind in KINDS if kind.custom)
     return f'{{"definitions":{lines(definitions)},\n"types":{lines(types)},\n"structs":{lines(inner_structs())}}}\n'
 
 

@@ -22,8 +22,9 @@ from tests.e2e import namespace
 from tests.e2e.cluster import PORT, Cluster
 from tests.e2e.drafts import Drafts, Json
 from tests.e2e.identities import TOKEN
+from tests.support.custom import QUEUE
 from tinykube.server import schema
-from tinykube.server.kinds import CONFIG_MAP, POD, QUEUE, SERVICE, SERVICE_ACCOUNT, Kind
+from tinykube.server.kinds import CONFIG_MAP, POD, SERVICE, SERVICE_ACCOUNT, Kind
 from tinykube.server.patch import apply, json_patch, managed_fields, merge_patch, strategic
 from tinykube.server.schema import Field
 from tinykube.status import ApiError

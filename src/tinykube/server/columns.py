@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from tinykube.server import kinds, schema, workload_summary
+from tinykube.server import crds, kinds, workload_summary
 from tinykube.server.kinds import Kind
 from tinykube.server.pod_summary import summary
 
@@ -315,9 +315,7 @@ _KINDS: dict[Kind, tuple[tuple[Column, ...], Cells]] = {
 
 @cache
 def _custom(kind: Kind) -> tuple[tuple[Column, ...], Cells]:
-    versions = schema.manifest(kind)["spec"]["versions"]
-    (version,) = (each for each in versions if each["name"] == kind.version)
-    defined = version.get("additionalPrinterColumns") or [
+    defined = crds.version(kind).get("additionalPrinterColumns") or [
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
     ]
     columns = [NAME]

@@ -23,8 +23,6 @@ from tinykube.status import ApiError
 from tinykube.transport import Request, Response
 
 HOST = "127.0.0.1"
-NAME = "subak"
-"""What cluster, user and context are called in a kubeconfig."""
 
 _PASSED_ON = ("accept", "content-type", "if-none-match", "upgrade", "user-agent")
 _WARNING = re.compile(r'299 - "(?:[^"\\]|\\.)*"')
@@ -64,26 +62,27 @@ class Endpoint:
             self._runner = None
 
     def kubeconfig(self) -> str:
-        """What kubectl needs to find its way here."""
+        """What kubectl needs to find its way here; cluster, user and context have the server's name."""
+        name = self._server.name
         authority = b64encode(self._identity.authority.encode()).decode()
         return textwrap.dedent(f"""\
             apiVersion: v1
             kind: Config
             clusters:
-            - name: {NAME}
+            - name: {name}
               cluster:
                 server: {self.address}
                 certificate-authority-data: {authority}
             users:
-            - name: {NAME}
+            - name: {name}
               user:
                 token: {self._identity.token}
             contexts:
-            - name: {NAME}
+            - name: {name}
               context:
-                cluster: {NAME}
-                user: {NAME}
-            current-context: {NAME}
+                cluster: {name}
+                user: {name}
+            current-context: {name}
             """)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -107,7 +106,7 @@ class Endpoint:
     async def _upgrade(self, request: web.BaseRequest) -> web.StreamResponse:
         """Only `exec` speaks over WebSockets."""
         try:
-            found = routes.resolve(request.method, request.path.strip("/").split("/"))
+            found = self._server.routes.resolve(request.method, request.path.strip("/").split("/"))
             if found is None or found[0] != "exec":
                 raise routes.not_found()
             offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]

@@ -1,8 +1,14 @@
-"""The kinds that are served, and what discovery says about them."""
+"""Kinds of objects, and what discovery says about them.
+
+`KINDS` are served by every server.  Custom kinds come from CustomResourceDefinitions (`crds.kind`); whoever starts a
+server gives them to its store.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,8 +28,13 @@ class Kind:
     status: bool = False
     subresources: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    custom: bool = False
-    """Of a CustomResourceDefinition: no defaults and no rules beyond its schema, and no strategic merge patch."""
+    definition: Mapping[str, Any] | None = None
+    """The CustomResourceDefinition of a custom kind."""
+
+    @property
+    def custom(self) -> bool:
+        """Whether it has no defaults and no rules beyond its schema, and no strategic merge patch."""
+        return self.definition is not None
 
     @property
     def api_version(self) -> str:
@@ -65,18 +76,10 @@ JOB = Kind("batch", "v1", "Job", "jobs", "job", status=True, categories=("all",)
 PRIORITY_CLASS = Kind(
     "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "priorityclass", ("pc",), namespaced=False
 )
-POD_GROUP = Kind(
-    "scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", "podgroup", ("pg", "podgroup-v1beta1"), custom=True
-)
-QUEUE = Kind(
-    "scheduling.volcano.sh", "v1beta1", "Queue", "queues", "queue", ("q", "queue-v1beta1"),
-    namespaced=False, status=True, custom=True,
-)  # fmt: skip
-DEVICE = Kind("scheduling.koordinator.sh", "v1alpha1", "Device", "devices", "device", namespaced=False, custom=True)
 
 KINDS = (
     POD, NODE, NAMESPACE, EVENT, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, RESOURCE_QUOTA,
-    NEW_EVENT, DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB, LEASE, PRIORITY_CLASS, POD_GROUP, QUEUE, DEVICE,
+    NEW_EVENT, DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB, LEASE, PRIORITY_CLASS,
 )  # fmt: skip
 WORKLOADS = (DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB)
 """Kinds that make pods from a template."""

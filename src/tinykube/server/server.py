@@ -1,6 +1,6 @@
 """The API server itself: requests in, answers out, no socket needed.
 
-`Server` is a Transport: whoever runs in the same process sends requests by a plain call; `http` serves all others.
+`Server` is a Transport: code in the same process sends requests by a plain call; `http` serves everybody else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tinykube.server import (
     options,
     patching,
     pods,
-    routes,
     rules,
     scale,
     selectors,
@@ -29,11 +28,12 @@ from tinykube.server import (
 )
 from tinykube.server.answers import View, refusal
 from tinykube.server.controllers import Controllers
-from tinykube.server.discovery import answer_to
+from tinykube.server.discovery import ServerInfo, answer_to
 from tinykube.server.kinds import POD, Kind
 from tinykube.server.kubelet import Kubelet, Session
 from tinykube.server.negotiation import JSON, YAML, Form
 from tinykube.server.registry import Guard, Hook, Registry, Target
+from tinykube.server.routes import Routes
 from tinykube.server.store import Store, Stored, encode
 from tinykube.server.users import ADMIN
 from tinykube.server.watch import Bell, Watch
@@ -55,7 +55,7 @@ class Server:
 
     `hooks` and `guards` stand for admission webhooks.  A hook may change a pod that is being created, or refuse it; a
     guard may refuse any write of a pod, and a Binding.  Without `workloads` nobody makes the pods of Deployments and
-    the like, as where there is no controller manager.
+    the like, as where there is no controller manager.  Version and kubeconfig show `name`.
     """
 
     def __init__(
@@ -66,10 +66,14 @@ class Server:
         guards: Sequence[Guard] = (),
         clock: Callable[[], float] = time.time,
         workloads: bool = True,
+        name: str = "tinykube",
     ) -> None:
+        self.name = name
         self.kubelet = kubelet
+        self.routes = Routes(store.kinds)
         self.registry = Registry(store, hooks, guards, clock)
         self._store = store
+        self._info = ServerInfo(name, store.kinds)
         self._clock = clock
         self._turn = 0.0
         self._bell = Bell(store)
@@ -100,9 +104,9 @@ class Server:
                 message = f"Request entity too large: limit is {MOST_BYTES}"
                 raise ApiError(413, "RequestEntityTooLarge", message)
             parts = request.path.strip("/").split("/")
-            found = routes.resolve(request.method, parts)
+            found = self.routes.resolve(request.method, parts)
             if found is None:
-                return answer_to(request, parts, self.registry.now)
+                return answer_to(request, parts, self._info, self.registry.now)
             verb, target = found
             form = _form(request, target, verb)
             include = table.check(request.query.get("includeObject", "")) if form.convert == "Table" else ""
@@ -179,7 +183,7 @@ class Server:
             return view.object(scale.write(self.registry, target, lambda _: sent, wanted))
         media = patching.media(scale.SCALE, request.headers.get("content-type", ""))
         if media == patching.APPLY:
-            raise errors.bad_request("subak up has no server-side apply for scale; use a merge patch")
+            raise errors.bad_request("this server has no server-side apply for scale; use a merge patch")
         wanted = options.writing(request.query, _agent(request), options.PATCH)
         part = replace(target, kind=scale.SCALE, subresource="")
         change = patching.change(part, media, request.body, wanted, view.warnings)

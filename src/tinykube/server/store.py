@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -65,6 +65,10 @@ class Change:
     def old(self) -> Json | None:
         """What the object was before."""
         return self.before.object if self.before else None
+
+
+class UnknownResource(Exception):
+    """The journal holds objects of a resource that is not served."""
 
 
 class Journal(Protocol):
@@ -140,10 +144,12 @@ class Table:
 class Store:
     """Objects by kind, namespace and name.  One that is stored is never changed in place: copy what you change.
 
-    Refusals are ApiErrors as clients see them.  Everything happens on one thread.
+    `kinds` are those that it has: Kubernetes' own and `custom` ones.  Refusals are ApiErrors as clients see them.
+    Everything happens on one thread.
     """
 
-    def __init__(self, journal: Journal | None = None, history: int = HISTORY) -> None:
+    def __init__(self, journal: Journal | None = None, history: int = HISTORY, custom: Sequence[Kind] = ()) -> None:
+        self.kinds = (*KINDS, *custom)
         self.revision = 1
         self._journal = journal
         self._subscribers: list[Callable[[Change], None]] = []
@@ -153,9 +159,11 @@ class Store:
         if journal is not None:
             revision, loaded = journal.load()
             self.revision = max(self.revision, revision)
-        self._tables = {kind: Table(kind, history, self.revision) for kind in KINDS}
+        self._tables = {kind: Table(kind, history, self.revision) for kind in self.kinds}
         by_resource = {kind.resource: table for kind, table in self._tables.items()}
         for resource, key, revision, data in loaded:
+            if resource not in by_resource:
+                raise UnknownResource(resource)
             by_resource[resource].objects[key] = Stored(decode(data), revision, data)
         for table in self._tables.values():
             table.keys = sorted(table.objects)

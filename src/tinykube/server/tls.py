@@ -50,10 +50,10 @@ class Identity:
         return context
 
 
-def identity(directory: Path | None = None) -> Identity:
-    """A new identity, or the one that is kept in a directory while it is valid."""
+def identity(directory: Path | None = None, name: str = "tinykube") -> Identity:
+    """A new identity, or the one that is kept in a directory while it is valid; certificates show the name."""
     if directory is None:
-        return _made()
+        return _made(name)
     private.directory(directory)
     for name in _FILES.values():
         private.close(directory / name)
@@ -63,7 +63,7 @@ def identity(directory: Path | None = None) -> Identity:
             return kept
     except (OSError, ValueError):
         pass
-    made = _made()
+    made = _made(name)
     for field, name in _FILES.items():
         file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(file, "w") as text:
@@ -76,15 +76,15 @@ def _is_valid(kept: Identity) -> bool:
     return bool(kept.token) and certificate.not_valid_after_utc > datetime.now(UTC) + timedelta(days=1)
 
 
-def _made() -> Identity:
+def _made(name: str) -> Identity:
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "subak-ca")])
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}-ca")])
     authority = (
         _begun(issuer, issuer, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "subak")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     names = [*(x509.DNSName(each) for each in NAMES), *(x509.IPAddress(ip_address(each)) for each in ADDRESSES)]
     certificate = (
         _begun(subject, issuer, key)

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from tinykube.server import errors, events, schema, selectors
-from tinykube.server.kinds import KINDS, Kind
+from tinykube.server.kinds import Kind
 from tinykube.server.options import ListOptions, revision
 from tinykube.server.paging import too_large
 from tinykube.server.rules.decoding import zero
@@ -38,7 +38,7 @@ class Bell:
     """Rings when something happens to a kind."""
 
     def __init__(self, store: Store) -> None:
-        self._waiting: dict[Kind, set[asyncio.Future[None]]] = {kind: set() for kind in KINDS}
+        self._waiting: dict[Kind, set[asyncio.Future[None]]] = {kind: set() for kind in store.kinds}
         self._silence = store.subscribe(self._ring)
         self.closed = False
 

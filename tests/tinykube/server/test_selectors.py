@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.custom import QUEUE
 from tinykube.server import selectors
-from tinykube.server.kinds import CONFIG_MAP, EVENT, NEW_EVENT, NODE, POD, QUEUE, Kind
+from tinykube.server.kinds import CONFIG_MAP, EVENT, NEW_EVENT, NODE, POD, Kind
 from tinykube.status import ApiError
 
 WEB = {"app": "web", "tier": "a", "n": "5"}

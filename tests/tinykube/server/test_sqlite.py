@@ -75,7 +75,7 @@ def test_nobody_else_can_look_into_the_state(tmp_path: Path) -> None:
             (state / name).chmod(0o644)
             state.chmod(0o755)
             (state / "identity").chmod(0o755)
-        store, journal = open_store(state)
+        store, journal = open_store(state, beside=["identity"])
         identity(state / "identity")
         store.create(POD, {"metadata": {"namespace": "default", "name": f"p{len(found)}"}})
         assert {"identity", "lock", "state.db", "state.db-wal"} <= {path.name for path in state.iterdir()}

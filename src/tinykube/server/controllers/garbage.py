@@ -11,7 +11,7 @@ from typing import Any
 
 from tinykube.server import events
 from tinykube.server.deletion import FOREGROUND, ORPHAN, delete
-from tinykube.server.kinds import KINDS, Kind
+from tinykube.server.kinds import Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
 from tinykube.server.store import Change, Stored
@@ -20,7 +20,6 @@ Json = dict[str, Any]
 Place = tuple[Kind, str, str]
 """Kind, namespace and name."""
 
-_SERVED = {(kind.api_version, kind.kind): kind for kind in KINDS}
 _BY_US = WriteOptions("kube-controller-manager")
 
 
@@ -32,7 +31,8 @@ class Garbage:
         self._owned: dict[str, set[Place]] = {}
         self._to_check: dict[Place, None] = {}
         self._to_finish: dict[Place, None] = {}
-        for kind in KINDS:
+        self._served = {(kind.api_version, kind.kind): kind for kind in registry.store.kinds}
+        for kind in registry.store.kinds:
             for object in registry.store.list(kind):
                 self._begin_with(_place(kind, object["metadata"]), object["metadata"])
 
@@ -94,7 +94,7 @@ class Garbage:
 
     def _owner(self, reference: Json, namespace: str) -> tuple[Place, Stored] | None:
         """The owner that is meant, if it is there."""
-        kind = _SERVED.get((reference["apiVersion"], reference["kind"]))
+        kind = self._served.get((reference["apiVersion"], reference["kind"]))
         if kind is None:
             return None
         place = (events.stored_as(kind), namespace if kind.namespaced else "", reference["name"])
@@ -111,7 +111,7 @@ class Garbage:
             return
         staying, going = [], False
         for reference in references:
-            if (reference.get("apiVersion"), reference.get("kind")) not in _SERVED:
+            if (reference.get("apiVersion"), reference.get("kind")) not in self._served:
                 staying.append(reference)
                 continue
             owner = self._owner(reference, place[1])

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from tinykube.server.deletion import delete
-from tinykube.server.kinds import KINDS, NAMESPACE, NEW_EVENT, POD, Kind
+from tinykube.server.kinds import NAMESPACE, NEW_EVENT, POD, Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
 from tinykube.server.store import Change
@@ -18,7 +18,6 @@ Json = dict[str, Any]
 
 FINALIZER = "kubernetes"
 
-_CONTENT = tuple(kind for kind in KINDS if kind.namespaced and kind is not NEW_EVENT)
 _BY_US = WriteOptions("kube-controller-manager")
 _AT_ONCE = DeleteOptions(policy="Background")
 
@@ -41,6 +40,7 @@ class Namespaces:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._store = registry.store
+        self._content = [kind for kind in registry.store.kinds if kind.namespaced and kind is not NEW_EVENT]
         self._ending = {
             each["metadata"]["name"]
             for each in registry.store.list(NAMESPACE)
@@ -68,9 +68,9 @@ class Namespaces:
         if self._store.count(POD, name):
             self._report(name, [])  # as on a real cluster, pods are waited for in silence
             return
-        for kind in _CONTENT:
+        for kind in self._content:
             self._delete_all(kind, name)
-        remaining = [kind for kind in _CONTENT if self._store.count(kind, name)]
+        remaining = [kind for kind in self._content if self._store.count(kind, name)]
         self._report(name, remaining)
         if not remaining:
             self._end(name)

@@ -168,7 +168,7 @@ def place(kind: Kind, object: Json) -> Place:
 
 
 def owner_of(object: Json) -> Place | None:
-    """Where an object's controller should be, if it is of a kind that is served."""
+    """Where an object's controller should be, if it is of one of Kubernetes' own kinds."""
     for each in object["metadata"].get("ownerReferences", ()):
         kind = _SERVED.get((each["apiVersion"], each["kind"]))
         if each.get("controller") and kind is not None:

@@ -25,7 +25,9 @@ _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 class View(Protocol):
-    """What admission may look at: all that is stored."""
+    """What admission may look at: all that is stored, and of which kinds."""
+
+    kinds: tuple[Kind, ...]
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
         """One object."""

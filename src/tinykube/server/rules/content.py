@@ -107,7 +107,7 @@ def _check_built_in(kind: Kind, name: str, version: str) -> None:
     if known and name == kind.kind:
         words = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
         raise errors.bad_request(words)
-    if known and not known[0].custom:
+    if known:
         package = kind.group.split(".")[0] or "core"
         why = f"converting ({short}.{name}) to ({package}.{kind.kind}): unknown conversion"
     raise errors.bad_request(f"{name} in version {quote(short)} cannot be handled as a {kind.kind}: {why}")

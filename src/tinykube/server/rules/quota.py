@@ -37,7 +37,7 @@ def status(quota: Json, view: View) -> Json:
     """What the status of a quota should be."""
     hard, namespace = quota["spec"].get("hard", {}), quota["metadata"]["namespace"]
     used: Amounts = {}
-    for kind in kinds.KINDS:
+    for kind in view.kinds:
         if kind.namespaced and kind not in _UNCOUNTED:
             used.update(_used(quota, kind, _tracked(kind, hard), namespace, view))
     return {"hard": dict(hard), "used": used} if hard else {}

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tinykube.server.kinds import CONFIG_MAP, LEASE, NODE, POD, QUEUE, Kind
+from tests.support.custom import QUEUE
+from tinykube.server.kinds import CONFIG_MAP, LEASE, NODE, POD, Kind
 from tinykube.server.patch import managed_fields
 
 Json = dict[str, Any]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.custom import POD_GROUP
 from tests.tinykube.server.rules.objects import named, pod
 from tinykube.server import kinds, rules
 from tinykube.status import ApiError
@@ -121,26 +122,26 @@ GROUP = {
 
 
 def test_nulls_of_custom_kinds_are_dropped() -> None:
-    object, _ = rules.read(kinds.POD_GROUP, GROUP, "Strict")
+    object, _ = rules.read(POD_GROUP, GROUP, "Strict")
     assert object["metadata"] == {"name": "a", "namespace": "default"}
     assert object["spec"] == {"queue": "default", "minTaskMember": {}}
 
 
 def test_nulls_of_applied_custom_kinds_stay_where_there_is_no_default() -> None:
-    object, _ = rules.read(kinds.POD_GROUP, GROUP, "Strict", applied=True)
+    object, _ = rules.read(POD_GROUP, GROUP, "Strict", applied=True)
     assert object["metadata"] == {"name": "a", "namespace": "default"}
     assert object["spec"] == {"queue": "default", "minMember": None, "minTaskMember": {"a": None}}
 
 
 def test_of_several_wrong_fields_of_metadata_custom_kinds_tell_the_first_by_name() -> None:
     with pytest.raises(ApiError) as refused:
-        rules.read(kinds.POD_GROUP, {**GROUP, "metadata": {"name": 0, "labels": {"x": {}}}})
+        rules.read(POD_GROUP, {**GROUP, "metadata": {"name": 0, "labels": {"x": {}}}})
     assert "ObjectMeta.labels of type string" in refused.value.message
 
 
 @pytest.mark.parametrize("value", [False, 0, [], {}])
 def test_a_kind_is_a_text(value: Any) -> None:
     with pytest.raises(ApiError) as refused:
-        rules.read(kinds.POD_GROUP, {**GROUP, "kind": value})
+        rules.read(POD_GROUP, {**GROUP, "kind": value})
     assert refused.value.code == 400
     assert "into Go struct field .kind of type string" in refused.value.message

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.custom import POD_GROUP
 from tests.tinykube.server.rules.objects import named, pod, service
 from tests.tinykube.server.rules.world import World, with_system_fields
 from tinykube.server import kinds, rules
@@ -68,7 +69,7 @@ def test_services_secrets_and_quotas() -> None:
 def test_a_finalizer_of_a_custom_kind_that_anybody_could_have() -> None:
     meta = {"name": "one", "namespace": "default", "finalizers": ["mine", "example.com/mine"]}
     given = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": meta}
-    assert told(kinds.POD_GROUP, given) == [
+    assert told(POD_GROUP, given) == [
         'metadata.finalizers: "mine": prefer a domain-qualified finalizer name '
         "to avoid accidental conflicts with other finalizer writers"
     ]

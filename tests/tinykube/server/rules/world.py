@@ -6,10 +6,11 @@ import copy
 import json
 from typing import Any
 
+from tests.support.custom import CUSTOM
 from tests.tinykube.server.rules.cases import Case
 from tests.tinykube.server.rules.objects import changed
 from tinykube.server import kinds, rules
-from tinykube.server.kinds import Kind
+from tinykube.server.kinds import KINDS, Kind
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
@@ -26,6 +27,8 @@ PRIORITY_CLASSES: list[Json] = [
 
 class World:
     """Stored objects, as admission sees them."""
+
+    kinds = (*KINDS, *CUSTOM)
 
     def __init__(self) -> None:
         self.objects: dict[tuple[Kind, str, str], Json] = {}

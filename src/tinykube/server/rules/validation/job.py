@@ -115,4 +115,4 @@ def _unsupported(problems: Problems, spec: Json) -> None:
         ("managedBy", spec.get("managedBy", CONTROLLER) != CONTROLLER, "leave it out"),
     ):
         if asked:
-            problems.append(problem.forbidden(f"spec.{name}", f"is not supported by subak up; {remedy}"))
+            problems.append(problem.forbidden(f"spec.{name}", f"is not supported by this server; {remedy}"))
