@@ -180,8 +180,8 @@ def deletion(body: dict[str, Any]) -> DeleteOptions:
         raise errors.bad_request(f'{told} in scheme "pkg/runtime/scheme.go:111"')
     try:
         body, _ = rules.read(DELETE, {**body, "kind": DELETE.kind, "apiVersion": DELETE.api_version}, "Ignore")
-    except ApiError as error:
-        raise errors.bad_request(error.message.rpartition("cannot be handled as a DeleteOptions: ")[2]) from None
+    except rules.NotOfKind as error:
+        raise errors.bad_request(error.why) from None
     conditions = body.get("preconditions") or {}
     dry_run = body.get("dryRun") or []
     return _checked(

@@ -18,7 +18,6 @@ import msgspec
 from tinykube.server import errors, selectors
 from tinykube.server.kinds import Kind
 from tinykube.server.options import ListOptions, revision
-from tinykube.server.rules import syntax
 from tinykube.server.store import Store, Stored
 from tinykube.status import ApiError, Cause
 
@@ -154,10 +153,8 @@ def _decoded(text: str) -> tuple[str, int]:
         raise errors.bad_request(f"{wrong}: illegal base64 data at input byte {_stray(text)}") from None
     try:
         token = msgspec.json.decode(data, type=_Token)
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise errors.bad_request(f"{wrong}: {error}") from None
-    except msgspec.DecodeError:
-        raise errors.bad_request(f"{wrong}: {syntax.fault(data)}") from None
     if token.v != "meta.k8s.io/v1":
         message = f"{wrong}: server does not recognize this encoded version {token.v}"
         raise errors.bad_request(message)

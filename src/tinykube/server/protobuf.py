@@ -65,14 +65,6 @@ def parse(body: bytes) -> Json:
         raise errors.bad_request(f"unable to read the body as protobuf: {error}") from None
 
 
-def fields(name: str) -> dict[str, str]:
-    """The fields of a type in the order of its declaration, and their types."""
-    found: dict[str, str] = {}
-    for field in _messages().get(name, {}).values():
-        found |= {field.name: field.type} if field.name else fields(field.type)
-    return found
-
-
 def _name(api_version: str, kind: str) -> str:
     if kind == "DeleteOptions":
         return _META + kind

@@ -150,19 +150,12 @@ class Server:
     async def _create(self, request: Request, target: Target, view: View) -> Response:
         wanted = _writing(request, options.CREATE)
         object = _read(request, target.kind, wanted.validation, view.warnings)
-        try:
-            stored = self.registry.create(target, object, wanted)
-        except ApiError as error:
-            if error.reason == "AlreadyExists" or " quota: " in error.message:
-                # The object itself was all right, so there may be something to say about it.
-                view.warnings.extend(rules.warnings(target.kind, object))
-            raise
-        return _written(view, target, stored, True)
+        return view.object(self.registry.create(target, object, wanted), 201)
 
     async def _update(self, request: Request, target: Target, view: View) -> Response:
         wanted = _writing(request, options.UPDATE)
         object = _read(request, target.kind, wanted.validation, view.warnings)
-        return _written(view, target, *self.registry.update(target, object, wanted))
+        return _written(view, *self.registry.update(target, object, wanted))
 
     async def _patch(self, request: Request, target: Target, view: View) -> Response:
         media = patching.media(target.kind, request.headers.get("content-type", ""))
@@ -170,9 +163,9 @@ class Server:
         if media == patching.APPLY:
             applied = patching.applied(request.body, wanted, view.warnings)
             reader = patching.reader(target.kind, wanted, view.warnings)
-            return _written(view, target, *self.registry.apply(target, applied, reader, wanted))
+            return _written(view, *self.registry.apply(target, applied, reader, wanted))
         change = patching.change(target, media, request.body, wanted, view.warnings)
-        return _written(view, target, self.registry.patch(target, change, wanted), False)
+        return view.object(self.registry.patch(target, change, wanted))
 
     async def _scale(self, request: Request, target: Target, view: View) -> Response:
         if request.method == "GET":
@@ -267,10 +260,7 @@ def _writing(request: Request, kind: Kind, applied: bool = False) -> options.Wri
     return options.writing(request.query, _agent(request), kind, applied, request.user or ADMIN)
 
 
-def _written(view: View, target: Target, stored: Stored, created: bool) -> Response:
-    """The answer to a write: the object as it is stored now, and what there is to say about it."""
-    if not target.subresource:
-        view.warnings.extend(rules.warnings(target.kind, stored.object, new=created))
+def _written(view: View, stored: Stored, created: bool) -> Response:
     return view.object(stored, 201 if created else 200)
 
 
@@ -278,9 +268,7 @@ def _read(request: Request, kind: Kind, validation: str, warnings: list[str]) ->
     """The object that a request sends; notes what is odd about it."""
     try:
         content, twice = documents.content(request.body, request.headers.get("content-type", ""))
-    except ApiError as error:
-        if not error.message.startswith("yaml: "):
-            raise
+    except documents.BadYaml as error:
         shown = f"{request.body[:30].hex()}{' ...' if len(request.body) > 30 else ''}"
         told = f"the object provided is unrecognized (must be of type {kind.kind}): {error.message} ({shown})"
         raise errors.bad_request(told) from None

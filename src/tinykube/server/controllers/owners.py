@@ -16,6 +16,7 @@ from tinykube.server.deletion import delete
 from tinykube.server.kinds import EVENT, KINDS, POD, REPLICA_SET, Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target, seconds
+from tinykube.server.rules.admission import NAMESPACE_TERMINATING
 from tinykube.server.store import Change, encode
 from tinykube.status import ApiError
 
@@ -93,7 +94,8 @@ class Owners:
             object, _ = rules.read(kind, {"apiVersion": kind.api_version, "kind": kind.kind, **pod})
             made = self.registry.create(Target(kind, namespace), object, BY_US).object
         except ApiError as error:
-            if "is being terminated" not in error.message:
+            causes = error.details.get("causes", ())
+            if not any(each["reason"] == NAMESPACE_TERMINATING for each in causes):
                 self.tell(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
             raise
         if kind is POD:

@@ -3,8 +3,6 @@
     content ── read ──> decoded and complete ── create, update ──> admitted, prepared, judged ──> to be stored
                fields, types, defaults          namespace, account, priority, quota, immutable fields
 
-`warnings` has what there is to say about an object that was stored all the same.
-
 All refusals are `ApiError`s with the code, the reason and the words of a kube-apiserver.  Nothing that is stored is
 changed in place, and nothing is stored here.
 """
@@ -17,11 +15,10 @@ from tinykube.server import errors, kinds
 from tinykube.server.kinds import Kind
 from tinykube.server.rules import admission, preparation, quota, validation
 from tinykube.server.rules.admission import View
-from tinykube.server.rules.content import read
+from tinykube.server.rules.content import NotOfKind, read
 from tinykube.server.rules.problem import Problems
-from tinykube.server.rules.warnings import warnings
 
-__all__ = ["View", "create", "read", "update", "warnings"]
+__all__ = ["NotOfKind", "View", "create", "read", "update"]
 
 Json = dict[str, Any]
 

@@ -24,6 +24,9 @@ _SUFFIX = 5
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
+NAMESPACE_TERMINATING = "NamespaceTerminating"
+
+
 class View(Protocol):
     """What admission may look at: all that is stored, and of which kinds."""
 
@@ -78,7 +81,7 @@ def namespace(kind: Kind, object: Json, view: View) -> None:
     if found.get("status", {}).get("phase") == "Terminating":
         words = f"unable to create new content in namespace {name} because it is being terminated"
         refusal = errors.forbidden(kind, _name(object["metadata"]), words)
-        cause = Cause("NamespaceTerminating", f"namespace {name} is being terminated", "metadata.namespace")
+        cause = Cause(NAMESPACE_TERMINATING, f"namespace {name} is being terminated", "metadata.namespace")
         raise ApiError(refusal.code, refusal.reason, refusal.message, refusal.details, [cause])
 
 

@@ -92,25 +92,11 @@ def test_texts_of_a_secret_become_its_data() -> None:
     assert "stringData" not in object
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        (b"{", "unexpected end of JSON input"),
-        (b'{"a" 1}', "invalid character '1' after object key"),
-        (b'{"a":1 "b"}', "invalid character '\"' after object key:value pair"),
-        (b'{"a":tru}', "invalid character '}' in literal true (expecting 'e')"),
-        (b"{'a':1}", "invalid character '\\'' looking for beginning of object key string"),
-        (b'{"a":[1 2]}', "invalid character '2' after array element"),
-        (b'{"a":01}', "invalid character '1' after object key:value pair"),
-        (b'{"a":-}', "invalid character '}' in numeric literal"),
-        (b'{"a":"\\x"}', "invalid character 'x' in string escape code"),
-        (b"{} x", "invalid character 'x' after top-level value"),
-    ],
-)
-def test_what_is_not_json_is_told_as_go_tells_it(text: bytes, fault: str) -> None:
-    with pytest.raises(ApiError) as refused:
+@pytest.mark.parametrize("text", [b"{", b'{"a" 1}', b"{'a':1}", b'{"a":[1 2]}', b'{"a":01}', b"{} x", b"", b"[]"])
+def test_what_is_no_json_object_is_refused(text: bytes) -> None:
+    with pytest.raises(ApiError, match="the object provided is unrecognized .must be of type Pod") as refused:
         rules.read(kinds.POD, text)
-    assert f"json parse error: {fault} (" in refused.value.message
+    assert refused.value.code == 400
 
 
 GROUP = {

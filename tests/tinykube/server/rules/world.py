@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from tests.support.custom import CUSTOM
+from tests.support.wording import compared
 from tests.tinykube.server.rules.cases import Case
 from tests.tinykube.server.rules.objects import changed
 from tinykube.server import kinds, rules
@@ -86,12 +87,14 @@ def refusal(status: Json) -> Json:
     found["details"] = details
     if causes and status.get("reason") == "Invalid":
         # Of a difference between specs only the first line is the same.
-        lines = [[each.get("field", ""), each["reason"], each["message"].partition("\n")[0]] for each in causes]
+        lines = [
+            [each.get("field", ""), each["reason"], compared(each["message"].partition("\n")[0])] for each in causes
+        ]
         found["causes"] = sorted(lines)
         found["message"] = status["message"].split(" is invalid: ")[0]
     else:
         found["causes"] = causes
-        found["message"] = status["message"]
+        found["message"] = compared(status["message"])
     return found
 
 
