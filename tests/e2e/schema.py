@@ -43,7 +43,6 @@ STRUCTS = (
     ("io.k8s.api.batch.v1.", "k8s.io/api", "batch/v1"),
     ("io.k8s.api.core.v1.", "k8s.io/api", "core/v1"),
     ("io.k8s.api.coordination.v1.", "k8s.io/api", "coordination/v1"),
-    ("io.k8s.api.events.v1.", "k8s.io/api", "events/v1"),
     ("io.k8s.api.policy.v1.", "k8s.io/api", "policy/v1"),
     ("io.k8s.api.scheduling.v1.", "k8s.io/api", "scheduling/v1"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.", "k8s.io/apimachinery", "pkg/apis/meta/v1"),

@@ -139,19 +139,12 @@ def _node(node: Json, now: float) -> list[Any]:
 
 
 def _event(event: Json, now: float) -> list[Any]:
-    """Both versions of events come here; they differ in the names of fields."""
-
-    def field(*names: str) -> Any:
-        return next((event[name] for name in names if event.get(name)), None)
-
-    about, series = field("involvedObject", "regarding") or {}, event.get("series")
-    source = field("source", "deprecatedSource") or {}
-    first = since(field("firstTimestamp", "deprecatedFirstTimestamp", "eventTime"), now)
-    last_seen = field("lastTimestamp", "deprecatedLastTimestamp")
-    last = since(last_seen, now) if last_seen else first
+    about, series, source = event.get("involvedObject") or {}, event.get("series"), event.get("source") or {}
+    first = since(event.get("firstTimestamp") or event.get("eventTime"), now)
+    last = since(event["lastTimestamp"], now) if event.get("lastTimestamp") else first
     if series:
         last = since(series.get("lastObservedTime"), now)
-    component = source.get("component") or field("reportingComponent", "reportingController") or ""
+    component = source.get("component") or event.get("reportingComponent", "")
     host = source.get("host") or event.get("reportingInstance") or ""
     kind = about.get("kind", "").lower()
     return [
@@ -161,9 +154,9 @@ def _event(event: Json, now: float) -> list[Any]:
         f"{kind}/{about['name']}" if about.get("name") else kind,
         about.get("fieldPath", ""),
         f"{component}, {host}" if host else component,
-        (field("message", "note") or "").strip(),
+        event.get("message", "").strip(),
         first,
-        series.get("count", 0) if series else field("count", "deprecatedCount") or 1,
+        series.get("count", 0) if series else event.get("count") or 1,
         event["metadata"]["name"],
     ]
 
@@ -270,7 +263,6 @@ _KINDS: dict[Kind, tuple[tuple[Column, ...], Cells]] = {
     kinds.POD: (_POD_COLUMNS, _pod),
     kinds.NODE: (_NODE_COLUMNS, _node),
     kinds.EVENT: (_EVENT_COLUMNS, _event),
-    kinds.NEW_EVENT: (_EVENT_COLUMNS, _event),
     kinds.SERVICE: (_SERVICE_COLUMNS, _service),
     kinds.NAMESPACE: ((NAME, Column("Status"), AGE), _plain(lambda each: each.get("status", {}).get("phase", ""))),
     kinds.CONFIG_MAP: (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from tinykube.server import documents, events, negotiation, openapi, reviews, routes, swagger
+from tinykube.server import documents, negotiation, openapi, reviews, routes, swagger
 from tinykube.server.answers import answer
 from tinykube.server.kinds import NAMESPACE, Kind
 from tinykube.server.negotiation import JSON
@@ -230,7 +230,7 @@ def _resource(kind: Kind) -> Json:
         made["shortNames"] = list(kind.short)
     if kind.categories:
         made["categories"] = list(kind.categories)
-    return made | {"storageVersionHash": _hash(events.stored_as(kind))}
+    return made | {"storageVersionHash": _hash(kind)}
 
 
 def _hash(kind: Kind) -> str:

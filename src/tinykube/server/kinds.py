@@ -61,7 +61,6 @@ SECRET = Kind("", "v1", "Secret", "secrets", "secret")
 SERVICE = Kind("", "v1", "Service", "services", "service", ("svc",), status=True, categories=("all",))
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", ("sa",))
 RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", "resourcequota", ("quota",), status=True)
-NEW_EVENT = Kind("events.k8s.io", "v1", "Event", "events", "event", ("ev",))
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease")
 DEPLOYMENT = Kind(
     "apps", "v1", "Deployment", "deployments", "deployment", ("deploy",), status=True, subresources=("scale",),
@@ -79,7 +78,7 @@ PRIORITY_CLASS = Kind(
 
 KINDS = (
     POD, NODE, NAMESPACE, EVENT, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, RESOURCE_QUOTA,
-    NEW_EVENT, DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB, LEASE, PRIORITY_CLASS,
+    DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB, LEASE, PRIORITY_CLASS,
 )  # fmt: skip
 WORKLOADS = (DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB)
 """Kinds that make pods from a template."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from tinykube.server import errors
-from tinykube.server.kinds import EVENT, JOB, NAMESPACE, NEW_EVENT, NODE, POD, SECRET, SERVICE, Kind
+from tinykube.server.kinds import EVENT, JOB, NAMESPACE, NODE, POD, SECRET, SERVICE, Kind
 from tinykube.server.rules.problem import quote
 from tinykube.server.rules.validation import names
 
@@ -216,11 +216,6 @@ _EVENT = {
     "source": _event_source,
 }
 
-# events.k8s.io has other names for the fields of the same objects.
-_RENAMED = {each.replace("involvedObject", "regarding"): each for each in _EVENT_FIELDS} | {
-    "reportingController": "reportingComponent", "reason": "reason", "type": "type",
-}  # fmt: skip
-
 _FIELDS: dict[Kind, dict[str, Callable[[Json], str]]] = {
     POD: {
         **_BOTH,
@@ -233,7 +228,6 @@ _FIELDS: dict[Kind, dict[str, Callable[[Json], str]]] = {
     NODE: {**_NAME, "spec.unschedulable": _flag("spec", "unschedulable")},
     NAMESPACE: {**_NAME, "status.phase": _path("status", "phase")},
     EVENT: _EVENT,
-    NEW_EVENT: {**_BOTH, **{new: _EVENT[old] for new, old in _RENAMED.items()}},
     SECRET: {**_BOTH, "type": _path("type")},
     JOB: {**_BOTH, "status.successful": lambda job: str(job.get("status", {}).get("succeeded", 0))},
     SERVICE: {**_BOTH, "spec.clusterIP": _path("spec", "clusterIP"), "spec.type": _path("spec", "type")},

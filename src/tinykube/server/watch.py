@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from typing import Any
 
-from tinykube.server import errors, events, schema, selectors
+from tinykube.server import errors, schema, selectors
 from tinykube.server.kinds import Kind
 from tinykube.server.options import ListOptions, revision
 from tinykube.server.paging import too_large
@@ -84,10 +84,9 @@ class Watch:
         self._store = store
         self._bell = bell
         self._kind = kind
-        self._stored_as = events.stored_as(kind)
         self._namespace = namespace
         self._options = options
-        self._shape = shape or (lambda stored: events.shown(kind, stored).data)
+        self._shape = shape or (lambda stored: stored.data)
         self._matches = selectors.test(kind, options.labels, options.fields)
         self._position = revision(options.version, 500)
         if options.initial is False and not self._position:
@@ -104,7 +103,7 @@ class Watch:
             bookmark = self._next_bookmark(loop.time(), ends)
             while not self._bell.closed:
                 told = False
-                for chunk in self._chunks(self._news(self._store.log(self._stored_as))):
+                for chunk in self._chunks(self._news(self._store.log(self._kind))):
                     yield chunk
                     told = True
                 now = loop.time()
@@ -115,7 +114,7 @@ class Watch:
                     bookmark = self._next_bookmark(now, ends)
                     told = True
                 if not told:  # while the watcher reads, more may happen: nobody rings for that again
-                    await self._bell.wait(self._stored_as, min(ends, bookmark))
+                    await self._bell.wait(self._kind, min(ends, bookmark))
         except ApiError as error:
             yield _line(b"ERROR", encode(error.status()))
 
@@ -145,7 +144,7 @@ class Watch:
         if self._position > store.revision:
             raise too_large(self._position, store.revision)
         self._position = store.revision
-        present = [each for _, each in store.range(self._stored_as, self._namespace)]
+        present = [each for _, each in store.range(self._kind, self._namespace)]
         for stored in present:
             if self._matches is None or self._matches(stored.object):
                 yield _line(b"ADDED", self._shape(stored))
@@ -178,12 +177,12 @@ class Watch:
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
         """Tell how far the watcher has come.  What happened to other kinds is no reason to stay behind."""
-        if not self._store.log(self._stored_as).since(self._position):
+        if not self._store.log(self._kind).since(self._position):
             self._position = max(self._position, self._store.revision)
         metadata: Json = {"resourceVersion": str(self._position)}
         if annotations:
             metadata["annotations"] = annotations
-        empty = {**_empty(self._stored_as), "metadata": metadata}
+        empty = {**_empty(self._kind), "metadata": metadata}
         return _line(b"BOOKMARK", self._shape(Stored(empty, self._position, encode(empty))))
 
 

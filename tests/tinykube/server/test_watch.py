@@ -192,7 +192,7 @@ class Mirror:
 
     async def follow(self) -> None:
         while True:
-            found = page(self.store, CONFIG_MAP, CONFIG_MAP, "d", ListOptions(labels="l=x"))
+            found = page(self.store, CONFIG_MAP, "d", ListOptions(labels="l=x"))
             self.known = {each.object["metadata"]["name"]: str(each.revision) for each in found.items}
             options = ListOptions(labels="l=x", watch=True, version=str(found.revision))
             async for chunk in Watch(self.store, self.bell, CONFIG_MAP, "d", options).stream():

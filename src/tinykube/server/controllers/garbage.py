@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinykube.server import events
 from tinykube.server.deletion import FOREGROUND, ORPHAN, delete
 from tinykube.server.kinds import Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
@@ -97,7 +96,7 @@ class Garbage:
         kind = self._served.get((reference["apiVersion"], reference["kind"]))
         if kind is None:
             return None
-        place = (events.stored_as(kind), namespace if kind.namespaced else "", reference["name"])
+        place = (kind, namespace if kind.namespaced else "", reference["name"])
         found = self._registry.store.stored(*place)
         if found is None or found.object["metadata"]["uid"] != reference["uid"]:
             return None

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from tinykube.server.deletion import delete
-from tinykube.server.kinds import NAMESPACE, NEW_EVENT, POD, Kind
+from tinykube.server.kinds import NAMESPACE, POD, Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
 from tinykube.server.store import Change
@@ -40,7 +40,7 @@ class Namespaces:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._store = registry.store
-        self._content = [kind for kind in registry.store.kinds if kind.namespaced and kind is not NEW_EVENT]
+        self._content = [kind for kind in registry.store.kinds if kind.namespaced]
         self._ending = {
             each["metadata"]["name"]
             for each in registry.store.list(NAMESPACE)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinykube.server import errors, kinds
+from tinykube.server import errors
 from tinykube.server.kinds import Kind
 from tinykube.server.rules import admission, preparation, quota, validation
 from tinykube.server.rules.admission import View
@@ -57,6 +57,4 @@ def _own(object: Json) -> Json:
 
 def _judge(kind: Kind, object: Json, problems: Problems) -> None:
     if problems:
-        # Both APIs of events are one kind inside.
-        kind = kinds.EVENT if kind is kinds.NEW_EVENT else kind
         raise errors.invalid(kind, object["metadata"].get("name", ""), problems)

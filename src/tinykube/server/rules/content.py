@@ -103,15 +103,9 @@ def _check_kind(kind: Kind, given: Any, content: bytes | Json) -> None:
 def _check_built_in(kind: Kind, name: str, version: str) -> None:
     if (name, version) == (kind.kind, kind.api_version):
         return
-    short, known = (
-        version.rpartition("/")[2],
-        [each for each in KINDS if (each.kind, each.api_version) == (name, version)],
-    )
+    short = version.rpartition("/")[2]
     why = f"no kind {quote(name)} is registered for version {quote(version)} in scheme {quote(_SCHEME)}"
-    if known and name == kind.kind:
-        words = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
-        raise errors.bad_request(words)
-    if known:
+    if any((each.kind, each.api_version) == (name, version) for each in KINDS):
         package = kind.group.split(".")[0] or "core"
         why = f"converting ({short}.{name}) to ({package}.{kind.kind}): unknown conversion"
     raise NotOfKind(kind, why, (name, short))

@@ -18,7 +18,6 @@ from tinykube.server.rules.validation.resources import is_extended, is_native
 
 Json = dict[str, Any]
 
-_UNCOUNTED = (kinds.EVENT, kinds.NEW_EVENT)
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _BOUND_TO_ASK = {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
 _BY_NAME = (kinds.SECRET, kinds.CONFIG_MAP, kinds.RESOURCE_QUOTA)
@@ -26,7 +25,7 @@ _BY_NAME = (kinds.SECRET, kinds.CONFIG_MAP, kinds.RESOURCE_QUOTA)
 
 def creation(kind: Kind, object: Json, view: View) -> None:
     """Refuse an object that would take more than its namespace may have."""
-    if kind in _UNCOUNTED or not kind.namespaced:
+    if kind is kinds.EVENT or not kind.namespaced:
         return
     namespace = object["metadata"]["namespace"]
     for quota in view.list(kinds.RESOURCE_QUOTA, namespace):
@@ -38,7 +37,7 @@ def status(quota: Json, view: View) -> Json:
     hard, namespace = quota["spec"].get("hard", {}), quota["metadata"]["namespace"]
     used: Amounts = {}
     for kind in view.kinds:
-        if kind.namespaced and kind not in _UNCOUNTED:
+        if kind.namespaced and kind is not kinds.EVENT:
             used.update(_used(quota, kind, _tracked(kind, hard), namespace, view))
     return {"hard": dict(hard), "used": used} if hard else {}
 
