@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from tests.support.custom import DEVICE, POD_GROUP, QUEUE
-from tests.tinykube.server.rules.objects import named, pod, service
+from tests.tinykube.server.rules.objects import named, pod
 from tinykube.server import kinds, schema
 from tinykube.server.kinds import Kind
 from tinykube.server.schema import Field
@@ -72,8 +72,6 @@ BASES: tuple[tuple[Kind, Json], ...] = (
     (kinds.POD, RICH),
     (kinds.POD, RICH),
     (kinds.NODE, named("Node", {"spec.taints": [{"key": "a", "effect": "NoSchedule"}]}, namespace="")),
-    (kinds.SERVICE, service({"spec.clusterIP": "None"})),
-    (kinds.SERVICE, service({"spec.clusterIP": "10.96.200.1"})),
     (kinds.CONFIG_MAP, named("ConfigMap", {"data": {"a": "b"}})),
     (kinds.SECRET, named("Secret", {"stringData": {"a": "b"}})),
     (kinds.RESOURCE_QUOTA, named("ResourceQuota", {"spec": {"hard": {"pods": "1"}}})),
