@@ -33,7 +33,7 @@ PAUSES = (0.2, 1.0, 5.0)
 log = logging.getLogger(__name__)
 
 
-class Metadata(Protocol):
+class ObjectMetadata(Protocol):
     """What a reference says about an object."""
 
     @property
@@ -44,11 +44,11 @@ class Metadata(Protocol):
     def uid(self) -> str: ...
 
 
-class Described(Protocol):
+class AnyObject(Protocol):
     """Any object that has metadata."""
 
     @property
-    def metadata(self) -> Metadata: ...
+    def metadata(self) -> ObjectMetadata: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Reference:
     field_path: str = ""
 
     @classmethod
-    def to(cls, resource: Resource, object: Described, field_path: str = "") -> Reference:
+    def to(cls, resource: Resource, object: AnyObject, field_path: str = "") -> Reference:
         """The reference to an object."""
         metadata = object.metadata
         return cls(resource.api_version, resource.kind, metadata.name, metadata.namespace, metadata.uid, field_path)

@@ -62,14 +62,14 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Document:
     """What a document says.  Of a key that is there twice, the last value counts."""
 
     content: Any
     repeated: tuple[Repeated, ...]
 
 
-def read(text: str | bytes, *, only_first: bool = False, most_values: int | None = None) -> Reading:
+def read(text: str | bytes, *, only_first: bool = False, most_values: int | None = None) -> Document:
     """The document in a text, None if there is none.  More documents are refused, or not looked at.
 
     Raises yaml.YAMLError.
@@ -84,7 +84,7 @@ def read(text: str | bytes, *, only_first: bool = False, most_values: int | None
     try:
         parser.get_event()  # the stream begins
         if parser.check_event(yaml.StreamEndEvent):
-            return Reading(None, ())
+            return Document(None, ())
         found = _Document(parser, most_values).read()
         if not only_first and not parser.check_event(yaml.StreamEndEvent):
             mark = parser.peek_event().start_mark
@@ -120,7 +120,7 @@ class _Document:
         self._aliased = 0
         self._result: Any = None
 
-    def read(self) -> Reading:
+    def read(self) -> Document:
         while True:
             event = self._parser.get_event()
             match type(event):
@@ -136,7 +136,7 @@ class _Document:
                 case yaml.AliasEvent:
                     self._refer(event)
                 case yaml.DocumentEndEvent:
-                    return Reading(self._result, tuple(self._repeated))
+                    return Document(self._result, tuple(self._repeated))
 
     def _count(self, event: Any) -> None:
         self._values += 1

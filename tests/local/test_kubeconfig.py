@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from subak.local.kubeconfig import NAME, Kubeconfig, Taken, claim, claim_first
-from tinykube.server.http import Endpoint
+from tinykube.server.http import Listener
 from tinykube.server.server import Server
 from tinykube.server.store import Store
 from tinykube.server.tls import identity
 
-OURS = Endpoint(Server(Store(), name=NAME), identity()).kubeconfig()
+OURS = Listener(Server(Store(), name=NAME), identity()).kubeconfig()
 HOLDER = """
 import sys
 from pathlib import Path

@@ -170,7 +170,7 @@ async def test_exec_and_logs_over_https(tmp_path: Path) -> None:
     kubelet = OneProgram()
     made = server()
     made.kubelet = kubelet
-    endpoint = http.Endpoint(made, tls.identity())
+    endpoint = http.Listener(made, tls.identity())
     await endpoint.start()
     (tmp_path / "config").write_text(endpoint.kubeconfig())
     transport = HttpTransport(kubeconfig.load(tmp_path / "config"))

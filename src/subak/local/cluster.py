@@ -1,6 +1,6 @@
 """A whole cluster in one process: API server, scheduler, kubelet and nodes, put together.
 
-    async with Cluster(machines) as cluster:
+    async with LocalCluster(machines) as cluster:
         await cluster.client.create(PODS, pod, "default")
 
 Everybody inside speaks to the API server by plain calls, as a user of its own; `endpoint.start` opens it to kubectl.
@@ -38,7 +38,7 @@ from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
 from tinykube import private
 from tinykube.client import Client
-from tinykube.server.http import Endpoint
+from tinykube.server.http import Listener
 from tinykube.server.server import Server
 from tinykube.server.sqlite import open_store
 from tinykube.server.store import Store
@@ -57,7 +57,7 @@ WRITERS = frozenset({SCHEDULER.name, AGENTS.name})
 RuntimeName = Literal["process", "stand-in", "none"]
 
 
-class Cluster:
+class LocalCluster:
     """A cluster on this machine, running inside `async with`.  `notes` are sentences for whoever started it."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Cluster:
             guards=[partial(guard, self.interpreter, WRITERS)],
         )
         kept = None if self._state is None else self._state / "identity"
-        self.endpoint = Endpoint(self.server, identity(kept, NAME))
+        self.endpoint = Listener(self.server, identity(kept, NAME))
         self._stack.push_async_callback(self.endpoint.stop)
         self.client = Client(self.server, NAME)
         directory = self._directory()

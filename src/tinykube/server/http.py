@@ -18,7 +18,7 @@ from tinykube.server import errors, routes
 from tinykube.server.answers import refusal
 from tinykube.server.channels import PROTOCOLS, converse
 from tinykube.server.server import MOST_BYTES, Server
-from tinykube.server.tls import Identity
+from tinykube.server.tls import ServerIdentity
 from tinykube.status import ApiError
 from tinykube.transport import Request, Response
 
@@ -28,10 +28,10 @@ _PASSED_ON = ("accept", "content-type", "if-none-match", "upgrade", "user-agent"
 _WARNING = re.compile(r'299 - "(?:[^"\\]|\\.)*"')
 
 
-class Endpoint:
+class Listener:
     """An address at which a server can be reached."""
 
-    def __init__(self, server: Server, identity: Identity) -> None:
+    def __init__(self, server: Server, identity: ServerIdentity) -> None:
         self._server = server
         self._identity = identity
         self._expected = f"Bearer {identity.token}".encode()

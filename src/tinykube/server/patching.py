@@ -69,7 +69,7 @@ def change(
             odd = [f"json patch {each}" for each in odd] + json_patch.warnings(patch)
         try:
             return _read(target, patched, object, options, odd, warnings)
-        except _Unreadable as error:
+        except _BadPatch as error:
             shown = encode(patch if media == STRATEGIC else patched).decode()
             raise errors.invalid(_NOTHING, "", [problem.invalid("patch", shown, str(error))]) from None
 
@@ -97,7 +97,7 @@ def _is_doubtful(body: bytes) -> bool:
     return False
 
 
-class _Unreadable(Exception):
+class _BadPatch(Exception):
     """What is wrong with a patched object is the patch's fault."""
 
 
@@ -121,10 +121,10 @@ def _read(
     try:
         object, more = rules.read(target.kind, patched, "Warn" if strict else options.validation)
     except rules.NotOfKind as error:
-        raise _Unreadable(error.why) from None
+        raise _BadPatch(error.why) from None
     odd = odd + more
     if strict and odd:
-        raise _Unreadable(f"strict decoding error: {', '.join(odd)}")
+        raise _BadPatch(f"strict decoding error: {', '.join(odd)}")
     warnings += odd
     return {**object, "spec": spec} if spared else object
 

@@ -31,7 +31,7 @@ class _Malformed(Exception):
     """Bytes that are no message."""
 
 
-class Field(msgspec.Struct, array_like=True):
+class MessageField(msgspec.Struct, array_like=True):
     """A field of a message; one without a name is shown as part of the message itself."""
 
     number: int
@@ -41,9 +41,9 @@ class Field(msgspec.Struct, array_like=True):
 
 
 @cache
-def _messages() -> dict[str, dict[int, Field]]:
+def _messages() -> dict[str, dict[int, MessageField]]:
     text = Path(__file__).with_name("protobuf.json").read_bytes()
-    found = msgspec.json.decode(text, type=dict[str, list[Field]])
+    found = msgspec.json.decode(text, type=dict[str, list[MessageField]])
     return {name: {field.number: field for field in fields} for name, fields in found.items()}
 
 

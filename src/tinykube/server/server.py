@@ -26,7 +26,7 @@ from tinykube.server import (
     streams,
     table,
 )
-from tinykube.server.answers import View, refusal
+from tinykube.server.answers import AnswerForm, refusal
 from tinykube.server.controllers import Controllers
 from tinykube.server.discovery import ServerInfo, answer_to
 from tinykube.server.kinds import POD, Kind
@@ -36,12 +36,12 @@ from tinykube.server.registry import Guard, Hook, Registry, Target
 from tinykube.server.routes import Routes
 from tinykube.server.store import Store, Stored, encode
 from tinykube.server.users import ADMIN
-from tinykube.server.watch import Bell, Watch
+from tinykube.server.watch import ChangeSignal, Watch
 from tinykube.status import ApiError
 from tinykube.transport import Request, Response
 
 Json = dict[str, Any]
-Handler = Callable[[Request, Target, View], Awaitable[Response]]
+Handler = Callable[[Request, Target, AnswerForm], Awaitable[Response]]
 
 MOST_BYTES = 3 * 1024 * 1024
 TURN_SECONDS = 0.005
@@ -76,7 +76,7 @@ class Server:
         self._info = ServerInfo(name, store.kinds)
         self._clock = clock
         self._turn = 0.0
-        self._bell = Bell(store)
+        self._signal = ChangeSignal(store)
         self._controllers = Controllers(self.registry, workloads)
         self._handlers: dict[str, Handler] = {
             "get": self._get,
@@ -110,7 +110,7 @@ class Server:
             verb, target = found
             form = _form(request, target, verb)
             include = table.check(request.query.get("includeObject", "")) if form.convert == "Table" else ""
-            view = View(target.kind, form, include, self._clock)
+            view = AnswerForm(target.kind, form, include, self._clock)
             handler = self._scale if target.subresource == "scale" else self._handlers[verb]
             return await handler(request, target, view)
         except ApiError as error:
@@ -126,38 +126,38 @@ class Server:
 
     async def close(self) -> None:
         """End all watches."""
-        self._bell.close()
+        self._signal.close()
         self._controllers.close()
 
     # Reading
 
-    async def _get(self, request: Request, target: Target, view: View) -> Response:
+    async def _get(self, request: Request, target: Target, view: AnswerForm) -> Response:
         return view.object(self.registry.get(target, request.query.get("resourceVersion", "")))
 
-    async def _list(self, request: Request, target: Target, view: View) -> Response:
+    async def _list(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = options.listing(request.query)
         selectors.test(target.kind, wanted.labels, wanted.fields)
         if not wanted.watch:
             return view.page(self.registry.list(target, wanted))
         if view.form.media == YAML:
             raise negotiation.not_acceptable((f"{JSON};stream=watch",))
-        watch = Watch(self._store, self._bell, target.kind, target.namespace, wanted, view.shape())
+        watch = Watch(self._store, self._signal, target.kind, target.namespace, wanted, view.shape())
         headers = {"content-type": JSON, "cache-control": "no-cache, private"}
         return Response(200, headers, stream=watch.stream())
 
     # Writing
 
-    async def _create(self, request: Request, target: Target, view: View) -> Response:
+    async def _create(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _writing(request, options.CREATE)
         object = _read(request, target.kind, wanted.validation, view.warnings)
         return view.object(self.registry.create(target, object, wanted), 201)
 
-    async def _update(self, request: Request, target: Target, view: View) -> Response:
+    async def _update(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _writing(request, options.UPDATE)
         object = _read(request, target.kind, wanted.validation, view.warnings)
         return _written(view, *self.registry.update(target, object, wanted))
 
-    async def _patch(self, request: Request, target: Target, view: View) -> Response:
+    async def _patch(self, request: Request, target: Target, view: AnswerForm) -> Response:
         media = patching.media(target.kind, request.headers.get("content-type", ""))
         wanted = _writing(request, options.PATCH, media == patching.APPLY)
         if media == patching.APPLY:
@@ -167,7 +167,7 @@ class Server:
         change = patching.change(target, media, request.body, wanted, view.warnings)
         return view.object(self.registry.patch(target, change, wanted))
 
-    async def _scale(self, request: Request, target: Target, view: View) -> Response:
+    async def _scale(self, request: Request, target: Target, view: AnswerForm) -> Response:
         if request.method == "GET":
             return view.object(scale.shown(self.registry.get(target, request.query.get("resourceVersion", ""))))
         if request.method == "PUT":
@@ -182,7 +182,7 @@ class Server:
         change = patching.change(part, media, request.body, wanted, view.warnings)
         return view.object(scale.write(self.registry, target, change, wanted))
 
-    async def _delete(self, request: Request, target: Target, view: View) -> Response:
+    async def _delete(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _deletion(request)
         if deletion.preserves(target.kind, wanted):
             view.warnings.append(_PRESERVED)
@@ -190,13 +190,13 @@ class Server:
         code = 202 if not gone and wanted.orphan is False else 200
         return view.object(result, code) if isinstance(result, Stored) else view.said(result, code)
 
-    async def _delete_collection(self, request: Request, target: Target, view: View) -> Response:
+    async def _delete_collection(self, request: Request, target: Target, view: AnswerForm) -> Response:
         listed, wanted = options.listing({**request.query, "watch": "false"}), _deletion(request)
         if deletion.preserves(target.kind, wanted):
             view.warnings.append(_PRESERVED)
         return view.page(deletion.delete_collection(self.registry, target, listed, wanted))
 
-    async def _bind(self, request: Request, target: Target, view: View) -> Response:
+    async def _bind(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _writing(request, options.CREATE)
         content, _ = documents.content(request.body, request.headers.get("content-type", ""))
         binding = pods.quick_binding(content)
@@ -205,7 +205,7 @@ class Server:
         pods.bind(self.registry, target, binding, wanted)
         return view.said(_CREATED, 201)
 
-    async def _evict(self, request: Request, target: Target, view: View) -> Response:
+    async def _evict(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _writing(request, options.CREATE)
         eviction = _read(request, pods.EVICTION, wanted.validation, view.warnings)
         chosen = options.deletion(eviction.get("deleteOptions") or {})
@@ -216,14 +216,14 @@ class Server:
 
     # Containers
 
-    async def _log(self, request: Request, target: Target, view: View) -> Response:
+    async def _log(self, request: Request, target: Target, view: AnswerForm) -> Response:
         pod = self.registry.find(target).object
         stream = await streams.logs(self.kubelet, pod, request.query, self._clock())
         if stream is None:
             return Response(204, {"cache-control": "no-cache, private"})
         return Response(200, {"content-type": "text/plain", "cache-control": "no-cache, private"}, stream=stream)
 
-    async def _exec(self, request: Request, target: Target, view: View) -> Response:
+    async def _exec(self, request: Request, target: Target, view: AnswerForm) -> Response:
         """Only reached by those who do not ask for a WebSocket, or who did and were refused."""
         pod = self.registry.find(target).object
         container = streams.check(pod, request.query.get("container", ""))
@@ -231,7 +231,7 @@ class Server:
             raise streams.no_spdy(pod, container)
         raise errors.bad_request("Upgrade request required")
 
-    async def _proxy(self, request: Request, target: Target, view: View) -> Response:
+    async def _proxy(self, request: Request, target: Target, view: AnswerForm) -> Response:
         """What the node's kubelet answers: it is asked for one thing only."""
         self.registry.find(replace(target, subresource=""))
         path = request.path.strip("/").split("/")[5:]
@@ -260,7 +260,7 @@ def _writing(request: Request, kind: Kind, applied: bool = False) -> options.Wri
     return options.writing(request.query, _agent(request), kind, applied, request.user or ADMIN)
 
 
-def _written(view: View, stored: Stored, created: bool) -> Response:
+def _written(view: AnswerForm, stored: Stored, created: bool) -> Response:
     return view.object(stored, 201 if created else 200)
 
 

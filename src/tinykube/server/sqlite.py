@@ -45,7 +45,7 @@ class StateError(Exception):
     """A state directory that cannot be used, and why."""
 
 
-class Journal:
+class SqliteJournal:
     """Writes to `state.db` in a directory, which nobody else can open meanwhile.
 
     `beside` are names of other things that the owner of the journal keeps there.
@@ -166,9 +166,9 @@ def _close(directory: Path, ours: frozenset[str]) -> None:
 
 def open_store(
     directory: Path, history: int = HISTORY, custom: Sequence[Kind] = (), beside: Collection[str] = ()
-) -> tuple[Store, Journal]:
+) -> tuple[Store, SqliteJournal]:
     """The store that is kept in a directory, made if it is not there.  Close the journal at the end."""
-    journal = Journal(directory, beside)
+    journal = SqliteJournal(directory, beside)
     try:
         return Store(journal, history, custom), journal
     except (StateError, UnknownResource, msgspec.DecodeError) as error:

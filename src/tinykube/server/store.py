@@ -84,7 +84,7 @@ class Journal(Protocol):
         """The revision, and all that is kept: resource, key, revision, data."""
 
 
-class Log:
+class ChangeLog:
     """The latest changes of one kind, oldest first.
 
     `forgotten` is the revision of the latest change that it no longer has: what happened after is all here.
@@ -120,7 +120,7 @@ class Table:
         self.kind = kind
         self.objects: dict[str, Stored] = {}
         self.keys: list[str] = []
-        self.log = Log(kind, limit, revision)
+        self.log = ChangeLog(kind, limit, revision)
 
     def names(self, namespace: str) -> list[str]:
         """The keys of a namespace's objects, or of all."""
@@ -214,7 +214,7 @@ class Store:
         """How many objects there are."""
         return len(self._tables[kind].names(namespace))
 
-    def log(self, kind: Kind) -> Log:
+    def log(self, kind: Kind) -> ChangeLog:
         """The latest changes of a kind."""
         return self._tables[kind].log
 

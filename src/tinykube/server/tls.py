@@ -29,7 +29,7 @@ _FILES = {"authority": "ca.crt", "certificate": "tls.crt", "key": "tls.key", "to
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ServerIdentity:
     """PEM texts, and the token that clients must show."""
 
     authority: str
@@ -50,7 +50,7 @@ class Identity:
         return context
 
 
-def identity(directory: Path | None = None, name: str = "tinykube") -> Identity:
+def identity(directory: Path | None = None, name: str = "tinykube") -> ServerIdentity:
     """A new identity, or the one that is kept in a directory while it is valid; certificates show the name."""
     if directory is None:
         return _made(name)
@@ -58,7 +58,7 @@ def identity(directory: Path | None = None, name: str = "tinykube") -> Identity:
     for name in _FILES.values():
         private.close(directory / name)
     try:
-        kept = Identity(**{field: (directory / name).read_text() for field, name in _FILES.items()})
+        kept = ServerIdentity(**{field: (directory / name).read_text() for field, name in _FILES.items()})
         if _is_valid(kept):
             return kept
     except (OSError, ValueError):
@@ -71,12 +71,12 @@ def identity(directory: Path | None = None, name: str = "tinykube") -> Identity:
     return made
 
 
-def _is_valid(kept: Identity) -> bool:
+def _is_valid(kept: ServerIdentity) -> bool:
     certificate = x509.load_pem_x509_certificate(kept.certificate.encode())
     return bool(kept.token) and certificate.not_valid_after_utc > datetime.now(UTC) + timedelta(days=1)
 
 
-def _made(name: str) -> Identity:
+def _made(name: str) -> ServerIdentity:
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}-ca")])
     authority = (
@@ -97,7 +97,7 @@ def _made(name: str) -> Identity:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Identity(_pem(authority), _pem(certificate), private.decode(), secrets.token_urlsafe(32))
+    return ServerIdentity(_pem(authority), _pem(certificate), private.decode(), secrets.token_urlsafe(32))
 
 
 def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:

@@ -20,7 +20,7 @@ from tinykube.server.kinds import Kind
 from tinykube.server.options import ListOptions, revision
 from tinykube.server.paging import too_large
 from tinykube.server.rules.decoding import zero
-from tinykube.server.store import Change, Log, Store, Stored, encode
+from tinykube.server.store import Change, ChangeLog, Store, Stored, encode
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ CHUNK_BYTES = 262_144
 INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
-class Bell:
+class ChangeSignal:
     """Rings when something happens to a kind."""
 
     def __init__(self, store: Store) -> None:
@@ -79,10 +79,16 @@ class Watch:
     """One watcher's view.  `stream` is what it reads: a line of JSON for each event."""
 
     def __init__(
-        self, store: Store, bell: Bell, kind: Kind, namespace: str, options: ListOptions, shape: Shape | None = None
+        self,
+        store: Store,
+        signal: ChangeSignal,
+        kind: Kind,
+        namespace: str,
+        options: ListOptions,
+        shape: Shape | None = None,
     ) -> None:
         self._store = store
-        self._bell = bell
+        self._signal = signal
         self._kind = kind
         self._namespace = namespace
         self._options = options
@@ -101,7 +107,7 @@ class Watch:
             for chunk in self._chunks(self._initial()):
                 yield chunk
             bookmark = self._next_bookmark(loop.time(), ends)
-            while not self._bell.closed:
+            while not self._signal.closed:
                 told = False
                 for chunk in self._chunks(self._news(self._store.log(self._kind))):
                     yield chunk
@@ -114,7 +120,7 @@ class Watch:
                     bookmark = self._next_bookmark(now, ends)
                     told = True
                 if not told:  # while the watcher reads, more may happen: nobody rings for that again
-                    await self._bell.wait(self._kind, min(ends, bookmark))
+                    await self._signal.wait(self._kind, min(ends, bookmark))
         except ApiError as error:
             yield _line(b"ERROR", encode(error.status()))
 
@@ -151,7 +157,7 @@ class Watch:
         if options.bookmarks:
             yield self._bookmark(INITIAL_END)
 
-    def _news(self, log: Log) -> Iterator[bytes]:
+    def _news(self, log: ChangeLog) -> Iterator[bytes]:
         if self._position < log.forgotten:
             raise errors.expired(f"too old resource version: {self._position} ({log.forgotten})")
         prefix = f"{self._namespace}/" if self._namespace else ""

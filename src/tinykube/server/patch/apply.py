@@ -131,7 +131,7 @@ def _owners(live: Json | None, kind: Kind, entry: Entry) -> Owners:
         return {}
     try:
         owners = ownership.read(live["metadata"].get("managedFields"))
-    except ownership.Unreadable as problem:
+    except ownership.BadManagedFields as problem:
         raise ApiError(500, "", f"failed to decode managed fields: {problem}") from problem
     if owners:
         return {key: each for key, each in owners.items() if each.api_version == entry.api_version}

@@ -16,7 +16,7 @@ from tinykube.server import schema as schemas
 from tinykube.server.kinds import POD, Kind
 from tinykube.server.patch import fieldset, ownership
 from tinykube.server.patch.comparison import Comparison, Malformed, compare
-from tinykube.server.patch.ownership import Entry, Owners, Unreadable
+from tinykube.server.patch.ownership import BadManagedFields, Entry, Owners
 from tinykube.server.schema import Field
 
 Json = dict[str, Any]
@@ -79,13 +79,13 @@ def _owners(old: Json | None, new: Json, subresource: str) -> Owners:
             return {}
         try:
             owners = ownership.read_foreign(sent)
-        except Unreadable:
+        except BadManagedFields:
             owners = {}
         if owners:
             return owners
     try:
         return ownership.read(live)
-    except Unreadable:
+    except BadManagedFields:
         return {}
 
 

@@ -19,7 +19,7 @@ MOST_UPDATERS = 10
 OLD_UPDATES = "ancient-changes"
 
 
-class Unreadable(Exception):
+class BadManagedFields(Exception):
     """Somebody wrote managedFields that mean nothing."""
 
 
@@ -51,15 +51,15 @@ Owners = dict[Key, Entry]
 
 
 def read(written: Any) -> Owners:
-    """The entries as an object has them.  Raises Unreadable."""
+    """The entries as an object has them.  Raises BadManagedFields."""
     owners: Owners = {}
     for each in written or ():
         if each.get("operation") not in ("Apply", "Update"):
-            raise Unreadable("operation must be `Apply` or `Update`")
+            raise BadManagedFields("operation must be `Apply` or `Update`")
         if not each.get("apiVersion"):
-            raise Unreadable("apiVersion must not be empty")
+            raise BadManagedFields("apiVersion must not be empty")
         if each.get("fieldsType") != "FieldsV1":
-            raise Unreadable(f"invalid fieldsType {golang.quoted(each.get('fieldsType', ''))}")
+            raise BadManagedFields(f"invalid fieldsType {golang.quoted(each.get('fieldsType', ''))}")
         entry = Entry(
             each.get("manager", ""),
             each["operation"],
@@ -75,13 +75,13 @@ def read(written: Any) -> Owners:
 def read_foreign(written: Any) -> Owners:
     """The same for entries that a client sends: their sets may be written in other ways than ours.
 
-    Raises Unreadable.
+    Raises BadManagedFields.
     """
     owners = read(written)
     try:
         return {key: entry._replace(fields=fieldset.canonical(entry.fields)) for key, entry in owners.items()}
     except (ValueError, AttributeError) as problem:
-        raise Unreadable(str(problem)) from problem
+        raise BadManagedFields(str(problem)) from problem
 
 
 def write(owners: Owners) -> list[Json]:

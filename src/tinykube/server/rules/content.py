@@ -19,7 +19,7 @@ from tinykube.server.kinds import KINDS, Kind
 from tinykube.server.rules import custom, defaults, problem
 from tinykube.server.rules.decoding import Decoder, Reading, decoder, described
 from tinykube.server.rules.problem import quote
-from tinykube.server.rules.scalars import Unreadable
+from tinykube.server.rules.scalars import BadValue
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ def _decoded(kind: Kind, given: Json, odd: list[str]) -> Json:
     reading = Reading(schema.of(kind))
     try:
         object: Json = _decoder(kind)(given, reading)
-    except Unreadable as error:
+    except BadValue as error:
         raise NotOfKind(kind, str(error)) from None
     if reading.wrong:
         raise NotOfKind(kind, reading.wrong)
@@ -75,7 +75,7 @@ def _decoded(kind: Kind, given: Json, odd: list[str]) -> Json:
 def _custom(kind: Kind, given: Json, odd: list[str], applied: bool) -> Json:
     try:
         return custom.read(kind, given, odd, applied)
-    except Unreadable as error:
+    except BadValue as error:
         raise NotOfKind(kind, str(error)) from None
 
 

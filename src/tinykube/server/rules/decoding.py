@@ -17,7 +17,7 @@ from typing import Any
 
 from tinykube.server.rules import scalars
 from tinykube.server.rules.problem import quote
-from tinykube.server.rules.scalars import Unreadable
+from tinykube.server.rules.scalars import BadValue
 from tinykube.server.schema import Field
 
 _NAMES = {dict: "object", list: "array", str: "string", bool: "bool"}
@@ -250,7 +250,7 @@ def _text(field: Field, canonical: Callable[[str], str | None]) -> Decoder:
     def read(value: Any, reading: Reading) -> Any:
         if type(value) is str:
             return canonical(value)
-        raise Unreadable(reading.mismatched(value, "string"))
+        raise BadValue(reading.mismatched(value, "string"))
 
     return read
 
@@ -266,7 +266,7 @@ def _bytes() -> Decoder:
             return ""
         try:
             return scalars.data(value)
-        except Unreadable as error:
+        except BadValue as error:
             reading.wrong = reading.wrong or str(error)
             return ""
 
@@ -276,7 +276,7 @@ def _bytes() -> Decoder:
 def _quantity(value: Any, reading: Reading) -> Any:
     if type(value) in (str, int, float):
         return scalars.quantity(value)
-    raise Unreadable("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
+    raise BadValue("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
 
 
 def _int_or_string(value: Any, reading: Reading) -> Any:
@@ -285,4 +285,4 @@ def _int_or_string(value: Any, reading: Reading) -> Any:
     low, high = _INT["int32"]
     if type(value) is int and low <= value <= high:
         return value
-    raise Unreadable(reading.mismatched(Number(value) if type(value) in (int, float) else value, "int32"))
+    raise BadValue(reading.mismatched(Number(value) if type(value) in (int, float) else value, "int32"))

@@ -9,7 +9,7 @@ from tinykube.server import schema
 from tinykube.server.kinds import Kind
 from tinykube.server.rules import problem
 from tinykube.server.rules.problem import Problems
-from tinykube.server.rules.scalars import Unreadable, time
+from tinykube.server.rules.scalars import BadValue, time
 from tinykube.server.rules.validation import metadata, names
 from tinykube.server.schema import Field
 from tinykube.status import Cause
@@ -135,7 +135,7 @@ def _constraints(problems: Problems, path: str, value: Any, given: dict[str, Any
 def _time(problems: Problems, path: str, value: str) -> None:
     try:
         time(value)
-    except Unreadable:
+    except BadValue:
         told = problem.quote(value)
         words = f"Invalid value: {told}: {path} in body must be of type date-time: {told}"
         problems.append(Cause("FieldValueTypeInvalid", words, path))

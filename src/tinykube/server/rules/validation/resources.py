@@ -137,7 +137,7 @@ def _against_limit(problems: Problems, path: str, name: str, text: str, limit: s
 def _huge(problems: Problems, path: str, name: str, text: str) -> None:
     try:
         page = scalars.nanos(scalars.quantity(name.removeprefix("hugepages-")))
-    except scalars.Unreadable:
+    except scalars.BadValue:
         page = 0
     if page <= 0 or page % _WHOLE or -(-scalars.nanos(text) // _WHOLE) % (page // _WHOLE):
         problems.append(problem.invalid(path, text, f"{text} is not positive integer multiple of {name}"))
