@@ -1,6 +1,6 @@
 """Bytes and objects: what is sent to an API server and what comes back.
 
-An object is a plain dict, or a lean struct that holds only the fields somebody reads.  One object of a list or of a
+An object is a plain dict, or a lean struct that holds only the fields that are read.  One object of a list or of a
 watch that does not fit its struct is `Unreadable`; the others are read all the same.
 """
 

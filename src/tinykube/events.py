@@ -1,6 +1,6 @@
 """Events: what users read in `kubectl describe` about what happened to an object.
 
-`Recorder.record` never waits and never fails; a task of its own writes.  The same event again raises the count of the
+`Recorder.record` never waits and never fails; another task writes.  The same event again raises the count of the
 one that is there, or of the one that still waits to be written.  If more waits than is reasonable, the oldest is lost
 and counted.
 """

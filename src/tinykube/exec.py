@@ -36,7 +36,7 @@ class ExecSession:
         await self._socket.send_bytes(bytes([STDIN]) + data)
 
     async def end_input(self) -> None:
-        """No more input comes.  A server that speaks only version 4 cannot be told."""
+        """No more input comes.  Version 4 of the protocol has no message for that."""
         if self._socket.protocol == V5:
             await self._socket.send_bytes(bytes([END, STDIN]))
 

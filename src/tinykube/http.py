@@ -104,7 +104,7 @@ class HttpTransport:
 
 
 class _Stream:
-    """The body of an answer that has no end of its own."""
+    """The body of an answer without an end, as a watch is."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -130,7 +130,7 @@ def _as_os_errors() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise Unreachable(_told(error)) from error
+        raise Unreachable(_reason(error)) from error
     except aiohttp.WSServerHandshakeError:
         raise
     except TimeoutError as error:
@@ -139,7 +139,7 @@ def _as_os_errors() -> Iterator[None]:
         raise ConnectionError(f"the connection to the API server broke: {error}") from error
 
 
-def _told(error: aiohttp.ClientError) -> str:
+def _reason(error: aiohttp.ClientError) -> str:
     """Who could not be reached, and why; aiohttp's own text shows Python objects."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         problem = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)

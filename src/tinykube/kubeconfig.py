@@ -58,7 +58,7 @@ class ExecEntry(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class UserEntry(Kebab, frozen=True, kw_only=True):
-    """Who somebody is."""
+    """A user and the credentials."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""

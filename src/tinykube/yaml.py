@@ -2,8 +2,8 @@
 
     text ── libyaml ──> events ──> values, and the keys that a mapping has twice
 
-PyYAML's own loaders build a tree by recursion in C, and share what an alias stands for with whoever multiplies it
-later.  So 100,000 opening brackets end the process, and 300 bytes of aliases can stand for gigabytes.  Here nothing
+PyYAML's own loaders build a tree by recursion in C, and share what an alias stands for, however often it is
+used.  So 100,000 opening brackets end the process, and 300 bytes of aliases can stand for gigabytes.  Here nothing
 recurses, and levels, aliases and digits are counted while they are read.  The bounds of go-yaml, which Kubernetes
 uses, are of the same kind; so are the words.
 
@@ -170,8 +170,8 @@ class _Document:
         value, weight = found
         self._aliased += weight
         if self._aliased > ALIASED:
-            told = f"document contains excessive aliasing: more than {ALIASED:,} characters"
-            raise Unfit(problem=told, problem_mark=event.start_mark)
+            message = f"document contains excessive aliasing: more than {ALIASED:,} characters"
+            raise Unfit(problem=message, problem_mark=event.start_mark)
         self._put(value, weight, None, event.start_mark)
 
     def _put(self, value: Any, weight: int, source: Any, mark: Any = None) -> None:
@@ -258,8 +258,8 @@ def _number(text: str, event: Any) -> int | float:
         number = math.nan
     if not math.isfinite(number):
         shown = text if len(text) <= 20 else f"{text[:20]}..."
-        told = f"not usable: no number in JSON is {shown}; a text belongs in quotes"
-        raise Unfit(problem=told, problem_mark=event.start_mark)
+        message = f"not usable: no number in JSON is {shown}; a text belongs in quotes"
+        raise Unfit(problem=message, problem_mark=event.start_mark)
     return number
 
 

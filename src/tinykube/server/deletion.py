@@ -1,6 +1,6 @@
 """How objects go.
 
-Most are gone at once.  A pod on a node is given its grace period: it is marked, and whoever runs it deletes it without
+Most are gone at once.  A pod on a node is given its grace period: it is marked, and its kubelet deletes it without
 grace when its processes have ended.  What has finalizers is marked and stays until they are removed.  A namespace is
 marked and ends when everything in it is gone.
 """
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 
-# What a client gets back as it was; of other kinds it is told that they are gone.
+# Kinds whose deletion answers with the object; for others the answer is a Status.
 _RETURNED = frozenset({POD, SERVICE, SERVICE_ACCOUNT, RESOURCE_QUOTA, NAMESPACE})
 _IMMORTAL = ("default", "kube-system", "kube-public")
 
@@ -48,7 +48,7 @@ def delete_collection(registry: Registry, target: Target, listed: ListOptions, o
 
 
 def preserves(kind: Kind, options: DeleteOptions) -> bool:
-    """Whether what an object owns stays, though nobody asked for that."""
+    """Whether what an object owns stays although the request does not say so."""
     return kind is JOB and options.orphan is None and options.policy is None
 
 

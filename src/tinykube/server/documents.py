@@ -15,7 +15,7 @@ from tinykube.status import ApiError
 Json = dict[str, Any]
 
 MOST_VALUES = 100_000
-"""Of a body in YAML, which is read in Python and holds up everybody else: a second at most.  JSON has no such bound."""
+"""Of a body in YAML.  Reading it blocks the server, for a second at most.  JSON has no such bound."""
 
 
 class BadYaml(ApiError):

@@ -1,6 +1,6 @@
-"""The API server on HTTPS, on this machine only, for whoever shows the token.
+"""The API server on HTTPS, on this machine only, for requests with the token.
 
-Answers without an end are written as their reader takes them: one who does not read holds up nobody but himself.
+A watch is written as fast as its reader reads.  A reader that stops holds up nothing else.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Listener:
                 raise routes.not_found()
             offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
             if not any(each in PROTOCOLS for each in offered):
-                told = f"client supports {offered}, server accepts {list(PROTOCOLS)}"
-                raise errors.bad_request(f"unable to upgrade: unable to negotiate protocol: {told}")
+                message = f"client supports {offered}, server accepts {list(PROTOCOLS)}"
+                raise errors.bad_request(f"unable to upgrade: unable to negotiate protocol: {message}")
             target, query = found[1], request.query
             first = {name: query.getone(name) for name in query}
             session = await self._server.execute(target.namespace, target.name, first, query.getall("command", []))
@@ -126,7 +126,7 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 
 
 def _headers(response: Response) -> list[tuple[str, str]]:
-    """Each warning is a header of its own."""
+    """One header for each warning."""
     found = []
     for name, value in response.headers.items():
         if name == "warning":
@@ -143,7 +143,7 @@ def _whole(response: Response, bare: bool = False) -> web.Response:
 
 
 async def _streamed(request: web.BaseRequest, response: Response) -> web.StreamResponse:
-    """Write an answer as it comes; whoever goes away ends it."""
+    """Write an answer as it comes, until its reader goes."""
     assert response.stream is not None
     answer = web.StreamResponse(status=response.status, headers=dict(response.headers))
     try:

@@ -1,7 +1,7 @@
 """Kinds of objects, and what discovery says about them.
 
-`KINDS` are served by every server.  Custom kinds come from CustomResourceDefinitions (`crds.kind`); whoever starts a
-server gives them to its store.
+`KINDS` are served by every server.  Custom kinds come from CustomResourceDefinitions (`crds.kind`) and
+are given to the store of a server that is to serve them.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ CONTINUE_TOO_OLD = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Objects, and how to get the next ones.  `remaining` is None if nobody counted."""
+    """Objects, and how to get the next ones.  `remaining` is None if they were not counted."""
 
     items: list[Stored]
     revision: int

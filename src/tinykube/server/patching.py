@@ -40,8 +40,8 @@ def media(kind: Kind, content_type: str) -> str:
     if found in accepted:
         return found
     if kind.custom:
-        told = "the body of the request was in an unknown format - accepted media types include:"
-        raise ApiError(415, "UnsupportedMediaType", f"{told} {', '.join(accepted)}")
+        message = "the body of the request was in an unknown format - accepted media types include:"
+        raise ApiError(415, "UnsupportedMediaType", f"{message} {', '.join(accepted)}")
     raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
@@ -137,8 +137,8 @@ def applied(body: bytes, options: WriteOptions, warnings: list[str]) -> Json:
         raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {error.message}") from None
     if twice and options.validation == "Strict":
         lines = "".join(f"\n  {each}" for each in twice)
-        told = f"error converting YAML to JSON: yaml: unmarshal errors:{lines}"
-        raise errors.bad_request(f"error strict decoding YAML: {told}")
+        message = f"error converting YAML to JSON: yaml: unmarshal errors:{lines}"
+        raise errors.bad_request(f"error strict decoding YAML: {message}")
     if options.validation == "Warn":
         warnings += twice
     return content if isinstance(content, dict) else {}

@@ -286,8 +286,8 @@ def storage_error(target: Target, why: str) -> str:
     kind = target.kind
     place = f"{kind.group}/{kind.plural}" if kind.custom else _place(kind)
     path = f"{target.namespace}/{target.name}" if kind.namespaced else target.name
-    told = f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{path}, ResourceVersion: 0"
-    return f"{told}, AdditionalErrorMsg: {why}"
+    message = f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{path}, ResourceVersion: 0"
+    return f"{message}, AdditionalErrorMsg: {why}"
 
 
 def _place(kind: Kind) -> str:

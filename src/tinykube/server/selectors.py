@@ -326,15 +326,15 @@ def selects(selector: Json | None, labels: dict[str, str]) -> bool:
 def text(selector: Json | None) -> str:
     """The same selector as people write it."""
     equal = (selector or {}).get("matchLabels", {})
-    told = []
+    terms = []
     for each in sorted(of(selector), key=lambda each: each.key):
         match each.operator:
             case "exists":
-                told.append(each.key)
+                terms.append(each.key)
             case "!":
-                told.append(f"!{each.key}")
+                terms.append(f"!{each.key}")
             case "in" if (equal.get(each.key),) == each.values:
-                told.append(f"{each.key}={each.values[0]}")
+                terms.append(f"{each.key}={each.values[0]}")
             case _:
-                told.append(f"{each.key} {each.operator} ({','.join(each.values)})")
-    return ",".join(told)
+                terms.append(f"{each.key} {each.operator} ({','.join(each.values)})")
+    return ",".join(terms)

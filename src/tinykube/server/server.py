@@ -45,7 +45,7 @@ Handler = Callable[[Request, Target, AnswerForm], Awaitable[Response]]
 
 MOST_BYTES = 3 * 1024 * 1024
 TURN_SECONDS = 0.005
-"""Whoever sends one request after the other by plain calls lets the others have their turn this often."""
+"""How often a series of plain calls lets other tasks run."""
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ class Server:
     """Answers requests as a kube-apiserver does, for the kinds that it serves.
 
     `hooks` and `guards` stand for admission webhooks.  A hook may change a pod that is being created, or refuse it; a
-    guard may refuse any write of a pod, and a Binding.  Without `workloads` nobody makes the pods of Deployments and
-    the like, as where there is no controller manager.  Version and kubeconfig show `name`.
+    guard may refuse any write of a pod, and a Binding.  Without `workloads` there is no controller for Deployments and
+    the like.  Version and kubeconfig show `name`.
     """
 
     def __init__(
@@ -270,12 +270,12 @@ def _read(request: Request, kind: Kind, validation: str, warnings: list[str]) ->
         content, twice = documents.content(request.body, request.headers.get("content-type", ""))
     except documents.BadYaml as error:
         shown = f"{request.body[:30].hex()}{' ...' if len(request.body) > 30 else ''}"
-        told = f"the object provided is unrecognized (must be of type {kind.kind}): {error.message} ({shown})"
-        raise errors.bad_request(told) from None
+        message = f"the object provided is unrecognized (must be of type {kind.kind}): {error.message} ({shown})"
+        raise errors.bad_request(message) from None
     if twice and validation == "Strict":
         lines = "".join(f"\n  {each}" for each in twice)
-        told = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error:'
-        raise errors.bad_request(f"{told} yaml: unmarshal errors:{lines}")
+        message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error:'
+        raise errors.bad_request(f"{message} yaml: unmarshal errors:{lines}")
     object, odd = rules.read(kind, content, validation)
     if validation == "Warn":
         warnings += [*twice, *odd]

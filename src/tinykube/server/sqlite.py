@@ -2,7 +2,7 @@
 
 A commit hands the write to the operating system, so that a process that is killed loses nothing that it had confirmed.
 (A machine that loses power may lose the last moments, but never half a write.)  The directory belongs to one process at
-a time, and nobody but its owner can read what is in it: there are Secrets.
+a time, and only its owner can read what is in it: there are Secrets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StateError(Exception):
 
 
 class SqliteJournal:
-    """Writes to `state.db` in a directory, which nobody else can open meanwhile.
+    """Writes to `state.db` in a directory, which no other process can open meanwhile.
 
     `beside` are names of other things that the owner of the journal keeps there.
     """
@@ -69,8 +69,8 @@ class SqliteJournal:
             self._database = self._open()
         except OSError as error:
             os.close(self._lock)
-            told = f"cannot be closed to other users: {error.strerror}; choose another directory"
-            raise StateError(f"{error.filename}: {told}") from error
+            message = f"cannot be closed to other users: {error.strerror}; choose another directory"
+            raise StateError(f"{error.filename}: {message}") from error
         except (StateError, sqlite3.Error) as error:
             os.close(self._lock)
             raise self._damaged(error) from error
@@ -142,7 +142,7 @@ class SqliteJournal:
 
 
 def kept(directory: Path, kind: Kind, key: str) -> bytes | None:
-    """An object of a state directory that nobody has opened yet; None if it is not there, or cannot be read."""
+    """An object of a state directory that is not open; None if it is not there, or cannot be read."""
     file = directory / "state.db"
     if not file.exists():
         return None
@@ -151,7 +151,7 @@ def kept(directory: Path, kind: Kind, key: str) -> bytes | None:
             query = "SELECT data FROM objects WHERE resource = ? AND key = ?"
             row = database.execute(query, (kind.resource, key)).fetchone()
     except sqlite3.Error:
-        return None  # who opens it is told why
+        return None  # opening it will say why
     return bytes(row[0]) if row else None
 
 
@@ -174,6 +174,6 @@ def open_store(
     except (StateError, UnknownResource, msgspec.DecodeError) as error:
         journal.close()
         if isinstance(error, UnknownResource):
-            told = f"{directory / 'state.db'}: holds {error}, which this program does not serve"
-            raise StateError(told) from error
+            message = f"{directory / 'state.db'}: holds {error}, which this program does not serve"
+            raise StateError(message) from error
         raise error if isinstance(error, StateError) else StateError(f"{directory}: damaged: {error}") from error

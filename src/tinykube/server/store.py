@@ -2,8 +2,8 @@
 
 One counter serves all kinds: a write raises the revision, and the object carries it as its resourceVersion.  A version
 of an object is encoded once; lists and watches join those bytes.  Each kind has a log of its latest changes, from
-which watches read at their own pace and earlier states are rebuilt.  Whoever asks for more than the log remembers is
-told so, and lists again.
+which watches read at their own pace and earlier states are rebuilt.  A reader who asks for more than the log
+remembers gets an error, and lists again.
 
 A journal, if there is one, has the change on disk before anybody hears of it.
 """
@@ -153,8 +153,8 @@ class Store:
         self.revision = 1
         self._journal = journal
         self._subscribers: list[Callable[[Change], None]] = []
-        self._untold: deque[Change] = deque()
-        self._telling = False
+        self._unsent: deque[Change] = deque()
+        self._sending = False
         loaded: Iterable[tuple[str, str, int, bytes]] = ()
         if journal is not None:
             revision, loaded = journal.load()
@@ -238,16 +238,16 @@ class Store:
         found = self._expect(table, key, expected)
         return self._write(table, "DELETED", key, found.object, found)
 
-    def subscribe(self, told: Callable[[Change], None]) -> Callable[[], None]:
-        """Have every change told, in order, from now on; call what is given back to have it stopped.
+    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` with every change, in order, from now on; the function that is returned ends that.
 
-        A subscriber may write: everybody hears of that after what they are hearing now.
+        A listener may write; all listeners get that change after the present one.
         """
-        self._subscribers.append(told)
+        self._subscribers.append(listener)
 
         def stop() -> None:
-            if told in self._subscribers:
-                self._subscribers.remove(told)
+            if listener in self._subscribers:
+                self._subscribers.remove(listener)
 
         return stop
 
@@ -283,21 +283,21 @@ class Store:
                 self._journal.put(kind.resource, key, self.revision, now.data)
         change = Change(type, kind, key, now, before)
         table.take_in(change)
-        self._tell(change)
+        self._send(change)
         return now
 
-    def _tell(self, change: Change) -> None:
-        self._untold.append(change)
-        if self._telling:
+    def _send(self, change: Change) -> None:
+        self._unsent.append(change)
+        if self._sending:
             return
-        self._telling = True
+        self._sending = True
         try:
-            while self._untold:
-                change = self._untold.popleft()
-                for told in tuple(self._subscribers):
-                    told(change)
+            while self._unsent:
+                change = self._unsent.popleft()
+                for listener in tuple(self._subscribers):
+                    listener(change)
         finally:
-            self._telling = False
+            self._sending = False
 
 
 def key_of(namespace: str, name: str) -> str:

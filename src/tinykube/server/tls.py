@@ -1,4 +1,4 @@
-"""Who the server is, and who may speak to it: a certificate authority of its own, a certificate, and a token.
+"""The server's certificate, the authority that signed it, and the token that clients must show.
 
 Kept in a directory, they stay the same over restarts, so that a kubeconfig that was written once stays valid.
 """

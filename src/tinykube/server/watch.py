@@ -1,8 +1,8 @@
-"""Watches: what happens to the objects of a kind, told as it happens.
+"""Watches: the changes of a kind's objects as they happen.
 
-A watch has no queue of its own.  It reads the kind's log at its own pace and knows only how far it has come, so that
-a slow reader costs nothing and holds nobody up.  One that falls so far behind that the log has forgotten its place is
-told so (410) and must list again.
+A watch has no queue.  It reads the kind's log at its own pace and knows only how far it has come, so that a slow reader
+costs nothing and holds up no other.  One that falls so far behind that the log has forgotten its place gets an error
+(410) and must list again.
 
 An object that starts to match the selectors is ADDED to the watcher's world, one that stops is DELETED from it.
 """
@@ -35,14 +35,14 @@ INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
 class ChangeSignal:
-    """Rings when something happens to a kind."""
+    """Wakes watches when an object of their kind changes."""
 
     def __init__(self, store: Store) -> None:
         self._waiting: dict[Kind, set[asyncio.Future[None]]] = {kind: set() for kind in store.kinds}
-        self._silence = store.subscribe(self._ring)
+        self._silence = store.subscribe(self._changed)
         self.closed = False
 
-    def _ring(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         self._wake(self._waiting[change.kind])
 
     @staticmethod
@@ -96,7 +96,7 @@ class Watch:
         self._matches = selectors.test(kind, options.labels, options.fields)
         self._position = revision(options.version, 500)
         if options.initial is False and not self._position:
-            self._position = store.revision  # from now on, not from when somebody begins to read
+            self._position = store.revision  # from now on, not from the first read
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Events, several at a time if there are many.  Ends when its time is over."""
@@ -108,18 +108,18 @@ class Watch:
                 yield chunk
             bookmark = self._next_bookmark(loop.time(), ends)
             while not self._signal.closed:
-                told = False
+                sent = False
                 for chunk in self._chunks(self._news(self._store.log(self._kind))):
                     yield chunk
-                    told = True
+                    sent = True
                 now = loop.time()
                 if now >= ends:
                     return
                 if now >= bookmark:
                     yield self._bookmark()
                     bookmark = self._next_bookmark(now, ends)
-                    told = True
-                if not told:  # while the watcher reads, more may happen: nobody rings for that again
+                    sent = True
+                if not sent:  # more may have happened while the watcher read, and the signal was given before
                     await self._signal.wait(self._kind, min(ends, bookmark))
         except ApiError as error:
             yield _line(b"ERROR", encode(error.status()))
@@ -143,7 +143,7 @@ class Watch:
             yield b"".join(chunk)
 
     def _initial(self) -> Iterator[bytes]:
-        """The present state, if it is wanted; sets the place from which news are told."""
+        """The present state, if it is wanted; sets the place from which news follow."""
         store, options = self._store, self._options
         if not options.initial:
             return
@@ -164,11 +164,11 @@ class Watch:
         for change in log.since(self._position):
             self._position = change.revision
             if change.key.startswith(prefix):
-                line = self._told(change)
+                line = self._news_line(change)
                 if line is not None:
                     yield line
 
-    def _told(self, change: Change) -> bytes | None:
+    def _news_line(self, change: Change) -> bytes | None:
         matches = self._matches
         if matches is None:
             return _line(change.type.encode(), self._shape(change.now))

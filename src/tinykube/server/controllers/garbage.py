@@ -103,7 +103,7 @@ class Garbage:
         return place, found
 
     def _check(self, place: Place) -> None:
-        """Delete an object that nobody owns any more, or take the names of those who are gone off it."""
+        """Delete an object whose owners are all gone, or drop its references to those that are."""
         stored = self._registry.store.stored(*place)
         references = stored.object["metadata"].get("ownerReferences", ()) if stored else ()
         if stored is None or not references:

@@ -100,24 +100,24 @@ class Namespaces:
             return
         status = stored.object.get("status", {})
         before = {each["type"]: each for each in status.get("conditions", ())}
-        told = self._told(name, remaining)
+        found = self._true(name, remaining)
         now = self._registry.now()
         conditions = [
-            _condition(before.get(kind), now, kind, *told.get(kind, ("False", reason, message)))
+            _condition(before.get(kind), now, kind, *found.get(kind, ("False", reason, message)))
             for kind, reason, message in _QUIET
         ]
         self._registry.put(NAMESPACE, {**stored.object, "status": {**status, "conditions": conditions}}, stored)
 
-    def _told(self, name: str, remaining: list[Kind]) -> dict[str, tuple[str, str, str]]:
+    def _true(self, name: str, remaining: list[Kind]) -> dict[str, tuple[str, str, str]]:
         """Status, reason and message of the conditions that are true."""
-        told = {}
+        found = {}
         if remaining:
             counts = sorted(
                 f"{kind.plural}.{kind.group} has {self._store.count(kind, name)} resource instances"
                 for kind in remaining
             )
             text = f"Some resources are remaining: {', '.join(counts)}"
-            told["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
+            found["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
         finalizers = Counter(
             finalizer
             for kind in remaining
@@ -127,8 +127,8 @@ class Namespaces:
         if finalizers:
             held = sorted(f"{each} in {count} resource instances" for each, count in finalizers.items())
             text = f"Some content in the namespace has finalizers remaining: {', '.join(held)}"
-            told["NamespaceFinalizersRemaining"] = ("True", "SomeFinalizersRemain", text)
-        return told
+            found["NamespaceFinalizersRemaining"] = ("True", "SomeFinalizersRemain", text)
+        return found
 
 
 def _condition(before: Json | None, now: str, kind: str, status: str, reason: str, message: str) -> Json:

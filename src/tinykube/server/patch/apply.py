@@ -95,7 +95,7 @@ def _name_of(object: Json) -> str:
 
 
 def _untrackable(live: Json, schema: Field) -> ApiError:
-    """What is stored has lists whose items cannot be told apart."""
+    """What is stored has lists with items of the same key."""
     wrong, name = conformity.problem(schema, live, stored=True), _name_of(live)
     if live["metadata"].get("managedFields"):
         return ApiError(500, "", f"failed to create typed live object ({name}): {wrong}")
@@ -126,7 +126,7 @@ def _applied(live: Json | None, applied: Json, kind: Kind, entry: Entry, force: 
 
 
 def _owners(live: Json | None, kind: Kind, entry: Entry) -> Owners:
-    """Who owns what before.  What an object had before anybody kept books belongs to a manager of its own."""
+    """Who owns what before.  Fields from before the first managedFields belong to the manager `before-first-apply`."""
     if live is None:
         return {}
     try:
@@ -142,7 +142,7 @@ def _owners(live: Json | None, kind: Kind, entry: Entry) -> Owners:
 
 
 def _pruned(schema: Field, merged: Json, owned: Iterable[Fields], last: Fields) -> Json:
-    """Without what the manager applied last time, unless somebody owns it now."""
+    """Without what the manager applied last time, unless it has another owner now."""
 
     def left(gone: Fields) -> Fields:
         return fields(merging.remove(schema, merged, gone))
@@ -189,17 +189,18 @@ def _unexpected(
 
 def _refusal(conflicts: list[tuple[Entry, fieldset.Path]]) -> ApiError:
     causes = [
-        Cause("FieldManagerConflict", f"conflict with {owner.told()}", fieldset.told(path)) for owner, path in conflicts
+        Cause("FieldManagerConflict", f"conflict with {owner.named()}", fieldset.printed(path))
+        for owner, path in conflicts
     ]
     if len(conflicts) == 1:
-        told = f"1 conflict: {causes[0].message}: {causes[0].field}"
+        message = f"1 conflict: {causes[0].message}: {causes[0].field}"
     else:
         lines = []
         for owner in sorted({owner.key: owner for owner, _ in conflicts}.values(), key=ownership.identity):
-            lines.append(f"conflicts with {owner.told()}:")
-            lines += [f"- {fieldset.told(path)}" for each, path in conflicts if each.key == owner.key]
-        told = f"{len(conflicts)} conflicts: " + "\n".join(lines)
-    return ApiError(409, "Conflict", f"Apply failed with {told}", causes=causes)
+            lines.append(f"conflicts with {owner.named()}:")
+            lines += [f"- {fieldset.printed(path)}" for each, path in conflicts if each.key == owner.key]
+        message = f"{len(conflicts)} conflicts: " + "\n".join(lines)
+    return ApiError(409, "Conflict", f"Apply failed with {message}", causes=causes)
 
 
 # kubectl's annotation

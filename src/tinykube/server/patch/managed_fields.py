@@ -1,9 +1,9 @@
 """What writes do to `metadata.managedFields`.
 
-An update takes the fields that it changes from everybody else, and what it removes belongs to nobody.  Who writes what
-is there already gains nothing.
+An update takes the fields that it changes from all other owners; fields that it removes have no owner.  Writing the
+value that is there already gains nothing.
 
-Some fields belong to nobody ever: names, versions and other metadata that the API server itself sets, and what a
+Some fields never have an owner: names, versions and other metadata that the API server itself sets, and what a
 resource ignores: an object's status, or everything but the status where `/status` is written.
 """
 
@@ -33,7 +33,7 @@ def updated(
 ) -> Json:
     """`new` with the managedFields that it has after `manager` created it (`old` is None) or updated it.
 
-    `now` is the time in RFC 3339.  Fields that the server itself changes afterwards belong to nobody, so this comes
+    `now` is the time in RFC 3339.  Fields that the server itself changes afterwards have no owner, so this comes
     before admission.  Who sends managedFields with one empty entry or none at all wants them no longer.
     """
     owners = _owners(old, new, subresource)
@@ -71,7 +71,7 @@ def settled(old: Json, new: Json) -> Json:
 
 
 def _owners(old: Json | None, new: Json, subresource: str) -> Owners:
-    """Who owns what before the write.  A client may change that by sending managedFields of its own."""
+    """Who owns what before the write.  A client may change that by sending managedFields."""
     live = (old or {}).get("metadata", {}).get("managedFields")
     sent = new["metadata"].get("managedFields")
     if not subresource and sent is not None and sent != live:
@@ -109,7 +109,7 @@ STAMPS = fieldset.of_paths([("apiVersion",), ("kind",), ("metadata",), *(("metad
 
 
 class Untracked:
-    """What belongs to nobody when a resource is written: the stamps, and ignored fields with all below them."""
+    """What has no owner when a resource is written: the stamps, and ignored fields with all below them."""
 
     def __init__(self, *ignored: tuple[str, ...]) -> None:
         self.ignored = fieldset.of_paths(ignored)
@@ -127,7 +127,7 @@ class Untracked:
 
 @cache
 def untracked(kind: Kind, subresource: str) -> Untracked:
-    """What belongs to nobody when a resource is written."""
+    """What has no owner when a resource is written."""
     if subresource == "status":
         if kind is POD:
             return Untracked(("spec",), ("metadata", "deletionTimestamp"), ("metadata", "ownerReferences"))

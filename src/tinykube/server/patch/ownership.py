@@ -20,7 +20,7 @@ OLD_UPDATES = "ancient-changes"
 
 
 class BadManagedFields(Exception):
-    """Somebody wrote managedFields that mean nothing."""
+    """managedFields that cannot be read."""
 
 
 class Entry(NamedTuple):
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
         version = "" if self.operation == "Apply" else self.api_version
         return (self.manager, self.operation, version, self.subresource)
 
-    def told(self) -> str:
+    def named(self) -> str:
         """The writer, in messages."""
         text = golang.quoted(self.manager)
         if self.subresource:
@@ -107,7 +107,7 @@ def _written(entry: Entry) -> Json:
 def disowned(owners: Owners, fields: Fields, api_version: str) -> Owners:
     """The owners after these fields were taken from all.
 
-    Who owns nothing any more is gone, and who wrote in another version: what it owns there cannot be told in this one.
+    An owner that owns nothing any more goes, and so does one of another version, whose fields have other names.
     """
     result: Owners = {}
     for key, entry in owners.items():
@@ -142,9 +142,9 @@ def capped(owners: Owners) -> Owners:
 
 def identity(entry: Entry) -> str:
     """Where nothing else decides, the API server goes by this text."""
-    told = {"manager": entry.manager, "operation": entry.operation}
+    key = {"manager": entry.manager, "operation": entry.operation}
     if entry.operation == "Update":
-        told["apiVersion"] = entry.api_version
+        key["apiVersion"] = entry.api_version
     if entry.subresource:
-        told["subresource"] = entry.subresource
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+        key["subresource"] = entry.subresource
+    return json.dumps(key, ensure_ascii=False, separators=(",", ":"))

@@ -47,7 +47,7 @@ def update(kind: Kind, new: Json, old: Json, view: View, subresource: str = "", 
 
 
 def _own(object: Json) -> Json:
-    """A copy whose upper parts may be changed.  What is deeper comes from `read`, and nobody else has it."""
+    """A copy whose upper parts may be changed.  What is deeper comes from `read` and belongs to this request."""
     object = dict(object)
     for part in ("metadata", "spec", "status"):
         if type(object.get(part)) is dict:

@@ -170,7 +170,7 @@ def _topology(pod: Json, view: View) -> None:
 
 
 def _taint(spec: Json) -> None:
-    """A new node takes no pods until somebody sees that it is ready."""
+    """A new node takes no pods until it is ready."""
     taints = spec.get("taints", [])
     if not any(each.get("key") == _NOT_READY and each.get("effect") == "NoSchedule" for each in taints):
         spec["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]

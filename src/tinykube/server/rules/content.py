@@ -124,11 +124,11 @@ def _check_custom(kind: Kind, given: Json, name: str, version: str, content: byt
 
 
 def _unrecognized(kind: Kind, why: str, content: bytes | Json) -> ApiError:
-    told = ""
+    excerpt = ""
     if isinstance(content, bytes):
         shown = content[:30].decode(errors="replace") if content[:1] == b"{" else content[:30].hex()
-        told = f" ({shown or '<empty>'}{' ...' if len(content) > 30 else ''})"
-    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why}{told}")
+        excerpt = f" ({shown or '<empty>'}{' ...' if len(content) > 30 else ''})"
+    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why}{excerpt}")
 
 
 def _parsed(kind: Kind, content: bytes, odd: list[str]) -> Any:

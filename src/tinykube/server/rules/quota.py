@@ -1,6 +1,6 @@
 """What a namespace may have, and what it has.
 
-What is used is counted from what is stored whenever somebody asks, so that it can never be wrong.  A quota counts pods
+Each question counts what is stored, so that the answer can never be wrong.  A quota counts pods
 that are not finished, with what they request and are limited to, or objects of any kind.
 """
 
@@ -58,8 +58,8 @@ def _check(quota: Json, kind: Kind, object: Json, view: View) -> None:
     used = _used(quota, kind, list(wanted), meta["namespace"], view)
     over = [key for key in wanted if _exceeds(used[key], wanted[key], hard[key])]
     if over:
-        told = (_told({key: each[key] for key in over}) for each in (wanted, used, hard))
-        words = "exceeded quota: {}, requested: {}, used: {}, limited: {}".format(name, *told)
+        amounts = (_printed({key: each[key] for key in over}) for each in (wanted, used, hard))
+        words = "exceeded quota: {}, requested: {}, used: {}, limited: {}".format(name, *amounts)
         raise errors.forbidden(kind, meta["name"], words)
 
 
@@ -200,5 +200,5 @@ def _crosses(affinity: Json) -> bool:
     return False
 
 
-def _told(given: Amounts) -> str:
+def _printed(given: Amounts) -> str:
     return ",".join(f"{name}={given[name]}" for name in sorted(given))

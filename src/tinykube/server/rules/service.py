@@ -22,7 +22,7 @@ Json = dict[str, Any]
 NETWORK = ip_network("10.96.0.0/16")
 PORTS = range(30000, 32768)
 
-# The first ones are given out last, so that whoever asks for a certain one finds it free.
+# The first ones are given out last, so that a certain one is likely to be free for those who ask for it.
 _RESERVED_ADDRESSES = 256
 _RESERVED_PORTS = 86
 _OUTSIDE = ("NodePort", "LoadBalancer")
@@ -43,7 +43,7 @@ def update(service: Json, old: Json, view: View, dry_run: bool) -> None:
     spec, before = service["spec"], old["spec"]
     _kept(spec, before)
     if spec.get("clusterIP", "") != before.get("clusterIP", "") and spec.get("clusterIPs") == before.get("clusterIPs"):
-        # One address has two fields; whoever changes the first means both.
+        # One address has two fields; a change of the first means both.
         spec["clusterIPs"] = [spec["clusterIP"]] if spec.get("clusterIP") else []
     if not spec.get("clusterIPs"):
         spec.pop("clusterIPs", None)
@@ -92,7 +92,7 @@ def _address(service: Json, view: View, dry_run: bool) -> None:
             problems.append(problem.invalid("spec.clusterIPs", wanted, words))
         _raise(service, problems)
         return
-    free = str(NETWORK.network_address) if dry_run else _free_address(taken)  # a dry run's address is nobody's
+    free = str(NETWORK.network_address) if dry_run else _free_address(taken)  # a dry run takes no address
     spec["clusterIP"], spec["clusterIPs"] = free, [free]
 
 

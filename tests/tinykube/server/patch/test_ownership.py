@@ -82,6 +82,6 @@ def test_versions_are_not_joined_with_each_other() -> None:
 
 
 def test_writers_are_told_with_what_sets_them_apart() -> None:
-    assert Entry("m", "Apply", "v1", "", {}).told() == '"m"'
-    assert updater("m", {}).told() == '"m" using v1'
-    assert updater("m", {}, subresource="status").told() == '"m" with subresource "status" using v1'
+    assert Entry("m", "Apply", "v1", "", {}).named() == '"m"'
+    assert updater("m", {}).named() == '"m" using v1'
+    assert updater("m", {}, subresource="status").named() == '"m" with subresource "status" using v1'

@@ -101,7 +101,7 @@ def of_update(kind: Kind, new: Json, old: Json, subresource: str = "") -> Proble
         _UPDATE[kind, subresource](problems, new, old)
     changed = new["metadata"].get("finalizers") != old["metadata"].get("finalizers")
     if problems or kind in _UNNAMED or changed:
-        common: Problems = []  # what is wrong with the metadata is told by everybody who looks at it
+        common: Problems = []  # every rule that looks at the metadata reports what is wrong with it
         metadata.creation(common, new["metadata"], kind.namespaced, metadata.segment, core=False)
         metadata.update(common, new["metadata"], old["metadata"], core=False)
         problems = common + problems

@@ -94,7 +94,7 @@ def _out_of_range(problems: Problems, path: str, which: str) -> None:
 
 
 def _neither(problems: Problems, path: str, value: Any) -> None:
-    """Of a value that is neither a number nor a text: all ways to say so are told."""
+    """Of a value that is neither a number nor a text: a real server says so in several ways."""
     _mismatch(problems, path, value, "integer,string")
     if value is None:
         return
@@ -136,6 +136,6 @@ def _time(problems: Problems, path: str, value: str) -> None:
     try:
         time(value)
     except BadValue:
-        told = problem.quote(value)
-        words = f"Invalid value: {told}: {path} in body must be of type date-time: {told}"
+        shown = problem.quote(value)
+        words = f"Invalid value: {shown}: {path} in body must be of type date-time: {shown}"
         problems.append(Cause("FieldValueTypeInvalid", words, path))

@@ -277,5 +277,5 @@ def _addresses(problems: Problems, key: str, now: Json, before: Json) -> None:
         problems.append(problem.internal(path, words))
     families = [":" in each for each in given]
     if len(given) > 1 and (strange or len(given) > 2 or len(set(families)) < 2):
-        told = [{"IP": each} for each in given]
-        problems.append(problem.invalid(path, told, "may specify no more than one IP for each IP family"))
+        shown = [{"IP": each} for each in given]
+        problems.append(problem.invalid(path, shown, "may specify no more than one IP for each IP family"))

@@ -105,8 +105,8 @@ def _seccomp(problems: Problems, path: str, profile: Json | None) -> None:
         else:
             paths.downward(problems, here, local)
     elif local is not None:
-        told = inner.shown("SeccompProfile", profile)
-        problems.append(problem.invalid(here, told, "can only be set when seccomp type is Localhost"))
+        shown = inner.shown("SeccompProfile", profile)
+        problems.append(problem.invalid(here, shown, "can only be set when seccomp type is Localhost"))
 
 
 def _app_armor(problems: Problems, path: str, profile: Json | None) -> None:

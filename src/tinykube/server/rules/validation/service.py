@@ -55,7 +55,7 @@ def address(problems: Problems, spec: Json) -> None:
 
 
 def headless(spec: Json) -> bool:
-    """Whether a service has no address of its own on purpose."""
+    """Whether a service asks for no address."""
     return bool(spec.get("clusterIPs") == ["None"])
 
 
