@@ -2,11 +2,10 @@
 
     python -m tests.e2e.schema
 
-Three sources.  The OpenAPI documents in Kubernetes' module say what fields there are and how they merge.  They do not
+Two sources.  The OpenAPI documents in Kubernetes' module say what fields there are and how they merge.  They do not
 say what happens to an empty value (`hostNetwork: false` is dropped, `automountServiceAccountToken: false` is kept), nor
-what a field's type is called in the message about a wrong value: that is in the Go structs.  Some messages print the
-structs that Kubernetes has only inside; those are its own, without names for JSON.  One line per definition, so that a
-new version of Kubernetes gives a diff to read.
+what a field's type is called in the message about a wrong value: that is in the Go structs.  One line per definition,
+so that a new version of Kubernetes gives a diff to read.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ STRUCTS = (
 )
 
 STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-INNER_MEMBER = re.compile(r"^\t(\w+)(?:\s+(\S+))?$", re.MULTILINE)
 MEMBER = re.compile(r"^\t(?:(\w+)\s+)?(\S+)\s+`([^`]*)`", re.MULTILINE)
 TAG = re.compile(r'json:"([^"]*)"')
 LOCAL_NAME = re.compile(r"(?<![\w.])([A-Z]\w*)")
@@ -163,34 +161,6 @@ def go_types(definitions: dict[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
-def inner_structs(root: str = "PodSpec") -> dict[str, list[list[str]]]:
-    """Kubernetes' own structs that `root` is made of: the name, the name in JSON and the type of each field."""
-    inside = dict(STRUCT.findall((folder("k8s.io/kubernetes") / "pkg/apis/core/types.go").read_text()))
-    outside = dict(STRUCT.findall((folder("k8s.io/api") / "core/v1/types.go").read_text()))
-    found: dict[str, list[list[str]]] = {}
-    pending = [root]
-    while pending:
-        name = pending.pop()
-        if name in inside and name not in found:
-            found[name] = list(_inner_fields(inside, outside, name))
-            pending += [re.sub(r"^[*\[\]]+", "", type) for _, _, type in found[name]]
-    return found
-
-
-def _inner_fields(inside: dict[str, str], outside: dict[str, str], name: str) -> Iterator[list[str]]:
-    known = _json_names(outside, "PodSpec") | _json_names(outside, name)
-    for field, type in INNER_MEMBER.findall(re.sub(r"\s*//.*", "", inside[name])):
-        if type:
-            yield [field, known[field], type]
-        else:  # an embedded struct, whose fields count as the outer one's
-            yield from _inner_fields(inside, outside, field)
-
-
-def _json_names(structs: dict[str, str], name: str) -> dict[str, str]:
-    tags = [(field, TAG.search(tags)) for field, _, tags in MEMBER.findall(structs.get(name, "")) if field]
-    return {field: tag[1].split(",")[0] for field, tag in tags if tag is not None}
-
-
 def lines(definitions: dict[str, Any]) -> str:
     """A JSON object with one member a line."""
     members = [
@@ -204,7 +174,7 @@ def text() -> str:
     """The whole of schema.json."""
     definitions = built_in()
     types = go_types(definitions)
-    return f'{{"definitions":{lines(definitions)},\n"types":{lines(types)},\n"structs":{lines(inner_structs())}}}\n'
+    return f'{{"definitions":{lines(definitions)},\n"types":{lines(types)}}}\n'
 
 
 if __name__ == "__main__":

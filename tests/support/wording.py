@@ -2,6 +2,7 @@
 
 Users read why an object is refused, so those words are compared.  Nobody reads how Go describes a body that is no JSON,
 or a patch that makes no sense: kubectl does not send such.  Of these only code, reason and fields are compared.
+Objects in a message have the names of Go's structs on a real server, and those of JSON here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _UNREAD = tuple(
         (r"(<secret contents redacted>\": ).*", r"\1WORDS"),
         (r"(unable to convert unstructured object to [^:]*: ).*", r"\1WORDS"),
         (r"(patch: Invalid value: ).*", r"\1WORDS"),
+        (r"(pod updates may not change fields other than [^\n]*)\n.*", r"\1"),
+        (r"((?:Invalid|Duplicate) value: )\[?\{.*\}\]?", r"\1OBJECT"),
     )
 )
 _REPORTED = re.compile(r'299 - "(json patch )?(unknown field|duplicate field|line [0-9]+: key|child pods)')

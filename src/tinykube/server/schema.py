@@ -2,9 +2,8 @@
 
 The schemas are Kubernetes' own, cut down to the kinds that are served; `python -m tests.e2e.schema` makes
 `schema.json` from them.  Custom kinds bring theirs (`crds`).  Its `definitions` are OpenAPI as an API
-server publishes it; its `types` say what the Go structs add: what a type is called, and what becomes of an empty value;
-its `structs` are those that a server has only inside, and prints in some messages.  A definition is read when it is
-first needed.
+server publishes it; its `types` say what the Go structs add: what a type is called, and what becomes of an empty value.
+A definition is read when it is first needed.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ class _File(msgspec.Struct):
 
     definitions: dict[str, msgspec.Raw]
     types: dict[str, msgspec.Raw]
-    structs: msgspec.Raw
 
 
 @cache
@@ -91,12 +89,6 @@ def name(kind: Kind) -> str:
     if kind.custom:
         return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
     return f"io.k8s.api.{kind.group.split('.')[0] or 'core'}.{kind.version}.{kind.kind}"
-
-
-@cache
-def structs() -> dict[str, list[tuple[str, str, str]]]:
-    """The structs that a pod's spec is made of inside a server: name, name in JSON, and type of each field."""
-    return msgspec.json.decode(_file().structs, type=dict[str, list[tuple[str, str, str]]])
 
 
 @cache

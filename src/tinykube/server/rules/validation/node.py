@@ -68,6 +68,5 @@ def _addresses(problems: Problems, given: Json) -> None:
     seen = []
     for index, address in enumerate(given.get("addresses", ())):
         if address in seen:
-            shown = {"Type": address.get("type", ""), "Address": address.get("address", "")}
-            problems.append(problem.duplicate(f"status.addresses[{index}]", shown))
+            problems.append(problem.duplicate(f"status.addresses[{index}]", address))
         seen.append(address)

@@ -125,7 +125,5 @@ def _unique_ports(problems: Problems, ports: list[Json], kind: str) -> None:
             problems.append(problem.forbidden(f"spec.ports[{index}].nodePort", words))
         pair = (port.get("protocol", ""), port.get("port", 0))
         if pair in seen:
-            shown = {"Name": "", "Protocol": pair[0], "AppProtocol": None, "Port": pair[1], "TargetPort": 0}
-            shown["NodePort"] = 0
-            problems.append(problem.duplicate(f"spec.ports[{index}]", shown))
+            problems.append(problem.duplicate(f"spec.ports[{index}]", port))
         seen.add(pair)
