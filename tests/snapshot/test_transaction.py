@@ -227,7 +227,7 @@ class World:
         if not book:
             return answer, self.decider.explain(complete)
         if isinstance(answer, Placement):
-            self.decider.assume(complete.key, request, answer)
+            self.decider.assume(complete.key, complete, request, answer)
         return answer
 
 

@@ -30,8 +30,8 @@ from subak.cli.top import waiting_line
 from subak.dialects.interpreter import Interpreter
 from subak.local.cluster import LocalCluster
 from subak.local.hardware import profiles
+from subak.model.card import CardState
 from subak.model.device import MIB
-from subak.snapshot.card import CardState
 from tinykube.discovery import Discovery
 from tinykube.resource import NAMESPACES, PODS
 from tinykube.wait import condition, until

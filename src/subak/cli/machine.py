@@ -9,10 +9,10 @@ from subak.dialects.interpreter import Interpreter
 from subak.local import slices
 from subak.local.hardware import nvml, objects
 from subak.local.slices import DIRECTORY, Slices
+from subak.model.card import CardState
 from subak.model.node import Node
 from subak.node import usage
 from subak.node.usage import Use, Uses
-from subak.snapshot.card import CardState
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from subak.cli.files import FileError, decode, documents, named
 from subak.dialects import Injection
 from subak.model import manifest
 from subak.model.placement import Placement
-from subak.model.reason import Reason, Refusal
+from subak.model.reason import Refusal
 from subak.policy.decider import Exceeded
 
 
@@ -105,7 +105,7 @@ def place_all(cluster: Cluster, paths: Iterable[str], now_ns: int) -> Outcome:
 def _place(
     cluster: Cluster, pod: manifest.Pod, complete: manifest.Pod, key: str, now_ns: int, outcome: Outcome
 ) -> None:
-    request = cluster.interpreter.request(complete)
+    request = cluster.request(complete)
     placement = cluster.decide(pod.namespace, request)
     if isinstance(placement, Exceeded):
         outcome.pending.append(_pending(pod, placement.message, placement.reasons))
@@ -114,7 +114,7 @@ def _place(
         why = cluster.explain(complete)
         outcome.pending.append(_pending(pod, str(why), why.reasons))
         return
-    cluster.assume(key, request, placement)
+    cluster.assume(key, complete, request, placement)
     node = cluster.snapshot.node(placement.node)
     assert node is not None
     filled = {name: text for name, text in complete.annotations.items() if name not in pod.annotations}
@@ -123,5 +123,5 @@ def _place(
     outcome.placed.append(Placed(pod, placement, {**filled, **written}, injections))
 
 
-def _pending(pod: manifest.Pod, message: str, reasons: dict[Reason, int]) -> Pending:
+def _pending(pod: manifest.Pod, message: str, reasons: dict[str, int]) -> Pending:
     return Pending(pod, message, {str(reason): count for reason, count in reasons.items()})

@@ -16,10 +16,10 @@ from subak.cli.options import live_config_option, output_option
 from subak.cli.say import complain, emit
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
+from subak.model.card import CardState
 from subak.model.node import Node
 from subak.model.reason import Refusal
 from subak.scheduler import served
-from subak.snapshot.card import CardState
 from tinykube.resource import EVENTS, PODS
 from tinykube.status import ApiError
 

@@ -117,7 +117,6 @@ class Ask:
 
     claims: tuple[Claim, ...] = ()
     node_policy: str = BINPACK
-    topology_aware: bool = False
 
 
 @dataclass(frozen=True, slots=True)

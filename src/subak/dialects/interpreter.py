@@ -16,14 +16,14 @@ from subak.dialects.koordinator_names import canonical, kind
 from subak.dialects.metax_gpu import MetaxGpu
 from subak.dialects.metax_sgpu import MetaxSgpu
 from subak.dialects.mthreads import Mthreads
-from subak.dialects.nvidia import Nvidia, uncut
+from subak.dialects.nvidia import Nvidia
 from subak.dialects.stock import one_stock
 from subak.dialects.volcano_share import VolcanoShare
 from subak.dialects.volcano_vgpu import VolcanoVgpu
 from subak.model import manifest
 from subak.model.device import GPU, MIB, MOST_AMOUNT, MOST_CARD_BYTES
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement
+from subak.model.placement import Grant, Placement, uncut
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK, Request
 from tinykube.quantity import Quantity, QuantityError
@@ -170,7 +170,6 @@ class Interpreter:
             claims=tuple(claim for ask in asks for claim in ask.claims),
             needs=kubernetes.needs(pod, self.resources),
             node_policy=asks[0].node_policy if asks else BINPACK,
-            topology_aware=any(ask.topology_aware for ask in asks),
         )
 
     def node(

@@ -20,10 +20,11 @@ from typing import Any, Literal, Self
 from subak.admission.records import guard
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
-from subak.local import private
+from subak.local import custom
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
+from subak.local.kubeconfig import NAME
 from subak.local.kubelet.kubelet import Kubelet
 from subak.local.runtime import capability
 from subak.local.runtime.namespaces import Namespaces
@@ -34,8 +35,9 @@ from subak.node import trees
 from subak.scheduler import served
 from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
+from tinykube import private
 from tinykube.client import Client
-from tinykube.server.http import Endpoint
+from tinykube.server.http import Listener
 from tinykube.server.server import Server
 from tinykube.server.sqlite import open_store
 from tinykube.server.store import Store
@@ -93,12 +95,14 @@ class LocalCluster:
         self.failed = asyncio.get_running_loop().create_future()
         self.server = Server(
             self._store(),
+            name=NAME,
             hooks=[partial(review, self.interpreter)],
             guards=[partial(guard, self.interpreter, WRITERS)],
         )
-        self.endpoint = Endpoint(self.server, identity(None if self._state is None else self._state / "identity"))
+        kept = None if self._state is None else self._state / "identity"
+        self.endpoint = Listener(self.server, identity(kept, NAME))
         self._stack.push_async_callback(self.endpoint.stop)
-        self.client = Client(self.server)
+        self.client = Client(self.server, NAME)
         directory = self._directory()
         host = None if self._runtime == "none" else directory / "host"
         self.agents = Agents(self.client_of(AGENTS), self.interpreter, self.machines, host)
@@ -135,7 +139,7 @@ class LocalCluster:
 
     def client_of(self, user: User) -> Client:
         """A client that the API server knows as this user; `client` is the administrator's."""
-        return Client(Acting(self.server, user))
+        return Client(Acting(self.server, user), NAME)
 
     def _directory(self) -> Path:
         """The directory for volumes, logs and the files of agents, without files of earlier agents."""
@@ -150,8 +154,8 @@ class LocalCluster:
 
     def _store(self) -> Store:
         if self._state is None:
-            return Store()
-        store, journal = open_store(self._state)
+            return Store(custom=custom.kinds())
+        store, journal = open_store(self._state, custom=custom.kinds(), beside=("identity", "machine"))
         self._stack.callback(journal.close)
         return store
 

@@ -122,8 +122,8 @@ class Slices:
         cluster has the cards.
         """
         complete = self.interpreter.admit(pod)
-        request, unused = self.interpreter.request(complete), Decider(self.interpreter, [self.node])
-        if unused.decide(NAMESPACE, request) is None:
+        unused = Decider(self.interpreter, [self.node])
+        if unused.decide(NAMESPACE, unused.request(complete)) is None:
             why = "; ".join(f"{group.detail} ({group.reason})" for group in unused.explain(complete).groups)
             raise Refusal("spec.containers", pod.name, f"the cards never have that much: {why}")
         with _gate(self.directory):
@@ -146,7 +146,7 @@ class Slices:
                 if pod.spec.node_name or (path != slice.path and _silent(path)):
                     continue
                 try:
-                    request = self.interpreter.request(pod)
+                    request = decider.request(pod)
                 except Refusal:
                     continue  # `enter` did not write it
                 placement = decider.decide(NAMESPACE, request)
@@ -157,7 +157,7 @@ class Slices:
                     _rewrite(slice.lock, msgspec.json.encode(placed))
                     return placed
                 if isinstance(placement, Placement):  # it came earlier, and soon takes these cards
-                    decider.assume(pod.key, request, placement)
+                    decider.assume(pod.key, pod, request, placement)
         raise CardsTaken(f"{slice.path} was removed: somebody has emptied {self.directory}")
 
     def pods(self) -> dict[Path, manifest.Pod]:

@@ -22,6 +22,7 @@ from subak.policy.explain import Explanation, Group, explain
 from subak.policy.held import Holding, held
 from subak.policy.place import place
 from subak.policy.quota import Quotas
+from subak.policy.registry import shaped
 from subak.snapshot.cluster import Booking, Snapshot
 
 
@@ -30,7 +31,7 @@ class Exceeded:
     """The quota of the pod's namespace has no room; that holds for all nodes."""
 
     message: str
-    reasons: dict[Reason, int]
+    reasons: dict[str, int]
 
 
 class Decider:
@@ -41,6 +42,10 @@ class Decider:
         self.quotas = Quotas(interpreter.quota_units)
         self.snapshot = Snapshot(nodes, self.quotas.amounts)
         self.quotas.used = self.snapshot.used
+
+    def request(self, pod: manifest.Pod) -> Request:
+        """What an admitted pod asks for, with all that policies read of it.  Raises Refusal if that cannot be."""
+        return shaped(self.snapshot, self.interpreter.request(pod), pod)
 
     def decide(
         self, namespace: str, request: Request, among: Sequence[str] | None = None
@@ -59,7 +64,7 @@ class Decider:
 
         Raises Refusal if the pod asks for something that cannot be.
         """
-        request = self.interpreter.request(pod)
+        request = self.request(pod)
         answer = self.decide(pod.namespace, request)
         if not isinstance(answer, Exceeded):
             return explain(self.snapshot, request)
@@ -67,9 +72,9 @@ class Decider:
         group = Group(Reason.RESOURCE_QUOTA_NOT_FIT, nodes, answer.message)
         return Explanation(len(nodes), (), (group,), answer.reasons)
 
-    def assume(self, key: str, request: Request, placement: Placement) -> Booking:
+    def assume(self, key: str, pod: manifest.Pod, request: Request, placement: Placement) -> Booking:
         """Book what was decided for a pod.  Raises Overcommitted if it was decided wrongly."""
-        return self.snapshot.assume(key, placement, request.needs.resources)
+        return self.snapshot.assume(key, placement, request.needs.resources, pod)
 
     def written(self, pod: manifest.Pod, placement: Placement, now_ns: int) -> dict[str, str]:
         """The annotations that record the placement on the pod."""
@@ -80,5 +85,5 @@ class Decider:
     def hold(self, pod: manifest.Pod, node: Node) -> Holding:
         """Book what a running pod holds on this node."""
         holding = held(self.interpreter, pod, node)
-        self.snapshot.restore(pod.key, holding.placement, holding.resources, holding.counted)
+        self.snapshot.restore(pod.key, holding.placement, holding.resources, holding.counted, pod)
         return holding

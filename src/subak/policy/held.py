@@ -18,11 +18,10 @@ from itertools import repeat
 import msgspec
 
 from subak.dialects.interpreter import Interpreter
-from subak.dialects.nvidia import uncut
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Function, Grant, Placement, Share
+from subak.model.placement import Grant, Placement, Share, uncut
 from subak.model.request import Claim, Request
 from subak.snapshot.cluster import Resources
 
@@ -136,8 +135,7 @@ def _completed(claim: Claim, given: Grant | None, node: Node) -> Grant:
         seen = {share.id for share in shares}
         shares += [_whole(claim, lost, device) for device in _possible(claim, node) if device.id not in seen]
     if given is None:
-        tag = (claim.qos or "", claim.app_class)
-        return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), tag, claim.slotted)
+        return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), claim.rules.tag, claim.slotted)
     return given if tuple(shares) == told else msgspec.structs.replace(given, shares=tuple(shares))
 
 
@@ -158,9 +156,8 @@ def _whole(claim: Claim, lost: Sequence[Share], device: Device) -> Share:
         max((each.memory_bytes for each in lost), default=0),
         max((each.cores for each in lost), default=0),
         mig=uncut(device),
-        functions=() if claim.function is None else tuple(Function(each.bus, each.minor) for each in device.functions),
     )
-    return _at_least(share, claim, device)
+    return claim.rules.widest(_at_least(share, claim, device), device)
 
 
 def _larger(one: tuple[tuple[str, int], ...], other: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:

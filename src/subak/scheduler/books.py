@@ -116,7 +116,7 @@ class Books:
     def assume(self, record: Record, request: Request, placement: Placement) -> None:
         """Book a decision.  Raises Overcommitted if the decision was wrong."""
         self.move(record, placement.node)
-        self.decider.assume(record.key, request, placement)
+        self.decider.assume(record.key, record.pod, request, placement)
         record.digest, record.known = self.snapshot.node(placement.node), True
 
     def means_the_same(self, record: Record) -> bool:
@@ -133,8 +133,10 @@ class Books:
         same = before is not None and before.placement == holding.placement and before.resources == holding.resources
         record.digest, record.known = node, holding.known
         if not same:
-            self.snapshot.restore(record.key, holding.placement, holding.resources, holding.counted)
+            self.snapshot.restore(record.key, holding.placement, holding.resources, holding.counted, record.pod)
             self.warnings += holding.warnings
+        elif before is not None and before.pod is not None and before.pod.labels != record.pod.labels:
+            self.snapshot.relabel(record.key, record.pod)
 
     def _as_recorded(self, record: Record) -> manifest.Pod:
         """The pod with the annotations that count in place of those it carries."""

@@ -15,7 +15,7 @@ import msgspec
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.placement import Placement
-from subak.model.reason import Reason, Refusal
+from subak.model.reason import Refusal
 from subak.policy.decider import Decider, Exceeded
 from subak.scheduler.books import Books
 from subak.scheduler.messages import (
@@ -141,6 +141,9 @@ class Core:
         if snapshot.relieved:
             self._line.relieved(snapshot.relieved)
             snapshot.relieved.clear()
+        if snapshot.changes:
+            self._line.changed(snapshot.changes)
+            snapshot.changes.clear()
         if books.warnings:
             self._out += [Warn(text) for text in books.warnings]
             books.warnings = []
@@ -223,7 +226,7 @@ class Core:
             self._set_aside(record, "another scheduler's, or being deleted")
             return
         try:
-            request = self.interpreter.request(pod)
+            request = self._decider.request(pod)
         except Refusal as refusal:
             self._set_aside(record, "what it asks for cannot be")
             self._report(record, refusal.message, {})
@@ -297,6 +300,7 @@ class Core:
         record.state, record.reported, record.edited = State.ASSUMED, "", None
         record.annotations = self._recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)
+        self._pass_on()
         self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations))
 
     def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
@@ -304,7 +308,7 @@ class Core:
         merged = {**pod.annotations, **written}
         return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
 
-    def _report(self, record: Record, message: str, reasons: dict[Reason, int]) -> None:
+    def _report(self, record: Record, message: str, reasons: dict[str, int]) -> None:
         """Report why the pod waits, unless its last report said the same."""
         if record.reported != message:
             record.reported = message

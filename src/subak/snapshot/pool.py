@@ -21,10 +21,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from subak.model.card import CardState
 from subak.model.device import GPU, Device
 from subak.model.node import Node
 from subak.model.placement import Charge
-from subak.snapshot.card import CardState
 from subak.snapshot.transaction import Journal, Undo
 
 Column = npt.NDArray[np.int64]
@@ -109,6 +109,13 @@ class Verdicts:
             code = self._code_of[verdict] = len(self.texts)
             self.texts.append(verdict)
         self.codes[at], self.passes[at] = code, code == 0
+
+    @classmethod
+    def of(cls, codes: npt.NDArray[np.int32], texts: Sequence[Hashable | None]) -> Verdicts:
+        """Verdicts of this moment: for each of a pool's positions (as many as it has room for) one of the texts."""
+        verdicts = cls(lambda node: None, 0)
+        verdicts.codes, verdicts.passes, verdicts.texts = codes, codes == 0, list(texts)
+        return verdicts
 
     def leave(self, at: int) -> None:
         """The position is vacant now."""
@@ -342,17 +349,22 @@ class Pool:
         """
         known = self._verdicts.get(key)
         if known is None:
-            known = self._verdicts[key] = Verdicts(judge, self.room)
-            for at in self:
-                if fine is not None and fine.passes[at]:
-                    known.passes[at] = True
-                else:
-                    known.look(at, self.nodes[at])
+            known = self._verdicts[key] = self.judged(judge, fine)
         self._recent[key] = known
         self._recent.move_to_end(key)
         if len(self._recent) > RECENT_VERDICTS:
             self._recent.popitem(last=False)
         return known
+
+    def judged(self, judge: Judge, fine: Verdicts | None = None) -> Verdicts:
+        """The same as of now, not remembered."""
+        found = Verdicts(judge, self.room)
+        for at in self:
+            if fine is not None and fine.passes[at]:
+                found.passes[at] = True
+            else:
+                found.look(at, self.nodes[at])
+        return found
 
     @property
     def present(self) -> Bools:

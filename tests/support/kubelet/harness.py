@@ -13,6 +13,7 @@ from typing import Any
 from subak.local.kubelet.kubelet import Kubelet
 from subak.local.runtime.spec import Runtime
 from tests.support import virtual
+from tests.support.custom import CUSTOM
 from tests.support.kubelet.pods import container
 from tests.support.kubelet.scripted import ScriptedDevices, ScriptedRuntime
 from tinykube.client import Client
@@ -161,7 +162,7 @@ async def harness(
 ) -> AsyncIterator[Harness]:
     """A cluster that runs until the story ends.  A store that was used before has the same nodes and pods again."""
     fresh = store is None
-    store = store or Store()
+    store = store or Store(custom=CUSTOM)
     server = Server(store, clock=clock)
     used = runtime or ScriptedRuntime()
     wire, devices = Counting(server), ScriptedDevices()

@@ -29,8 +29,9 @@ import msgspec
 from subak.local.hardware import nvml, objects
 from subak.local.hardware.machine import PROFILE, Machine
 from subak.local.hardware.objects import LEASE_NAMESPACE
+from subak.model.manifest import DEVICES
 from tinykube.client import Client
-from tinykube.resource import DEVICES, LEASES, NODES, PODS, Resource
+from tinykube.resource import LEASES, NODES, PODS, Resource
 from tinykube.status import ApiError
 
 WRITTEN = "subak.io/written"

@@ -24,11 +24,11 @@ from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator import Koordinator as KoordinatorDialect
 from subak.dialects.koordinator_device import device_object, node_labels
 from subak.dialects.koordinator_names import ISOLATION
+from subak.dialects.metax_links import topology_tables
 from subak.dialects.mthreads import Mthreads as MthreadsDialect
 from subak.model import manifest
 from subak.model.device import MIB, Device
 from subak.model.node import Node
-from subak.policy.metax import topology_tables
 
 WORDS = ("hami", "hami-legacy", "volcano", "volcano-vgpu", "koordinator")
 VENDORS = ("nvidia", "iluvatar", "mthreads", "metax")
