@@ -101,15 +101,15 @@ def decode_metax_sgpu_node(given: Given) -> Any:
         {
             "id": each.id,
             "index": each.index,
-            "slots": each.facts["slots"],
-            "mib": each.facts["memory_bytes"] // MIB,
-            "cores": each.facts["cores"],
+            "slots": each.slots,
+            "mib": (each.memory_bytes or 0) // MIB,
+            "cores": each.cores,
             "type": "Metax-SGPU",
-            "numa": each.facts["numa"],
-            "healthy": each.facts["healthy"],
-            "qos": each.facts["qos"],
-            "model": each.facts["mode"],
-            "zone": each.facts.get("zone", 0),
+            "numa": each.numa,
+            "healthy": each.healthy,
+            "qos": each.qos,
+            "model": each.mode,
+            "zone": each.zone or 0,
         }
         for each in registered(given["text"])
     ]

@@ -442,7 +442,7 @@ def publish(given: Given) -> Given:
         device = msgspec.convert({"metadata": metadata, "spec": {"devices": infos}}, manifest.Device)
     speaks = interpreter({})
     node, _ = speaks.node(msgspec.convert({"metadata": {"name": "n1"}}, manifest.Node), device)
-    published = speaks.by_name[Koordinator.name].capacity(node)
+    published = speaks.by_name[Koordinator.name].publish(node).allocatable
     return {
         "resources": text({name: Quantity.parse(amount).integer() for name, amount in published.items()}),
         "labels": {

@@ -43,7 +43,7 @@ def sight(found: manifest.Device | None, node: manifest.Node | None = None) -> S
 
 
 def capacity(node: Node) -> dict[str, int]:
-    return {name: Quantity.parse(text).integer() for name, text in DIALECT.capacity(node).items()}
+    return {name: Quantity.parse(text).integer() for name, text in DIALECT.publish(node).allocatable.items()}
 
 
 def ascend(minor: int, memory: int, **fields: Any) -> dict[str, Any]:
@@ -225,8 +225,8 @@ def test_ascend_nodes_publish_their_own_names_and_no_gpu() -> None:
 
 
 def test_a_node_without_healthy_cards_publishes_nothing() -> None:
-    assert DIALECT.capacity(Node("n1")) == {}
-    assert DIALECT.capacity(stocked(device({**gpu(0), "health": False}))) == {}
+    assert DIALECT.publish(Node("n1")).allocatable == {}
+    assert DIALECT.publish(stocked(device({**gpu(0), "health": False}))).allocatable == {}
 
 
 @pytest.mark.parametrize(

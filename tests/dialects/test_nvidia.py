@@ -162,7 +162,7 @@ class TestConfiguration:
         dialect = Nvidia(names)
         assert amounts({"x/gpu": 1, "x/mem": 7, "x/cores": 8}, dialect) == (1, 7, 0, 8)
         assert not dialect.speaks(pod({GPU: 1}))
-        assert dialect.capacity(stocked(seen(card()), dialect)) == {"x/gpu": "10"}
+        assert dialect.publish(stocked(seen(card()), dialect)).allocatable == {"x/gpu": "10"}
 
     def test_defaults_for_what_the_pod_does_not_say(self) -> None:
         dialect = Nvidia(Names(default_memory=5000, default_cores=25, default_gpu_num=2))
@@ -403,8 +403,8 @@ class TestRegister:
 
     def test_a_node_publishes_the_slots_of_its_healthy_cards(self) -> None:
         node = stocked(seen(card("GPU-a"), card("GPU-b", 1, health=False), card("GPU-c", 2, count=3)), NVIDIA)
-        assert NVIDIA.capacity(node) == {GPU: "13"}
-        assert NVIDIA.capacity(Node("n2")) == {}
+        assert NVIDIA.publish(node).allocatable == {GPU: "13"}
+        assert NVIDIA.publish(Node("n2")).allocatable == {}
 
 
 def bound(asking: manifest.Pod, *grants: Grant, node: Node = MIG_NODE) -> manifest.Pod:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from subak.dialects.interpreter import Interpreter
 from subak.local import slices
-from subak.local.hardware import nvml, objects
+from subak.local.hardware import nvml
 from subak.local.slices import DIRECTORY, Slices
 from subak.model.node import Node
 from subak.node import usage
@@ -32,7 +32,7 @@ def own_cards() -> OwnCards | None:
     machine = nvml.find(interpreter).machine
     if machine is None:
         return None
-    digest, _ = objects.digest(machine, interpreter)
+    digest, _ = machine.digest(interpreter)
     node = replace(digest, taints=())  # they are for pods
     held = Slices(DIRECTORY, interpreter, node)
     pods, now = held.pods(), time.monotonic_ns()

@@ -20,7 +20,7 @@ from subak.cli.say import complain
 from subak.dialects import isolation
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
-from subak.local.hardware import nvml, objects, profiles
+from subak.local.hardware import nvml, profiles
 from subak.local.hardware.agents import CUDA_CARDS
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
@@ -91,7 +91,7 @@ def run(
     isolated = _isolated() if machine.real else None
     if isolated and (chosen := os.environ.get(CUDA_CARDS)):
         complain((), (), [f"{CUDA_CARDS}={chosen} is not heeded: the slice is of whichever card has room"])
-    digest, _ = objects.digest(machine, interpreter)
+    digest, _ = machine.digest(interpreter)
     node = replace(digest, taints=())  # they are for pods
     try:
         slices = Slices(_directory(hardware), interpreter, node)

@@ -14,10 +14,10 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from subak.dialects import Ask
+from subak.dialects import Ask, Sighting
 from subak.dialects.amounts import Asked, asked
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB, MOST_CARD_BYTES
+from subak.model.device import FULL_CORES, MIB, MOST_CARD_BYTES, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
@@ -82,6 +82,22 @@ class Registered:
     index: int = 0
     mode: str = "hami-core"
 
+    def sighting(self, family: str, cordoned: frozenset[str] = frozenset()) -> Sighting:
+        """The card as a source."""
+        return Sighting(
+            family,
+            self.index,
+            self.id,
+            model=self.type,
+            memory_bytes=self.memory_mib * MIB,
+            cores=self.cores,
+            slots=self.slots,
+            numa=self.numa,
+            mode=self.mode,
+            healthy=self.healthy,
+            cordoned=self.id in cordoned,
+        )
+
 
 def encode_devices(containers: Sequence[Sequence[Held]]) -> str:
     """The device string; a container without cards is a bare `;`."""
@@ -134,6 +150,19 @@ def decode_register(text: str) -> list[Registered]:
         except ValueError:
             raise ValueError(f"{piece!r} in a register: count, MiB, cores, numa and index must be numbers") from None
     return cards
+
+
+def encode_register(cards: Iterable[Device], word: str) -> str:
+    """A register in colon form with seven fields, which have no index, so that the order counts."""
+    return "".join(
+        f"{each.id},{each.slots},{each.memory_bytes // MIB},{each.cores},{word},{each.numa},{flag(each.healthy)}:"
+        for each in cards
+    )
+
+
+def flag(value: bool) -> str:
+    """Yes or no, as registers write it."""
+    return "true" if value else "false"
 
 
 def words(text: str | None) -> tuple[str, ...]:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from subak.dialects import Ask, Injection, Patch, Protocols, Sight, Sighting, Source, agent, hami
+from subak.dialects import Agent, Ask, Injection, Patch, Published, Sight, Sighting, Source, agent, hami
 from subak.dialects.amounts import Asked, asked, mentions
 from subak.dialects.config import Iluvatar as LegacyNames
 from subak.dialects.config import IluvatarChip as ChipNames
 from subak.dialects.totals import Totals
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB
+from subak.model.device import FULL_CORES, MIB, Device
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
@@ -33,6 +33,10 @@ BLOCK_MIB = 256
 ASSIGNED = "iluvatar.ai/gpu-assigned"
 PREDICATE_TIME = "iluvatar.ai/predicate-time"
 PREDICATE_INDEX = "iluvatar.ai/predicate-gpu-idx-"
+
+LIBRARIES = tuple(f"/usr/local/iluvatar/lib64/{name}" for name in ("libcuda.so", "libcuda.so.1", "libixml.so"))
+DIRECTORIES = ("/usr/local/corex/lib64",)
+"""What the vendor's image has."""
 
 CONTAINER_NAME = "SOL_CONTINER_NAME"
 """Misspelt by the vendor, whose library reads this and nothing else."""
@@ -72,12 +76,12 @@ class _Generation:
     """
 
     families = frozenset({FAMILY})
-    protocols = Protocols()
 
     def __init__(
         self,
         name: str,
         totals: Totals,
+        agent: Agent,
         *,
         word: str,
         stem: str,
@@ -87,6 +91,7 @@ class _Generation:
     ) -> None:
         self.name = name
         self.totals = totals
+        self.agent = agent
         self.word = word
         self.resources = totals.names
         self.quota_units = totals.quota_units(name)
@@ -160,9 +165,13 @@ class _Generation:
         """The cards behind the node's capacity."""
         return self.totals.sight(node)
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """The sums over the healthy cards that the names mean."""
-        return self.totals.capacity(each for each in node.devices if not self._models or each.model in self._models)
+    def publish(self, node: Node) -> Published:
+        """The sums over the cards that the names mean."""
+        return self.totals.publish(self._meant(node))
+
+    def _meant(self, node: Node) -> list[Device]:
+        cards = (each for each in node.devices if each.family == FAMILY)
+        return [each for each in cards if not self._models or each.model in self._models]
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations, which also list init containers, and the vendor's, which know only app containers."""
@@ -188,6 +197,7 @@ class IluvatarLegacy(_Generation):
         super().__init__(
             "hami-iluvatar",
             totals(names),
+            Agent("hami-legacy", (FAMILY,), libraries=LIBRARIES, directories=DIRECTORIES),
             word=WORD,
             stem="iluvatar-vgpu",
             use_ids="iluvatar.ai/use-gpuuuid",
@@ -200,9 +210,20 @@ class IluvatarChip(_Generation):
 
     def __init__(self, names: ChipNames) -> None:
         word = names.common_word
+        agent = Agent(
+            "hami",
+            (FAMILY,),
+            Source.REGISTER,
+            model=word,
+            lock=hami.LOCK,
+            handshake=f"hami.io/node-handshake-{word}",
+            libraries=LIBRARIES,
+            directories=DIRECTORIES,
+        )
         super().__init__(
             f"hami-iluvatar-{word}",
             totals(names),
+            agent,
             word=word,
             stem=word,
             use_ids=f"hami.io/use-{word}-uuid",
@@ -210,7 +231,6 @@ class IluvatarChip(_Generation):
             models=(word,),
         )
         self.register = f"hami.io/node-{word}-register"
-        self.protocols = Protocols(lock=hami.LOCK, handshake=f"hami.io/node-handshake-{word}")
 
     def _fill(self, ask: Asked, position: int, count: int, patch: Patch) -> None:
         super()._fill(ask, position, count, patch)
@@ -230,20 +250,28 @@ class IluvatarChip(_Generation):
         # Some agents publish no number of cards, only their cores and memory.
         names = (self.totals.count_name, self.totals.core_name, self.totals.memory_name)
         told = next((name for name in names if name in node.allocatable), self.totals.count_name)
-        death = agent.death(node, told, sightings, self.protocols.handshake)
+        death = agent.death(node, told, sightings, self.agent.handshake)
         return Sight(True, Source.REGISTER, sightings, only=self.word, death=death)
 
     def _registered(self, card: hami.Registered) -> Sighting:
-        facts = {
+        return Sighting(
+            FAMILY,
+            card.index,
+            card.id,
             # HAMi is content with the word as a part of the type, in any case.
-            "model": self.word if self.word.lower() in card.type.lower() else card.type,
-            "memory_bytes": card.memory_mib * MIB,
-            "cores": card.cores,
-            "slots": card.slots,
-            "numa": card.numa,
-            "healthy": card.healthy,
-        }
-        return Sighting(FAMILY, card.index, card.id, facts)
+            model=self.word if self.word.lower() in card.type.lower() else card.type,
+            memory_bytes=card.memory_mib * MIB,
+            cores=card.cores,
+            slots=card.slots,
+            numa=card.numa,
+            healthy=card.healthy,
+        )
+
+    def publish(self, node: Node) -> Published:
+        """The register, and the sums."""
+        cards = self._meant(node)
+        register = {self.register: hami.encode_register(cards, self.word)} if cards else {}
+        return self.totals.publish(cards) | Published(annotations=register)
 
     def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
         """The container's name, as admission wrote it; gpu-manager does the rest."""

@@ -83,6 +83,10 @@ class Interpreter:
                 names.pop(Nvidia.name, None)
         return list(names.values())
 
+    def describing(self, family: str, model: str, mode: str) -> tuple[Dialect, ...]:
+        """The dialects whose agents describe such cards."""
+        return tuple(each for each in self.dialects if each.agent.describes(family, model, mode))
+
     def owned_among(self, annotations: Mapping[str, str]) -> dict[str, str]:
         """Those of a pod's annotations that only the scheduler and the agents may write."""
         owned, stems = self.owned, self._owned_stems

@@ -15,12 +15,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from subak.dialects import (
+    Agent,
     Ask,
     Injection,
     Patch,
-    Protocols,
+    Published,
     QuotaUnit,
     Sight,
+    Source,
     hami,
     isolation,
     koordinator_admission,
@@ -86,7 +88,7 @@ class Koordinator:
     resources = RESOURCES
     owned = frozenset({ALLOCATED, MINORS, BIND_TIME, *koordinator_vendor.OWNED})
     recorded = frozenset({ALLOCATED})
-    protocols = Protocols()
+    agent = Agent(name, ("nvidia", "metax"), Source.DEVICE_OBJECT)
     quota_units: Mapping[str, QuotaUnit] = {}
 
     def __init__(self, settings: Settings, slot: str = Metax().resource_v_count_name) -> None:
@@ -181,9 +183,9 @@ class Koordinator:
         """The cards of the Device object, or of the node's allocatable."""
         return koordinator_device.sight(node, device)
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """Sums over the healthy cards."""
-        return koordinator_device.capacity(node)
+    def publish(self, node: Node) -> Published:
+        """The Device object, and what koord-manager takes from it."""
+        return koordinator_device.publish(node)
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """Koordinator's record, and the ones it makes for other agents."""

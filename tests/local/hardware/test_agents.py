@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from subak.dialects import Injection
-from subak.local.hardware import nvml, objects
+from subak.local.hardware import nvml
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
@@ -63,7 +63,7 @@ class World:
 
     def __init__(self, client: Client, machine: Machine, directory: Path) -> None:
         self.client, self.machine, self.directory = client, machine, directory
-        self.node, _ = objects.digest(machine, INTERPRETER)
+        self.node, _ = machine.digest(INTERPRETER)
         self.snapshot = Snapshot([self.node])
         self.agents = self.restarted()
 

@@ -18,14 +18,12 @@ from pathlib import Path
 
 import msgspec
 
-from subak.dialects import Injection, isolation
+from subak.dialects import Dialect, Injection, isolation
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
-from subak.local.hardware import objects
+from subak.local.hardware import plugins
 from subak.local.hardware.host import Host
-from subak.local.hardware.library import empty
 from subak.local.hardware.machine import Machine
-from subak.local.hardware.plugins import Plugin
 from subak.local.hardware.reports import Reports
 from subak.local.runtime.spec import File
 from subak.model import manifest
@@ -65,8 +63,8 @@ class Agents:
         self._interpreter = interpreter
         self._machines = {machine.name: machine for machine in machines}
         self._ledgers = {name: Ledger(_truth(each, interpreter)) for name, each in self._machines.items()}
-        self._plugins = {
-            name: {plugin.dialect.name: plugin for plugin in each.plugins} for name, each in self._machines.items()
+        self._spoken = {
+            name: {dialect.name: dialect for dialect in each.speaks} for name, each in self._machines.items()
         }
         self._host = None if directory is None else Host(directory)
         self._reports = Reports(client)
@@ -143,7 +141,7 @@ class Agents:
 
     def files(self, node: str) -> Sequence[File]:
         """The libraries and directories of the vendor's image."""
-        return [file for plugin in self._plugins.get(node, {}).values() for file in _files(plugin)]
+        return [file for dialect in self._spoken.get(node, {}).values() for file in plugins.files(dialect)]
 
     def notes(self) -> list[str]:
         """What a user of real cards should know."""
@@ -181,8 +179,8 @@ class Agents:
                         f"records any: whoever bound it to node {node.name} chose no card; let Subak place it",
                     )
         for dialect, position in sorted(served):
-            if dialect not in self._plugins[node.name]:
-                spoken = ", ".join(sorted(self._plugins[node.name]))
+            if dialect not in self._spoken[node.name]:
+                spoken = ", ".join(sorted(self._spoken[node.name]))
                 message = f"node {node.name} has no plugin for {dialect}; it speaks {spoken}"
                 raise Refusal(f"{pod.fields[position]}.resources", dialect, message)
         return placement
@@ -208,10 +206,10 @@ class Agents:
                 _show(injections[position], [share.id for share in grant.shares], device_files)
         return injections
 
-    def _serving(self, pod: manifest.Pod, dialects: Iterable[str]) -> list[Plugin]:
-        """The node's plugins for these dialects."""
-        plugins = self._plugins[pod.spec.node_name]
-        return [plugins[name] for name in dict.fromkeys(dialects) if name in plugins]
+    def _serving(self, pod: manifest.Pod, dialects: Iterable[str]) -> list[Dialect]:
+        """Those of the dialects that the node speaks."""
+        spoken = self._spoken[pod.spec.node_name]
+        return [spoken[name] for name in dict.fromkeys(dialects) if name in spoken]
 
     async def _tell_use(self, ledger: Ledger) -> None:
         """Let plugins tell which cards are free now."""
@@ -220,16 +218,16 @@ class Agents:
         def told() -> dict[str, str]:
             free = {each.index for each in ledger.free()}
             cards = [each for each in machine.devices if each.index in free]
-            return {key: text for plugin in telling for key, text in plugin.in_use(machine.stock, cards).items()}
+            return {key: text for each in telling for key, text in plugins.in_use(each, machine.devices, cards).items()}
 
-        telling = [plugin for plugin in machine.plugins if plugin.tells_use]
+        telling = [each for each in machine.speaks if plugins.tells_use(each)]
         if telling:
             await self._reports.use(machine.name, told)
 
 
 def _truth(machine: Machine, interpreter: Interpreter) -> Node:
     """The node as schedulers see it, but with the health that the cards really have: some plugins do not tell it."""
-    node, _ = objects.digest(machine, interpreter)
+    node, _ = machine.digest(interpreter)
     health = {each.index: each.healthy for each in machine.devices}
     return replace(
         node, devices=tuple(msgspec.structs.replace(each, healthy=health[each.index]) for each in node.devices)
@@ -243,13 +241,6 @@ def _lacks_unified_memory(machine: Machine) -> bool:
     """
     files = {path for each in machine.device_files.values() for path in each}
     return "/dev/nvidiactl" in files and "/dev/nvidia-uvm" not in files
-
-
-def _files(plugin: Plugin) -> list[File]:
-    return [
-        *(File(path, directory=True, mode=0o755) for path in plugin.directories),
-        *(File(path, empty(), mode=0o755) for path in plugin.libraries),
-    ]
 
 
 def _show(injection: Injection, cards: Sequence[str], device_files: Mapping[str, Sequence[str]]) -> None:

@@ -27,8 +27,8 @@ from typing import Any
 import msgspec
 
 from subak.local.hardware import nvml, objects
-from subak.local.hardware.machine import PROFILE, Machine
-from subak.local.hardware.objects import LEASE_NAMESPACE
+from subak.local.hardware.machine import Machine
+from subak.local.hardware.objects import LEASE_NAMESPACE, PROFILE
 from tinykube.client import Client
 from tinykube.resource import DEVICES, LEASES, NODES, PODS, Resource
 from tinykube.status import ApiError

@@ -26,12 +26,10 @@ from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator_names import DRIVER
 from subak.dialects.nvidia import FAMILY, WORD
 from subak.local.hardware.machine import Machine
-from subak.local.hardware.plugins import HamiNvidia, plugin
 from subak.model.device import MOST_CARD_BYTES, Device
 from subak.node import regions
 
 PROFILE = "this-machine"
-SPEAKS = ("hami", "volcano", "volcano-vgpu", "koordinator")
 
 CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 """Device nodes that programs open whatever card they use."""
@@ -96,9 +94,8 @@ class _Finder:
         if len(cards) > regions.CARDS:
             self._notes.append(f"the first {regions.CARDS} of {len(cards)} cards are used: no limit would hold on more")
             cards = cards[: regions.CARDS]
-        made = (plugin(word, FAMILY, "", False, interpreter) for word in SPEAKS)
-        plugins = tuple(each for each in made if each is not None)
-        shares = next(each.shares for each in plugins if isinstance(each, HamiNvidia))
+        speaks = interpreter.describing(FAMILY, "", "")
+        shares = min(speaks, key=lambda each: each.agent.source).agent.shares
         links = self._links(cards)
         devices = tuple(
             msgspec.structs.replace(card.device, index=index, slots=shares, links=links[index])
@@ -108,7 +105,7 @@ class _Finder:
             _host_name(),
             PROFILE,
             devices,
-            plugins,
+            speaks,
             cpu=str(len(os.sched_getaffinity(0))),
             memory=f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 1024}Ki",
             storage=f"{shutil.disk_usage('/').total // 1024}Ki",

@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from subak.dialects import nodelock
-from subak.local.hardware.plugins import Plugin
+from subak.dialects import Dialect, nodelock
+from subak.local.hardware import plugins
 from subak.model import manifest
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
@@ -28,19 +28,21 @@ class Reports:
         self._client = client
         self._telling: dict[str, asyncio.Lock] = {}
 
-    async def served(self, pod: manifest.Pod, plugins: Sequence[Plugin]) -> None:
+    async def served(self, pod: manifest.Pod, dialects: Sequence[Dialect]) -> None:
         """The pod has its cards."""
-        await self._report(pod, plugins, {key: text for each in plugins for key, text in each.served(pod).items()})
+        written = {key: text for each in dialects for key, text in plugins.served(each, pod).items()}
+        await self._report(pod, dialects, written)
 
-    async def failed(self, pod: manifest.Pod, plugins: Sequence[Plugin]) -> None:
+    async def failed(self, pod: manifest.Pod, dialects: Sequence[Dialect]) -> None:
         """The pod was refused."""
-        await self._report(pod, plugins, {key: text for each in plugins for key, text in each.failed().items()})
+        written = {key: text for each in dialects for key, text in plugins.failed(each).items()}
+        await self._report(pod, dialects, written)
 
-    async def _report(self, pod: manifest.Pod, plugins: Sequence[Plugin], annotations: Mapping[str, str]) -> None:
+    async def _report(self, pod: manifest.Pod, dialects: Sequence[Dialect], annotations: Mapping[str, str]) -> None:
         """Write on the pod, and release the node.  Whether the pod runs does not depend on it."""
         try:
             await self._annotate(pod, annotations)
-            await self._unlock(pod, plugins)
+            await self._unlock(pod, dialects)
         except (ApiError, OSError, TimeoutError) as error:
             log.warning("pod %s: what came of its cards could not be written: %s", pod.key, error)
 
@@ -64,9 +66,9 @@ class Reports:
             if error.code not in (404, 409):
                 raise
 
-    async def _unlock(self, pod: manifest.Pod, plugins: Iterable[Plugin]) -> None:
+    async def _unlock(self, pod: manifest.Pod, dialects: Iterable[Dialect]) -> None:
         """Release the node lock where the vendors' protocol has one."""
-        for key in {plugin.dialect.protocols.lock for plugin in plugins} - {""}:
+        for key in {dialect.agent.lock for dialect in dialects} - {""}:
             for _ in range(LOCK_TRIES):
                 if await self._unlocked(pod, key):
                     break
