@@ -475,9 +475,10 @@ def inject(given: Given) -> Given:
     node = seen(speaks, {"cards": 2, "mem": "32Gi", "fpga": {0: "", 1: ""}, **given})
     bound = pod({"nv": 1}, {ALLOCATED: given["annotation"]}, given.get("isolation", ""))
     (injection,) = speaks.injections(bound, speaks.placement(bound, node), node)
+    env = injection.variables({})
     return {
-        "env": {**dict.fromkeys(VARIABLES), **injection.env},
-        "only": sorted(injection.env),
+        "env": {**dict.fromkeys(VARIABLES), **env},
+        "only": sorted(env),
         "mounts": sorted(mount.destination for mount in injection.mounts),
         "sources": {mount.destination: mount.source for mount in injection.mounts},
     }

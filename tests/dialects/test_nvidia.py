@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects import Dialect, Injection, Mount, QuotaUnit, Source
+from subak.dialects import Dialect, Injection, QuotaUnit, Source
 from subak.dialects.config import Nvidia as Names
 from subak.dialects.nvidia import Nvidia
 from subak.model import manifest
 from subak.model.device import MIB, Device, MigProfile
 from subak.model.manifest import Role
+from subak.model.mount import Mount, Purpose
 from subak.model.node import Node
 from subak.model.placement import Grant, MigInstance, Placement, Share
 from subak.model.reason import Refusal
@@ -559,4 +560,4 @@ class TestInjection:
         }
         mounts = inject(msgspec.convert(content, manifest.Pod), Share("GPU-p", 1, MIB, 0)).mounts
         assert any(each.destination == "/etc/ld.so.preload" for each in mounts) is preloaded
-        assert Mount("/usr/local/vgpu/containers/u-1_main", "/usr/local/vgpu", read_only=False) in mounts
+        assert Mount("/usr/local/vgpu", "/usr/local/vgpu/containers/u-1_main", purpose=Purpose.ACCOUNT) in mounts

@@ -17,11 +17,10 @@ import click
 
 from subak.cli.durations import duration
 from subak.cli.say import complain
-from subak.dialects import isolation
+from subak.dialects import PRELOAD, isolation, preloading
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
 from subak.local.hardware import nvml, profiles
-from subak.local.hardware.agents import CUDA_CARDS
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.machine import Machine
 from subak.local.slices import DIRECTORY, Slice, Slices, Taken
@@ -89,8 +88,8 @@ def run(
     interpreter = Interpreter()
     machine = _machine(interpreter, hardware)
     isolated = _isolated() if machine.real else None
-    if isolated and (chosen := os.environ.get(CUDA_CARDS)):
-        complain((), (), [f"{CUDA_CARDS}={chosen} is not heeded: the slice is of whichever card has room"])
+    if isolated and (chosen := os.environ.get(isolation.CUDA_CARDS)):
+        complain((), (), [f"{isolation.CUDA_CARDS}={chosen} is not heeded: the slice is of whichever card has room"])
     digest, _ = machine.digest(interpreter)
     node = replace(digest, taints=())  # they are for pods
     try:
@@ -210,11 +209,10 @@ def _environment(
     shares = [share for grant in placement.grants for share in grant.shares]
     env = {**injection.env, isolation.REGION: str(slice.region)}
     if isolated is not None:
-        env[CUDA_CARDS] = env[isolation.CARDS] = ",".join(share.id for share in shares)
+        env |= isolation.shown(share.id for share in shares)
         env[isolation.TURNS] = str(isolated.turns)
         env[isolation.LIMITS_BY_NAME] = str(slice.write_limits(isolation.limits_file(shares, env)))
-        others = os.environ.get("LD_PRELOAD")
-        env["LD_PRELOAD"] = f"{others}:{isolated.library}" if others else str(isolated.library)
+        env |= preloading(os.environ.get(PRELOAD), str(isolated.library))
     return env
 
 

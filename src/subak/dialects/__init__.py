@@ -21,12 +21,15 @@ import msgspec
 
 from subak.model import manifest
 from subak.model.device import Device, MigProfile, PartitionTable, VirtualFunction
+from subak.model.mount import Mount
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement
+from subak.model.placement import Grant, Placement, Share
 from subak.model.request import BINPACK, Claim
 
 MOST_CARDS = 1_024
 """A node that claims more cards than this has a mistake in its numbers."""
+
+PRELOAD = "LD_PRELOAD"
 
 
 class Source(IntEnum):
@@ -139,26 +142,36 @@ class Ask:
     topology_aware: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A file or directory of the host that appears in the container.
-
-    `content` is what the agent writes into the file first; None where it is there already.
-    """
-
-    source: str
-    destination: str
-    read_only: bool = True
-    content: str | None = None
-
-
 @dataclass(slots=True)
 class Injection:
-    """What one container gets.  `devices` are device nodes of the host: only who knows the driver can tell them."""
+    """What one container gets.
+
+    `devices` are device nodes of the host: only who knows the driver can tell them.  `preload` is a library that comes
+    before what the container itself preloads.  `held` are the shares to which libsubak holds the container.
+    """
 
     env: dict[str, str] = field(default_factory=dict)
     mounts: list[Mount] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
+    preload: str = ""
+    held: tuple[Share, ...] = ()
+
+    def add(self, other: Injection) -> None:
+        """Give the container another injection as well."""
+        self.env |= other.env
+        self.mounts += other.mounts
+        self.devices = list(dict.fromkeys((*self.devices, *other.devices)))
+        self.preload = other.preload or self.preload
+        self.held += other.held
+
+    def variables(self, own: Mapping[str, str]) -> dict[str, str]:
+        """The variables to set in a container that has its `own`."""
+        return self.env | (preloading(self.preload, own.get(PRELOAD)) if self.preload else {})
+
+
+def preloading(*libraries: str | None) -> dict[str, str]:
+    """The variable by which the dynamic loader loads these libraries first, in their order; None or empty is none."""
+    return {PRELOAD: ":".join(filter(None, libraries))}
 
 
 @dataclass(frozen=True, slots=True)

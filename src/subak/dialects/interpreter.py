@@ -245,9 +245,7 @@ class Interpreter:
         result = [Injection() for _ in pod.containers]
         for grant in placement.grants:
             for position in grant.containers:
-                part = self.by_name[grant.dialect].inject(pod, grant, position, node)
-                result[position].env |= part.env
-                result[position].mounts += part.mounts
+                result[position].add(self.by_name[grant.dialect].inject(pod, grant, position, node))
         return result
 
 

@@ -57,6 +57,7 @@ from subak.dialects.koordinator_request import KINDS, Asked, Portion, parts, por
 from subak.model import manifest
 from subak.model.device import FPGA, FULL_CORES, GPU, MIB, RDMA, Device
 from subak.model.manifest import Role
+from subak.model.mount import Purpose
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
@@ -246,7 +247,8 @@ class Koordinator:
         if _provider(pod) != PROVIDER or not limited:
             return Injection(visible)
         injection = _limits(pod, position, grant.shares)
-        return Injection({**visible, **injection.env}, injection.mounts)
+        injection.env = visible | injection.env
+        return injection
 
 
 def owns_whole_cards(pod: manifest.Pod) -> bool:
@@ -312,9 +314,6 @@ def _limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Inject
     if shares[0].cores:
         env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].cores)
         env |= {f"CUDA_DEVICE_SM_LIMIT_{i}": str(share.cores) for i, share in enumerate(shares)}
-    own = next((each.value for each in pod.containers[position].env or () if each.name == "LD_PRELOAD"), None)
-    env["LD_PRELOAD"] = f"{isolation.LIBRARY}:{own}" if own else isolation.LIBRARY
-    cache = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
-    env[cache] = injection.env[cache]
-    mounts = [each for each in injection.mounts if each.destination != isolation.PRELOAD]
-    return Injection(env, mounts)
+    env[isolation.REGION] = injection.env[isolation.REGION]
+    mounts = [each for each in injection.mounts if each.purpose is not Purpose.PRELOAD]
+    return Injection(env, mounts, preload=isolation.LIBRARY, held=injection.held)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,16 +20,16 @@ import msgspec
 
 from subak.dialects import Dialect, Injection, isolation
 from subak.dialects.interpreter import Interpreter
-from subak.dialects.nvidia import FAMILY
 from subak.local.hardware import plugins
 from subak.local.hardware.host import Host
+from subak.local.hardware.library import empty
 from subak.local.hardware.machine import Machine
 from subak.local.hardware.reports import Reports
 from subak.local.runtime.spec import File
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Placement, Share
+from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.node import library, usage
 from subak.node.ledger import Ledger, Overcommitted
@@ -37,8 +37,6 @@ from subak.node.turns import NoTurns
 from subak.node.usage import Use
 from tinykube.client import Client
 from tinykube.resource import PODS
-
-CUDA_CARDS = "CUDA_VISIBLE_DEVICES"
 
 NO_UNIFIED_MEMORY = (
     "real cards: /dev/nvidia-uvm is not there, so CUDA will not start in containers: "
@@ -66,7 +64,11 @@ class Agents:
         self._spoken = {
             name: {dialect.name: dialect for dialect in each.speaks} for name, each in self._machines.items()
         }
-        self._host = None if directory is None else Host(directory)
+        self._hosts = {
+            name: Host(directory, None if each.real else empty())
+            for name, each in self._machines.items()
+            if directory is not None
+        }
         self._reports = Reports(client)
 
     async def restore(self) -> None:
@@ -113,27 +115,30 @@ class Agents:
 
     def starting(self, pod: manifest.Pod, position: int) -> None:
         """The container begins with clean books."""
-        if self._host is not None:
-            self._host.forget_use(pod, pod.containers[position])
+        host = self._hosts.get(pod.spec.node_name)
+        if host is not None:
+            host.forget_use(pod, pod.containers[position])
 
     async def release(self, pod: manifest.Pod) -> None:
         """The pod has ended."""
         ledger = self._ledgers.get(pod.spec.node_name)
         if ledger is not None and ledger.give_back(pod.metadata.uid) is not None:
-            if self._host is not None:
-                self._host.remove(pod)
+            host = self._hosts.get(ledger.node.name)
+            if host is not None:
+                host.remove(pod)
             await self._tell_use(ledger)
 
     def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
         """What the containers' regions say."""
         ledger = self._ledgers.get(pod.spec.node_name)
         holding = None if ledger is None else ledger.holdings.get(pod.metadata.uid)
-        if ledger is None or holding is None or self._host is None:
+        host = self._hosts.get(pod.spec.node_name)
+        if ledger is None or holding is None or host is None:
             return {}
         found: dict[str, list[tuple[Device, Use]]] = {}
         for grant in holding.placement.grants:
             for container in (pod.containers[position] for position in grant.containers):
-                uses = usage.read(self._host.region(pod, container), time.monotonic_ns())
+                uses = usage.read(host.region(pod, container), time.monotonic_ns())
                 ids = dict.fromkeys(share.id for share in grant.shares)  # a card once, however many instances of it
                 cards = [ledger.node.device(id) for id in ids if id in uses]
                 found.setdefault(container.name, []).extend((card, uses[card.id]) for card in cards if card)
@@ -187,20 +192,19 @@ class Agents:
 
     def _injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
         injections = self._interpreter.injections(pod, placement, node)
-        machine = self._machines[node.name]
-        for position, shares in _nvidia(placement, node):
-            injections[position].mounts += isolation.guard(pod, position, shares, injections[position])
+        host = self._hosts.get(node.name)
         try:
-            if self._host is not None:
-                for injection in injections:
-                    injection.mounts = [self._host.mount(each, machine.real) for each in injection.mounts]
+            for position, (container, injection) in enumerate(zip(pod.containers, injections, strict=True)):
+                injection.mounts += isolation.guard(pod, position, injection)
+                if host is not None:
+                    injection.mounts = [host.mount(each, pod, container) for each in injection.mounts]
         except NoTurns as error:
             raise Refusal("spec.nodeName", node.name, f"no limit would hold: {error}") from None
         except OSError as error:
             what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             message = f"no limit would hold: what is mounted into its containers cannot be made ready: {what}"
             raise Refusal("spec.nodeName", node.name, message) from None
-        device_files = machine.device_files
+        device_files = self._machines[node.name].device_files
         for grant in placement.grants if device_files else ():
             for position in grant.containers:
                 _show(injections[position], [share.id for share in grant.shares], device_files)
@@ -244,24 +248,10 @@ def _lacks_unified_memory(machine: Machine) -> bool:
 
 
 def _show(injection: Injection, cards: Sequence[str], device_files: Mapping[str, Sequence[str]]) -> None:
-    """Let a container see real cards: CUDA finds them by UUID, and opens the driver's device nodes.
-
-    libsubak is told them as well: the limits are numbered in the order in which cards were given, NVML lists them in
-    another.
-    """
-    seen = injection.env.get(CUDA_CARDS, "").split(",")
-    given = ",".join(dict.fromkeys(id for id in (*seen, *cards) if id))
-    injection.env |= {CUDA_CARDS: given, isolation.CARDS: given}
-    nodes = (path for id in cards for path in device_files.get(id, ()))
-    injection.devices = list(dict.fromkeys((*injection.devices, *nodes)))
-
-
-def _nvidia(placement: Placement, node: Node) -> Iterator[tuple[int, Sequence[Share]]]:
-    """The containers that have NVIDIA cards, by position, with their shares; a container asks in one language only."""
-    for grant in placement.grants:
-        cards = (node.device(share.id) for share in grant.shares)
-        if any(card is not None and card.family == FAMILY for card in cards):
-            yield from ((position, grant.shares) for position in grant.containers)
+    """Let a container see real cards: CUDA finds them by UUID, and opens the driver's device nodes."""
+    seen = filter(None, injection.env.get(isolation.CUDA_CARDS, "").split(","))
+    env = isolation.shown(dict.fromkeys((*seen, *cards)))
+    injection.add(Injection(env, devices=[path for id in cards for path in device_files.get(id, ())]))
 
 
 def _take(ledger: Ledger, pod: manifest.Pod, placement: Placement) -> None:

@@ -1,0 +1,40 @@
+"""What a container sees of the machine's files, and what for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Purpose(Enum):
+    """What a mount is for.  The node knows where its own side of each lies; a mount of no purpose is taken as it is."""
+
+    NONE = auto()
+    ACCOUNT = auto()
+    """The container's own directory, in which libsubak counts what it uses."""
+    LIBRARY = auto()
+    """libsubak itself."""
+    PRELOAD = auto()
+    """The list of libraries that every program loads first."""
+    TURNS = auto()
+    """The directory in which all programs on the machine's cards take turns."""
+    LIMITS = auto()
+    """The file of limits, which the node writes and the container cannot change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A directory or file of the machine that the container sees at `destination`, or a tmpfs of its own there.
+
+    Parent directories and the destination itself come into being in the container's private layer.
+    """
+
+    destination: str
+    source: str = ""
+    """Path on the machine; a tmpfs if empty."""
+    read_only: bool = False
+    size: int = 0
+    """The most bytes that a tmpfs may hold; 0 leaves it to the kernel (half of the memory)."""
+    purpose: Purpose = Purpose.NONE
+    content: str = ""
+    """What the node writes into a file of limits."""
