@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from subak.dialects.interpreter import Interpreter
 from subak.local import slices
-from subak.local.hardware import nvml
 from subak.local.slices import DIRECTORY, Slices
 from subak.model.node import Node
-from subak.node import usage
+from subak.node import nvml, usage
 from subak.node.usage import Use, Uses
 from subak.snapshot.card import CardState
 

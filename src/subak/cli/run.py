@@ -20,15 +20,15 @@ from subak.cli.say import complain
 from subak.dialects import PRELOAD, isolation, preloading
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
-from subak.local.hardware import nvml, profiles
+from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
-from subak.local.hardware.machine import Machine
 from subak.local.slices import DIRECTORY, Slice, Slices, Taken
 from subak.model import manifest
 from subak.model.device import MIB, MOST_CARD_BYTES
 from subak.model.node import Node
 from subak.model.reason import Refusal
-from subak.node import library, turns
+from subak.node import library, nvml, turns
+from subak.node.machine import Machine
 from subak.policy.explain import Explanation
 from tinykube.quantity import Quantity, QuantityError
 

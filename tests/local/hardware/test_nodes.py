@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from subak.local.hardware import nvml, profiles
+from subak.local.hardware import profiles
 from subak.local.hardware.nodes import Nodes, Started
 from subak.local.hardware.objects import LEASE_NAMESPACE
+from subak.node import nvml
 from tests.local.hardware import INTERPRETER, machine, machines
-from tests.local.hardware.driver import Driver, Gpu
+from tests.node.driver import Driver, Gpu
 from tinykube.client import Client
 from tinykube.resource import DEVICES, LEASES, NODES, PODS
 from tinykube.server.server import Server

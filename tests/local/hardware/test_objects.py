@@ -13,9 +13,9 @@ from hypothesis import given
 
 from subak.dialects import Sighting
 from subak.local.hardware import objects, profiles
-from subak.local.hardware.machine import Machine
 from subak.model import manifest
 from subak.model.device import Device
+from subak.node.machine import Machine
 from tests.local.hardware import INTERPRETER, machine
 from tests.local.hardware.descriptions import nodes
 from tests.support.fuzz import examples

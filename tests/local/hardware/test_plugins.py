@@ -10,9 +10,9 @@ import pytest
 
 from subak.dialects import Dialect
 from subak.local.hardware import plugins
-from subak.local.hardware.machine import Machine
 from subak.model import manifest
 from subak.model.node import Node
+from subak.node.machine import Machine
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from tests.local.hardware import INTERPRETER, machine

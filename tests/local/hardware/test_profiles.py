@@ -9,9 +9,9 @@ import pytest
 
 from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
-from subak.local.hardware.machine import Machine
 from subak.model.device import MIB
 from subak.model.manifest import Taint
+from subak.node.machine import Machine
 from tests.local.hardware import INTERPRETER, machine, machines
 from tests.tinykube.test_yaml import BOMB
 

@@ -17,10 +17,10 @@ import yaml
 from subak.local.cluster import SCHEDULER, Cluster
 from subak.local.hardware import profiles
 from subak.local.hardware.library import empty
-from subak.local.hardware.machine import Machine
 from subak.local.runtime import capability
 from subak.model import manifest
 from subak.model.device import MIB
+from subak.node.machine import Machine
 from tests.local.hardware import INTERPRETER, machine, machines
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS

@@ -21,9 +21,7 @@ import msgspec
 from subak.dialects import Dialect, Injection, isolation
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware import plugins
-from subak.local.hardware.host import Host
 from subak.local.hardware.library import empty
-from subak.local.hardware.machine import Machine
 from subak.local.hardware.reports import Reports
 from subak.local.runtime.spec import File
 from subak.model import manifest
@@ -32,7 +30,9 @@ from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.node import library, usage
+from subak.node.host import Host
 from subak.node.ledger import Ledger, Overcommitted
+from subak.node.machine import Machine
 from subak.node.turns import NoTurns
 from subak.node.usage import Use
 from tinykube.client import Client

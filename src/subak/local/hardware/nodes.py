@@ -26,9 +26,10 @@ from typing import Any
 
 import msgspec
 
-from subak.local.hardware import nvml, objects
-from subak.local.hardware.machine import Machine
+from subak.local.hardware import objects
 from subak.local.hardware.objects import LEASE_NAMESPACE, PROFILE
+from subak.node import nvml
+from subak.node.machine import Machine
 from tinykube.client import Client
 from tinykube.resource import DEVICES, LEASES, NODES, PODS, Resource
 from tinykube.status import ApiError

@@ -15,8 +15,8 @@ from typing import Any
 
 from subak import __version__
 from subak.local.hardware import plugins
-from subak.local.hardware.machine import Machine
 from subak.model import manifest
+from subak.node.machine import Machine
 
 PROFILE = "subak.io/profile"
 """Label of every node that we make: the profile's name.  It also tells our nodes from those that others made."""

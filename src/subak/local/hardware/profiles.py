@@ -37,8 +37,8 @@ from subak.dialects import Dialect
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware import cards
 from subak.local.hardware.description import BadDescription, Fields, load
-from subak.local.hardware.machine import Machine
 from subak.model.manifest import Taint
+from subak.node.machine import Machine
 
 MOST_NODES = 100_000
 FIELDS = ("name", "count", "profile", "cards", "speaks", "cpu", "memory", "labels", "taints")

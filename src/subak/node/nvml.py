@@ -25,9 +25,9 @@ import msgspec
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator_names import DRIVER
 from subak.dialects.nvidia import FAMILY, WORD
-from subak.local.hardware.machine import Machine
 from subak.model.device import MOST_CARD_BYTES, Device
 from subak.node import regions
+from subak.node.machine import Machine
 
 PROFILE = "this-machine"
 

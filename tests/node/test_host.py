@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from subak.dialects import isolation
-from subak.local.hardware.host import Host
 from subak.local.hardware.library import empty
 from subak.model.manifest import Container, Metadata, Pod, PodSpec
 from subak.model.mount import Mount
 from subak.model.placement import Share
 from subak.node import library
+from subak.node.host import Host
 
 POD = Pod(metadata=Metadata(name="p", uid="u"), spec=PodSpec(containers=[Container(name="c")]))
 SHARE = Share("GPU-0", 0, 1 << 30, 50)
