@@ -26,7 +26,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator_names import DRIVER
 from subak.dialects.nvidia import FAMILY, WORD
 from subak.model.device import MOST_CARD_BYTES, Device
-from subak.node import regions
+from subak.node import library, regions
 from subak.node.machine import Machine
 
 PROFILE = "this-machine"
@@ -36,6 +36,11 @@ CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 
 WAYS = {0: 60, 10: 50, 20: 40, 30: 30, 40: 20, 50: 10}
 """What the way between two cards is worth, by NVML's level of their common ancestor: from one board to two sockets."""
+
+NO_UNIFIED_MEMORY = (
+    "real cards: /dev/nvidia-uvm is not there, so CUDA will not start in containers: "
+    "run `nvidia-modprobe -u -c 0`, and then start subak up again"
+)
 
 LINK, MOST_LINKS = 100, 18
 
@@ -79,6 +84,21 @@ def find(interpreter: Interpreter, nvml: Any = None, root: Path = Path("/")) -> 
         return Found(None, (f"no NVIDIA cards are used, because the driver failed: {error}",))
     finally:
         nvml.nvmlShutdown()
+
+
+def obstacles(machine: Machine) -> list[str]:
+    """What keeps containers from the cards of this computer.
+
+    The driver makes the device node for unified memory for the first program that uses CUDA: after a boot there may
+    have been none, and no container can make it.
+    """
+    files = {path for each in machine.device_files.values() for path in each}
+    notes = [NO_UNIFIED_MEMORY] if "/dev/nvidiactl" in files and "/dev/nvidia-uvm" not in files else []
+    try:
+        library.find()
+    except library.NoLibrary as error:
+        notes.append(f"real cards: containers with a part of a card do not start, as no limit would hold: {error}")
+    return notes
 
 
 class _Finder:
