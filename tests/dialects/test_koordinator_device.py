@@ -250,22 +250,12 @@ def test_cards_of_two_models_have_no_common_model_label() -> None:
 
 def test_the_device_object_has_koordinators_schema() -> None:
     node = stocked(device(gpu(0, "23040Mi", topology={"nodeID": 0, "pcieID": "pci0000:3a", "busID": ""}), labels=P40))
-    assert device_object(node, "u-1") == {
+    assert device_object(node) == {
         "apiVersion": "scheduling.koordinator.sh/v1alpha1",
         "kind": "Device",
         "metadata": {
             "name": "n1",
             "labels": {VENDOR: "nvidia", MODEL: "Tesla-P40"},
-            "ownerReferences": [
-                {
-                    "apiVersion": "v1",
-                    "kind": "Node",
-                    "name": "n1",
-                    "uid": "u-1",
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
         },
         "spec": {
             "devices": [

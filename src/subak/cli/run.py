@@ -206,12 +206,11 @@ def _environment(
     """What the command finds in its environment."""
     placement = interpreter.placement(pod, node)
     (injection,) = interpreter.injections(pod, placement, node)
-    shares = [share for grant in placement.grants for share in grant.shares]
     env = {**injection.env, isolation.REGION: str(slice.region)}
     if isolated is not None:
-        env |= isolation.shown(share.id for share in shares)
+        env |= isolation.shown(share.id for share in injection.held)
         env[isolation.TURNS] = str(isolated.turns)
-        env[isolation.LIMITS_BY_NAME] = str(slice.write_limits(isolation.limits_file(shares, env)))
+        env[isolation.LIMITS_BY_NAME] = str(slice.write_limits(isolation.limits_file(injection.held, env)))
         env |= preloading(os.environ.get(PRELOAD), str(isolated.library))
     return env
 

@@ -220,17 +220,12 @@ class Published:
     def counted(
         cls,
         cards: Sequence[Device],
-        count: Callable[[Sequence[Device]], Mapping[str, int]],
+        count: Callable[[Sequence[Device]], Mapping[str, str]],
         annotations: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Published:
         """The amounts as kubelet counts them for a device plugin: of these cards, and of those that are healthy."""
-        if not cards:
-            return cls(annotations=annotations or {}, labels=labels or {})
-        capacity, allocatable = (
-            {name: str(amount) for name, amount in count(some).items()}
-            for some in (cards, [each for each in cards if each.healthy])
-        )
+        capacity, allocatable = (count(cards), count([each for each in cards if each.healthy])) if cards else ({}, {})
         return cls(capacity, allocatable, annotations or {}, labels or {})
 
     def __or__(self, other: Published) -> Published:

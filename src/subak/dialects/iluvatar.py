@@ -12,7 +12,9 @@ nodes in the field, the cards follow from the node's capacity.  The agent finds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+import msgspec
 
 from subak.dialects import Agent, Ask, Injection, Patch, Published, Sight, Sighting, Source, agent, hami
 from subak.dialects.amounts import Asked, asked, mentions
@@ -20,7 +22,7 @@ from subak.dialects.config import Iluvatar as LegacyNames
 from subak.dialects.config import IluvatarChip as ChipNames
 from subak.dialects.totals import Totals
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB, Device
+from subak.model.device import FULL_CORES, Device
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
@@ -72,7 +74,7 @@ class _Generation:
     """What both generations share.
 
     `word` is the type in device strings, `stem` the middle of the keys that hold them.  `use_ids` and `nouse_ids` are
-    the annotations by which users choose cards, `models` the only models that the resource names mean (none: any).
+    the annotations by which users choose cards.
     """
 
     families = frozenset({FAMILY})
@@ -87,7 +89,6 @@ class _Generation:
         stem: str,
         use_ids: str,
         nouse_ids: str,
-        models: Iterable[str] = (),
     ) -> None:
         self.name = name
         self.totals = totals
@@ -99,7 +100,7 @@ class _Generation:
         self.allocated = f"hami.io/{stem}-devices-allocated"
         self.owned = hami.OWNED | {self.to_allocate, self.allocated, ASSIGNED, PREDICATE_TIME, f"{PREDICATE_INDEX}*"}
         self.recorded = frozenset({self.allocated})
-        self._use_ids, self._nouse_ids, self._models = use_ids, nouse_ids, frozenset(models)
+        self._use_ids, self._nouse_ids = use_ids, nouse_ids
 
     def speaks(self, pod: manifest.Pod) -> bool:
         """Whether any container asks for cards or a part of one."""
@@ -141,7 +142,7 @@ class _Generation:
     def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
         """The claim of the container at `position`."""
         selection = hami.selection(
-            pod.annotations, use_ids=self._use_ids, nouse_ids=self._nouse_ids, models=self._models
+            pod.annotations, use_ids=self._use_ids, nouse_ids=self._nouse_ids, models=filter(None, [self.agent.model])
         )
         policy = hami.card_policy(pod.annotations)
         role = pod.roles[position]
@@ -170,8 +171,7 @@ class _Generation:
         return self.totals.publish(self._meant(node))
 
     def _meant(self, node: Node) -> list[Device]:
-        cards = (each for each in node.devices if each.family == FAMILY)
-        return [each for each in cards if not self._models or each.model in self._models]
+        return [each for each in node.devices if self.agent.describes(each.family, each.model, each.mode)]
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations, which also list init containers, and the vendor's, which know only app containers."""
@@ -228,7 +228,6 @@ class IluvatarChip(_Generation):
             stem=word,
             use_ids=f"hami.io/use-{word}-uuid",
             nouse_ids=f"hami.io/no-use-{word}-uuid",
-            models=(word,),
         )
         self.register = f"hami.io/node-{word}-register"
 
@@ -244,7 +243,7 @@ class IluvatarChip(_Generation):
         if text is None:
             return self.totals.sight(node, self.word, only=self.word)
         try:
-            sightings = tuple(map(self._registered, hami.decode_register(text)))
+            sightings = tuple(map(self._registered, hami.decode_register(text, FAMILY)))
         except ValueError as error:
             return Sight.unreadable(node, self.register, error, FAMILY, True)
         # Some agents publish no number of cards, only their cores and memory.
@@ -253,19 +252,10 @@ class IluvatarChip(_Generation):
         death = agent.death(node, told, sightings, self.agent.handshake)
         return Sight(True, Source.REGISTER, sightings, only=self.word, death=death)
 
-    def _registered(self, card: hami.Registered) -> Sighting:
-        return Sighting(
-            FAMILY,
-            card.index,
-            card.id,
-            # HAMi is content with the word as a part of the type, in any case.
-            model=self.word if self.word.lower() in card.type.lower() else card.type,
-            memory_bytes=card.memory_mib * MIB,
-            cores=card.cores,
-            slots=card.slots,
-            numa=card.numa,
-            healthy=card.healthy,
-        )
+    def _registered(self, card: Sighting) -> Sighting:
+        # HAMi is content with the word as a part of the type, in any case.  It says nothing of modes and cordons here.
+        model = self.word if self.word.lower() in (card.model or "").lower() else card.model
+        return msgspec.structs.replace(card, model=model, mode=None, cordoned=None)
 
     def publish(self, node: Node) -> Published:
         """The register, and the sums."""

@@ -61,15 +61,7 @@ from subak.model.mount import Purpose
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
-from subak.model.request import (
-    LEAST_ALLOCATED,
-    MOST_ALLOCATED,
-    CardPolicy,
-    Claim,
-    Partitioning,
-    Pick,
-    Selection,
-)
+from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, CardPolicy, Claim, Partitioning, Pick, Selection
 
 PROVIDER = "hami-core"
 """The isolation that libsubak gives, under the name that Koordinator's users know."""

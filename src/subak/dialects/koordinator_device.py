@@ -214,15 +214,12 @@ def node_labels(node: Node, told: Mapping[str, str] | None = None) -> dict[str, 
     return {key: value for key, values in labels.items() if len(values) == 1 for value in values if value}
 
 
-def device_object(node: Node, owner_uid: str = "") -> dict[str, Any]:
-    """The Device object that describes the node's cards; with the node's uid, it goes when the node goes."""
+def device_object(node: Node) -> dict[str, Any]:
+    """The Device object that describes the node's cards."""
     labels, annotations = koordinator_partition.written(node)
     metadata: dict[str, Any] = {"name": node.name, "labels": {**node_labels(node), **labels}}
     if annotations:
         metadata["annotations"] = annotations
-    if owner_uid:
-        owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": owner_uid}
-        metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
     cards = sorted(filter(_described, node.devices), key=lambda each: (each.kind, minor(each), each.id))
     return {
         "apiVersion": "scheduling.koordinator.sh/v1alpha1",

@@ -59,8 +59,8 @@ SCORES, LOSSES = "metax.scores", "metax.losses"
 MEMORY_MIB = 65536
 """HAMi's figure for every card: the capacity does not tell the real one, and a whole card is taken anyway."""
 
-LINK_WEIGHT, SWITCH_WEIGHT = 60, 50
-"""What MetaX's plugin counts for MetaXLink between two cards, and for a common PCIe switch."""
+LINK, SWITCH = ("DirectLink", 60), ("PCIeSwitch", 50)
+"""Types of groups, MetaXLink and a common PCIe switch, with what MetaX's plugin counts for each."""
 
 Cards = list[int | str] | int | str | None
 
@@ -84,7 +84,7 @@ class Group(msgspec.Struct):
 
 
 class Wires(NamedTuple):
-    """The link zone and the PCIe switch of a card; None where nobody tells."""
+    """The link zone and the PCIe switch of a card, where somebody tells them."""
 
     zone: int | None = None
     pcie: str | None = None
@@ -195,8 +195,8 @@ class MetaxGpu:
         cards = [each for each in node.devices if each.family == FAMILY]
         return Published.counted(cards, self._count, {ZONES_KEY: zones(cards, cards)} if cards else {})
 
-    def _count(self, cards: Sequence[Device]) -> dict[str, int]:
-        return {self.names.resource_count_name: len(cards)}
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
+        return {self.names.resource_count_name: str(len(cards))}
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations."""
@@ -216,29 +216,20 @@ class MetaxGpu:
 def zones(cards: Sequence[Device], free: Iterable[Device]) -> str:
     """The zones annotation of a node with these cards, of which some are free."""
     idle = {each.id for each in free}
-
-    def group(name: str, type: str, weight: int, members: Iterable[Device]) -> dict[str, object]:
-        healthy = [each for each in members if each.healthy]
-        return {
-            "name": name,
-            "type": type,
-            "topologyLinkWeight": weight,
-            "capacity": [each.index for each in members],
-            "allocatable": [each.index for each in healthy],
-            "available": [each.index for each in healthy if each.id in idle],
-        }
-
-    links, switches = sorted({each.zone for each in cards} - {0}), sorted({each.pcie for each in cards} - {""})
+    linked, switched = sorted({each.zone for each in cards} - {0}), sorted({each.pcie for each in cards} - {""})
+    groups = [(f"gpu-group-{n - 1}", *LINK, [each for each in cards if each.zone == n]) for n in linked]
+    groups += [(name, *SWITCH, [each for each in cards if each.pcie == name]) for name in switched]
     return annotation.encode(
         [
-            *(
-                group(f"gpu-group-{zone - 1}", "DirectLink", LINK_WEIGHT, [each for each in cards if each.zone == zone])
-                for zone in links
-            ),
-            *(
-                group(switch, "PCIeSwitch", SWITCH_WEIGHT, [each for each in cards if each.pcie == switch])
-                for switch in switches
-            ),
+            {
+                "name": name,
+                "type": type,
+                "topologyLinkWeight": weight,
+                "capacity": [each.index for each in members],
+                "allocatable": [each.index for each in members if each.healthy],
+                "available": [each.index for each in members if each.healthy and each.id in idle],
+            }
+            for name, type, weight, members in groups
         ]
     )
 

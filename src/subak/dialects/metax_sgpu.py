@@ -16,19 +16,7 @@ from dataclasses import replace
 
 import msgspec
 
-from subak.dialects import (
-    Agent,
-    Ask,
-    Injection,
-    Patch,
-    Published,
-    QuotaUnit,
-    Sight,
-    Sighting,
-    Source,
-    annotation,
-    hami,
-)
+from subak.dialects import Agent, Ask, Injection, Patch, Published, QuotaUnit, Sight, Sighting, Source, annotation, hami
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Metax as Names
 from subak.model import manifest
@@ -203,8 +191,8 @@ class MetaxSgpu:
         register = {REGISTER: annotation.encode([_card(each) for each in cards])} if cards else {}
         return Published.counted([each for each in cards if each.slots > 1], self._count, register)
 
-    def _count(self, cards: Sequence[Device]) -> dict[str, int]:
-        return {self.names.resource_v_count_name: sum(each.slots for each in cards)}
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
+        return {self.names.resource_v_count_name: str(sum(each.slots for each in cards))}
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations, and the two by which MetaX's plugin knows what to cut for which container."""

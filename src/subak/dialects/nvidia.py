@@ -239,7 +239,7 @@ class Nvidia:
 
     def _registered(self, text: str, cordoned: frozenset[str]) -> tuple[Sighting, ...]:
         if not text.lstrip().startswith("["):
-            return tuple([each.sighting(FAMILY, cordoned) for each in hami.decode_register(text)])
+            return hami.decode_register(text, FAMILY, cordoned)
         return tuple([_sighting(each, cordoned) for each in annotation.decode(text, list[Card])])
 
     def publish(self, node: Node) -> Published:
@@ -251,8 +251,8 @@ class Nvidia:
         # HAMi's chart runs the plugin where this label is.
         return Published.counted(cards, self._count, annotations, {"gpu": "on"} if cards else {})
 
-    def _count(self, cards: Sequence[Device]) -> dict[str, int]:
-        return {self.names.resource_count_name: sum(each.slots for each in cards)}
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
+        return {self.names.resource_count_name: str(sum(each.slots for each in cards))}
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations; MIG instances in their own."""
@@ -326,29 +326,15 @@ def _profile(profile: Profile) -> MigProfile:
     return MigProfile(profile.name, profile.memory_mb * MIB, profile.core, places)
 
 
-def _registered(card: Device) -> dict[str, Any]:
+def _registered(device: Device) -> dict[str, Any]:
     """A card in the register.  HAMi's plugin leaves out what is zero or false."""
-    fields = {
-        "id": card.id,
-        "index": card.index,
-        "count": card.slots,
-        "devmem": card.memory_bytes // MIB,
-        "devcore": card.cores,
-        "type": card.model,
-        "numa": card.numa,
-        "mode": card.mode,
-        "health": card.healthy,
-        "migProfiles": [
-            Profile(
-                each.name,
-                each.memory_bytes // MIB,
-                each.cores,
-                [Placed(start=start, size=size) for start, size in each.placements],
-            )
-            for each in card.mig
-        ],
-    }
-    return {name: value for name, value in fields.items() if value}
+    profiles = [
+        Profile(each.name, each.memory_bytes // MIB, each.cores, [Placed(start=a, size=n) for a, n in each.placements])
+        for each in device.mig
+    ]
+    card = Card(device.id, device.index, device.slots, device.memory_bytes // MIB, device.cores, device.model)
+    card.numa, card.mode, card.health, card.mig_profiles = device.numa, device.mode, device.healthy, profiles
+    return {name: value for name, value in msgspec.to_builtins(card).items() if value}
 
 
 def _connected(sightings: tuple[Sighting, ...], text: str | None) -> tuple[Sighting, ...]:

@@ -121,9 +121,9 @@ class Totals:
         """
         return Published.counted([each for each in devices if each.family == self.family], self._count)
 
-    def _count(self, cards: Sequence[Device]) -> dict[str, int]:
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
         return {
-            self.count_name: sum(each.slots for each in cards),
-            self.memory_name: sum(each.memory_bytes // (self.block_mib * MIB) for each in cards),
-            self.core_name: sum(each.cores for each in cards),
+            self.count_name: str(sum(each.slots for each in cards)),
+            self.memory_name: str(sum(each.memory_bytes // (self.block_mib * MIB) for each in cards)),
+            self.core_name: str(sum(each.cores for each in cards)),
         }

@@ -169,8 +169,9 @@ class VolcanoShare:
         broken = _joined([each.index for each in cards if not each.healthy])
         return Published.counted(cards, self._count, {UNHEALTHY: broken} if broken else {})
 
-    def _count(self, cards: Sequence[Device]) -> dict[str, int]:
-        return {MEMORY: sum(each.memory_bytes // MIB // self.factor for each in cards), NUMBER: len(cards)}
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
+        units = sum(each.memory_bytes // MIB // self.factor for each in cards)
+        return {MEMORY: str(units), NUMBER: str(len(cards))}
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """The pod's cards in the order of its containers, each named once, and the time."""

@@ -15,20 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from subak.dialects import (
-    Agent,
-    Ask,
-    Injection,
-    Patch,
-    Published,
-    QuotaUnit,
-    Sight,
-    Sighting,
-    Source,
-    agent,
-    hami,
-    isolation,
-)
+from subak.dialects import Agent, Ask, Injection, Patch, Published, QuotaUnit, Sight, Sighting, Source, hami, isolation
+from subak.dialects.agent import death
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Volcano
 from subak.dialects.hami import Held
@@ -159,7 +147,7 @@ class VolcanoVgpu:
             sightings = tuple(self._sighting(piece, cordoned) for piece in text.split(":") if piece.strip())
         except ValueError as error:
             return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
-        return Sight(True, Source.REGISTER, sightings, death=agent.death(node, NUMBER, sightings))
+        return Sight(True, Source.REGISTER, sightings, death=death(node, NUMBER, sightings))
 
     def _sighting(self, piece: str, cordoned: frozenset[str]) -> Sighting:
         """A card of the register.  It has no index, so that the order of the register counts."""
@@ -184,16 +172,16 @@ class VolcanoVgpu:
         cards = [each for each in node.devices if each.family == FAMILY]
         register = "".join(
             f"{each.id},{each.slots},{each.memory_bytes // self.granule},{each.model},"
-            f"{hami.flag(each.healthy)},{each.mode}:"
+            f"{str(each.healthy).lower()},{each.mode}:"
             for each in cards
         )
         return Published.counted(cards, self._count, {REGISTER: register} if cards else {})
 
-    def _count(self, cards: Sequence[Device]) -> dict[str, int]:
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
         return {
-            NUMBER: sum(each.slots for each in cards),
-            MEMORY: sum(each.memory_bytes // self.granule for each in cards),
-            CORES: FULL_CORES * len(cards),
+            NUMBER: str(sum(each.slots for each in cards)),
+            MEMORY: str(sum(each.memory_bytes // self.granule for each in cards)),
+            CORES: str(FULL_CORES * len(cards)),
         }
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:

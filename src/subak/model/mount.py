@@ -10,16 +10,11 @@ class Purpose(Enum):
     """What a mount is for.  The node knows where its own side of each lies; a mount of no purpose is taken as it is."""
 
     NONE = auto()
-    ACCOUNT = auto()
-    """The container's own directory, in which libsubak counts what it uses."""
-    LIBRARY = auto()
-    """libsubak itself."""
-    PRELOAD = auto()
-    """The list of libraries that every program loads first."""
-    TURNS = auto()
-    """The directory in which all programs on the machine's cards take turns."""
-    LIMITS = auto()
-    """The file of limits, which the node writes and the container cannot change."""
+    ACCOUNT = auto()  # the container's own directory, in which libsubak counts what it uses
+    LIBRARY = auto()  # libsubak itself
+    PRELOAD = auto()  # the list of libraries that every program loads first
+    TURNS = auto()  # the directory in which all programs on the machine's cards take turns
+    LIMITS = auto()  # the file of limits, which the node writes and the container cannot change
 
 
 @dataclass(frozen=True, slots=True)

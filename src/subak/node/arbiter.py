@@ -17,18 +17,18 @@ from dataclasses import replace
 
 import msgspec
 
-from subak.dialects import Dialect, Injection
+from subak.dialects import Dialect, Injection, isolation
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Placement
+from subak.model.placement import Grant, Placement
 from subak.model.reason import Refusal
 from subak.node import usage
 from subak.node.host import Host
-from subak.node.injection import injections
 from subak.node.ledger import Ledger, Overcommitted
 from subak.node.machine import Machine
+from subak.node.turns import NoTurns
 from subak.node.usage import Use
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,16 @@ class Arbiter:
         return found
 
     def _injections(self, pod: manifest.Pod, placement: Placement) -> list[Injection]:
-        return injections(self._interpreter, self.machine, self._host, pod, placement, self._node)
+        """What the dialects give each container, made ready on this machine."""
+        made = self._interpreter.injections(pod, placement, self._node)
+        for position, injection in enumerate(made):
+            injection.mounts += isolation.guard(pod, position, injection)
+        if self._host is not None:
+            _lay_out(self._host, pod, made)
+        for grant in placement.grants if self.machine.real else ():
+            for position in grant.containers:
+                _show(made[position], grant, self.machine)
+        return made
 
     def _recorded(self, pod: manifest.Pod) -> Placement:
         """What the pod's annotations give it.  Raises Refusal unless that is all it asks for, in words spoken here."""
@@ -163,3 +172,25 @@ def _truth(machine: Machine, interpreter: Interpreter) -> Node:
     return replace(
         node, devices=tuple(msgspec.structs.replace(each, healthy=health[each.index]) for each in node.devices)
     )
+
+
+def _lay_out(host: Host, pod: manifest.Pod, injections: Sequence[Injection]) -> None:
+    """Give all mounts their sources on this machine.  Raises Refusal if they cannot be made ready."""
+    node = pod.spec.node_name
+    try:
+        for container, injection in zip(pod.containers, injections, strict=True):
+            injection.mounts = [host.mount(each, pod, container) for each in injection.mounts]
+    except NoTurns as error:
+        raise Refusal("spec.nodeName", node, f"no limit would hold: {error}") from None
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        message = f"no limit would hold: what is mounted into its containers cannot be made ready: {what}"
+        raise Refusal("spec.nodeName", node, message) from None
+
+
+def _show(injection: Injection, grant: Grant, machine: Machine) -> None:
+    """Let a container see real cards: CUDA finds them by UUID, and opens the driver's device nodes."""
+    cards = [share.id for share in grant.shares]
+    seen = filter(None, injection.env.get(isolation.CUDA_CARDS, "").split(","))
+    env = isolation.shown(dict.fromkeys((*seen, *cards)))
+    injection.add(Injection(env, devices=[path for id in cards for path in machine.device_files.get(id, ())]))

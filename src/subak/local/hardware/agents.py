@@ -1,6 +1,6 @@
 """The vendors' agents on all local nodes: each node's arbiter decides, and they say what came of it.
 
-When a pod has its cards, the agents say so as the vendors' do, see `reports` and `plugins`.
+When a pod has its cards, the agents say so as the vendors' do, see `reports`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from subak.dialects import Injection
 from subak.dialects.interpreter import Interpreter
-from subak.local.hardware import plugins
 from subak.local.hardware.library import empty
 from subak.local.hardware.reports import Reports
 from subak.local.runtime.spec import File
@@ -92,7 +91,11 @@ class Agents:
     def files(self, node: str) -> Sequence[File]:
         """The libraries and directories of the vendor's image."""
         arbiter = self._arbiters.get(node)
-        return [] if arbiter is None else [file for each in arbiter.machine.speaks for file in plugins.files(each)]
+        agents = [] if arbiter is None else [each.agent for each in arbiter.machine.speaks]
+        return [
+            *(File(path, directory=True, mode=0o755) for each in agents for path in each.directories),
+            *(File(path, empty(), mode=0o755) for each in agents for path in each.libraries),
+        ]
 
     def notes(self) -> list[str]:
         """What a user of real cards should know."""
@@ -106,12 +109,4 @@ class Agents:
 
     async def _tell_use(self, arbiter: Arbiter) -> None:
         """Let agents tell which cards are free now."""
-        machine = arbiter.machine
-        telling = [each for each in machine.speaks if plugins.tells_use(each)]
-
-        def told() -> dict[str, str]:
-            free = arbiter.free()
-            return {key: text for each in telling for key, text in plugins.in_use(each, machine.devices, free).items()}
-
-        if telling:
-            await self._reports.use(machine.name, told)
+        await self._reports.use(arbiter.machine, arbiter.free)

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from subak import __version__
-from subak.local.hardware import plugins
+from subak.local.hardware.reports import in_use
 from subak.model import manifest
 from subak.node.machine import Machine
 
@@ -46,7 +46,11 @@ def node(machine: Machine, now: datetime) -> dict[str, Any]:
                 **said.labels,
                 PROFILE: machine.profile,
             },
-            "annotations": {**said.annotations, **_played(machine, now)},
+            "annotations": {
+                **said.annotations,
+                **in_use(machine, machine.devices),
+                **dict.fromkeys(handshakes(machine), reported(now)),
+            },
         },
         "spec": {"taints": [_taint(each) for each in machine.taints]} if machine.taints else {},
         "status": {
@@ -60,16 +64,6 @@ def node(machine: Machine, now: datetime) -> dict[str, Any]:
             "nodeInfo": _node_info(),
         },
     }
-
-
-def _played(machine: Machine, now: datetime) -> dict[str, str]:
-    """What the agents write on the node besides its cards: which are free, and signs of life."""
-    free = {
-        key: text
-        for each in machine.speaks
-        for key, text in plugins.in_use(each, machine.devices, machine.devices).items()
-    }
-    return free | {key: reported(now) for key in handshakes(machine)}
 
 
 def handshakes(machine: Machine) -> list[str]:

@@ -9,9 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from subak.dialects import Dialect, nodelock
-from subak.local.hardware import plugins
+from subak.dialects import Dialect, annotation, metax_gpu, nodelock
 from subak.model import manifest
+from subak.model.device import Device
+from subak.node.machine import Machine
+from subak.policy.metax import topology_tables
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
 from tinykube.status import ApiError
@@ -30,12 +32,12 @@ class Reports:
 
     async def served(self, pod: manifest.Pod, dialects: Sequence[Dialect]) -> None:
         """The pod has its cards."""
-        written = {key: text for each in dialects for key, text in plugins.served(each, pod).items()}
+        written = {key: text for each in dialects for key, text in success(each, pod).items()}
         await self._report(pod, dialects, written)
 
     async def failed(self, pod: manifest.Pod, dialects: Sequence[Dialect]) -> None:
         """The pod was refused."""
-        written = {key: text for each in dialects for key, text in plugins.failed(each).items()}
+        written = {key: text for each in dialects for key, text in failure(each).items()}
         await self._report(pod, dialects, written)
 
     async def _report(self, pod: manifest.Pod, dialects: Sequence[Dialect], annotations: Mapping[str, str]) -> None:
@@ -46,11 +48,13 @@ class Reports:
         except (ApiError, OSError, TimeoutError) as error:
             log.warning("pod %s: what came of its cards could not be written: %s", pod.key, error)
 
-    async def use(self, node: str, told: Callable[[], Mapping[str, str]]) -> None:
-        """Another set of cards is free; `told` gives the annotations, when it is their turn to be written."""
+    async def use(self, machine: Machine, free: Callable[[], Sequence[Device]]) -> None:
+        """Another set of cards is free; `free` gives them when it is their turn to be written."""
+        node = machine.name
         async with self._telling.setdefault(node, asyncio.Lock()):
             try:
-                await self._client.patch(NODES, node, "", {"metadata": {"annotations": dict(told())}})
+                if annotations := in_use(machine, free()):
+                    await self._client.patch(NODES, node, "", {"metadata": {"annotations": annotations}})
             except (ApiError, OSError, TimeoutError) as error:  # nothing depends on it but how nodes are scored
                 log.warning("node %s: its free cards could not be told: %s", node, error)
 
@@ -94,3 +98,40 @@ class Reports:
                 raise
             return False
         return True
+
+
+def success(dialect: Dialect, pod: manifest.Pod) -> dict[str, str]:
+    """What the agent of a dialect writes on a pod whose containers have their cards.
+
+    HAMi's plugins take the cards out of the list that waits for them and report success; Volcano's and Iluvatar's
+    say that the pod is assigned.
+    """
+    written: dict[str, str] = {}
+    for key in sorted(dialect.owned):
+        if key.endswith("-to-allocate") and key in pod.annotations:
+            written[key] = ";" * len(pod.containers)
+        elif key.endswith("/bind-phase"):
+            written[key] = "success"
+        elif key.endswith("/gpu-assigned"):
+            written[key] = "true"
+    return written
+
+
+def failure(dialect: Dialect) -> dict[str, str]:
+    """What it writes on a pod that it cannot serve."""
+    return {key: "failed" for key in dialect.owned if key.endswith("/bind-phase")}
+
+
+def in_use(machine: Machine, free: Sequence[Device]) -> dict[str, str]:
+    """What a machine's agents write on its node whenever a card is taken or given back.
+
+    Only MetaX's plugin for whole cards writes anything: what the free ones are worth together.
+    """
+    if not any(isinstance(each, metax_gpu.MetaxGpu) for each in machine.speaks):
+        return {}
+    scores, losses = topology_tables([each for each in free if each.healthy])
+    return {
+        metax_gpu.ZONES_KEY: metax_gpu.zones(machine.devices, free),
+        metax_gpu.SCORES_KEY: annotation.encode(scores),
+        metax_gpu.LOSSES_KEY: annotation.encode(losses),
+    }

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from subak.dialects import Dialect
-from subak.local.hardware import plugins
+from subak.local.hardware import reports
 from subak.model import manifest
 from subak.model.node import Node
 from subak.node.machine import Machine
@@ -90,12 +90,11 @@ def test_metax_registers_shared_cards_with_their_link_zones() -> None:
 def test_metax_tells_what_its_free_cards_are_worth_together() -> None:
     """The figures are those of the vendor's tables for two groups of four, all free or without cards 1 and 2."""
     node = machine("metax-gpu")
-    (dialect,) = node.speaks
-    annotations = plugins.in_use(dialect, node.devices, node.devices)
+    annotations = reports.in_use(node, node.devices)
     key = "metax-tech.com/gpu.topology."
     assert json.loads(annotations[f"{key}scores"])["4"] == 660
     assert list(json.loads(annotations[f"{key}losses"]).values()) == [370, 520, 450, 160, 450, 520, 370, 0]
-    used = plugins.in_use(dialect, node.devices, [each for each in node.devices if each.index not in (1, 2)])
+    used = reports.in_use(node, [each for each in node.devices if each.index not in (1, 2)])
     assert list(json.loads(used[f"{key}scores"]).values()) == [0, 110, 330, 660, 700, 850]
     assert list(json.loads(used[f"{key}losses"]).values()) == [150, 80, 390, 80, 150, 0]
     groups = json.loads(used[f"{key}zones"])
@@ -159,13 +158,13 @@ def test_a_served_pod_is_marked_as_its_vendor_does(
     profile: str, limits: dict[str, Any], written: dict[str, str]
 ) -> None:
     pod, dialect = bound(profile, limits)
-    assert plugins.served(dialect, pod) == written
-    assert plugins.served(dialect, pod).keys() <= dialect.owned
+    assert reports.success(dialect, pod) == written
+    assert reports.success(dialect, pod).keys() <= dialect.owned
 
 
 def test_a_served_pod_still_holds_its_cards() -> None:
     pod, dialect = bound("koordinator", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})
-    annotations = {**pod.annotations, **plugins.served(dialect, pod)}
+    annotations = {**pod.annotations, **reports.success(dialect, pod)}
     after = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
     node = Node("p40")
     assert INTERPRETER.placement(after, node) == INTERPRETER.placement(pod, node)
@@ -174,7 +173,7 @@ def test_a_served_pod_still_holds_its_cards() -> None:
 
 def test_a_pod_that_cannot_be_served_is_marked_where_the_vendor_has_a_mark() -> None:
     marks = {
-        profile: plugins.failed(bound(profile, limits)[1])
+        profile: reports.failure(bound(profile, limits)[1])
         for profile, limits in (
             ("metax-sgpu", {"metax-tech.com/sgpu": 1}),
             ("volcano", {"volcano.sh/gpu-memory": 1024}),
