@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -443,11 +444,13 @@ def publish(given: Given) -> Given:
     speaks = interpreter({})
     node, _ = speaks.node(msgspec.convert({"metadata": {"name": "n1"}}, manifest.Node), device)
     published = speaks.by_name[Koordinator.name].publish(node).allocatable
+    # The Device object knows the driver before the node has a label for it.
+    labelled = node if device is None else replace(node, labels=device.labels)
     return {
         "resources": text({name: Quantity.parse(amount).integer() for name, amount in published.items()}),
         "labels": {
             key.removeprefix("node.koordinator.sh/"): value
-            for key, value in koordinator_device.node_labels(node, None if device is None else device.labels).items()
+            for key, value in koordinator_device.node_labels(labelled).items()
         },
     }
 

@@ -204,8 +204,7 @@ def _environment(
     interpreter: Interpreter, pod: manifest.Pod, node: Node, slice: Slice, isolated: Isolation | None
 ) -> dict[str, str]:
     """What the command finds in its environment."""
-    placement = interpreter.placement(pod, node)
-    (injection,) = interpreter.injections(pod, placement, node)
+    (injection,) = interpreter.injections(pod, interpreter.placement(pod, node), node)
     env = {**injection.env, isolation.REGION: str(slice.region)}
     if isolated is not None:
         env |= isolation.shown(share.id for share in injection.held)

@@ -221,12 +221,12 @@ class Published:
         cls,
         cards: Sequence[Device],
         count: Callable[[Sequence[Device]], Mapping[str, str]],
-        annotations: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str],
     ) -> Published:
         """The amounts as kubelet counts them for a device plugin: of these cards, and of those that are healthy."""
-        capacity, allocatable = (count(cards), count([each for each in cards if each.healthy])) if cards else ({}, {})
-        return cls(capacity, allocatable, annotations or {}, labels or {})
+        if not cards:
+            return cls(annotations=annotations)
+        return cls(count(cards), count([each for each in cards if each.healthy]), annotations)
 
     def __or__(self, other: Published) -> Published:
         """What two agents on one node publish; if both say something, the other one's word counts."""

@@ -200,16 +200,13 @@ def _sums(node: Node) -> dict[str, str]:
     return written(+total)
 
 
-def node_labels(node: Node, told: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Vendor, model and driver, as far as they hold for all cards of the node.
-
-    `told` are the labels of the Device object: it knows the driver before the node has a label for it.
-    """
+def node_labels(node: Node) -> dict[str, str]:
+    """Vendor, model and driver, as far as they hold for all cards of the node."""
     cards = [each for each in node.devices if each.kind == GPU and _described(each)]
     labels = {
         VENDOR: {each.family for each in cards},
         MODEL: {_label(each.model) for each in cards},
-        DRIVER: {(told or {}).get(DRIVER) or node.labels.get(DRIVER, "")} if cards else set(),
+        DRIVER: {node.labels.get(DRIVER, "")} if cards else set(),
     }
     return {key: value for key, values in labels.items() if len(values) == 1 for value in values if value}
 

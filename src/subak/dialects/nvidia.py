@@ -249,7 +249,8 @@ class Nvidia:
         if any(each.links for each in cards):
             annotations[PAIR_SCORES] = annotation.encode([PairScore(each.id, dict(each.links)) for each in cards])
         # HAMi's chart runs the plugin where this label is.
-        return Published.counted(cards, self._count, annotations, {"gpu": "on"} if cards else {})
+        label = Published(labels={"gpu": "on"} if cards else {})
+        return Published.counted(cards, self._count, annotations) | label
 
     def _count(self, cards: Sequence[Device]) -> dict[str, str]:
         return {self.names.resource_count_name: str(sum(each.slots for each in cards))}

@@ -14,9 +14,6 @@ import msgspec
 from subak.dialects import MOST_CARDS, Sight, Sighting, Source
 from subak.model.device import FULL_CORES, GPU, MIB, MOST_CARD_BYTES, Device
 
-SLOTS = 100
-"""Of a card of which nobody says how many containers may share it."""
-
 MOST_SHARES = 1 << 24
 """Cores or slots of a card; Volcano has a slot per MiB."""
 
@@ -86,7 +83,7 @@ def _device(card: Sighting) -> Device:
         card.model or "",
         card.memory_bytes or 0,
         FULL_CORES if card.cores is None else card.cores,
-        SLOTS if card.slots is None else card.slots,
+        100 if card.slots is None else card.slots,
         card.minor,
         card.kind or GPU,
         card.numa or 0,

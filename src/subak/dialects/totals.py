@@ -119,7 +119,7 @@ class Totals:
 
         Cards are counted by their slots: each container that shares one takes a whole unit from kubelet's account.
         """
-        return Published.counted([each for each in devices if each.family == self.family], self._count)
+        return Published.counted([each for each in devices if each.family == self.family], self._count, {})
 
     def _count(self, cards: Sequence[Device]) -> dict[str, str]:
         return {

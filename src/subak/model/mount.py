@@ -21,15 +21,14 @@ class Purpose(Enum):
 class Mount:
     """A directory or file of the machine that the container sees at `destination`, or a tmpfs of its own there.
 
-    Parent directories and the destination itself come into being in the container's private layer.
+    Parent directories and the destination itself come into being in the container's private layer.  `source` is a path
+    on the machine; a tmpfs has none.  `size` is the most bytes that a tmpfs may hold; 0 leaves it to the kernel, half
+    of the memory.  `content` is what the node writes into a file of limits.
     """
 
     destination: str
     source: str = ""
-    """Path on the machine; a tmpfs if empty."""
     read_only: bool = False
     size: int = 0
-    """The most bytes that a tmpfs may hold; 0 leaves it to the kernel (half of the memory)."""
     purpose: Purpose = Purpose.NONE
     content: str = ""
-    """What the node writes into a file of limits."""

@@ -37,11 +37,6 @@ CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 WAYS = {0: 60, 10: 50, 20: 40, 30: 30, 40: 20, 50: 10}
 """What the way between two cards is worth, by NVML's level of their common ancestor: from one board to two sockets."""
 
-NO_UNIFIED_MEMORY = (
-    "real cards: /dev/nvidia-uvm is not there, so CUDA will not start in containers: "
-    "run `nvidia-modprobe -u -c 0`, and then start subak up again"
-)
-
 LINK, MOST_LINKS = 100, 18
 
 _ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
@@ -92,8 +87,12 @@ def obstacles(machine: Machine) -> list[str]:
     The driver makes the device node for unified memory for the first program that uses CUDA: after a boot there may
     have been none, and no container can make it.
     """
-    files = {path for each in machine.device_files.values() for path in each}
-    notes = [NO_UNIFIED_MEMORY] if "/dev/nvidiactl" in files and "/dev/nvidia-uvm" not in files else []
+    files, notes = {path for each in machine.device_files.values() for path in each}, []
+    if "/dev/nvidiactl" in files and "/dev/nvidia-uvm" not in files:
+        notes.append(
+            "real cards: /dev/nvidia-uvm is not there, so CUDA will not start in containers: "
+            "run `nvidia-modprobe -u -c 0`, and then start subak up again"
+        )
     try:
         library.find()
     except library.NoLibrary as error:
