@@ -83,6 +83,10 @@ class Interpreter:
                 names.pop(Nvidia.name, None)
         return list(names.values())
 
+    def describing(self, family: str, model: str, mode: str) -> tuple[Dialect, ...]:
+        """The dialects whose agents describe such cards."""
+        return tuple(each for each in self.dialects if each.agent.describes(family, model, mode))
+
     def owned_among(self, annotations: Mapping[str, str]) -> dict[str, str]:
         """Those of a pod's annotations that only the scheduler and the agents may write."""
         owned, stems = self.owned, self._owned_stems
@@ -243,9 +247,7 @@ class Interpreter:
         result = [Injection() for _ in pod.containers]
         for grant in placement.grants:
             for position in grant.containers:
-                part = self.by_name[grant.dialect].inject(pod, grant, position, node)
-                result[position].env |= part.env
-                result[position].mounts += part.mounts
+                result[position].add(self.by_name[grant.dialect].inject(pod, grant, position, node))
         return result
 
 
