@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from subak.local import custom
 from tests.e2e import namespace
 from tests.e2e.cluster import PORT, Cluster
 from tests.e2e.drafts import Drafts, Json
@@ -29,7 +30,7 @@ from tinykube.server.patch import apply, json_patch, managed_fields, merge_patch
 from tinykube.server.schema import Field
 from tinykube.status import ApiError
 
-CRDS = Path(schema.__file__).parent / "crds"
+CRDS = Path(custom.__file__).parent / "crds"
 NOW = "2026-01-01T00:00:00Z"
 STEPS = 25
 
