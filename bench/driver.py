@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 from bench.world import bound, in_phase
 from subak.model import manifest
-from subak.model.reason import Reason
 from subak.scheduler.core import Core
 from subak.scheduler.messages import Bind, BindFailed, Event, Instruction, PodGone, PodSeen, Report
 from subak.scheduler.service import PER_CYCLE
@@ -67,7 +66,7 @@ class Told(NamedTuple):
     """What a pod was told last, and when."""
 
     message: str
-    reasons: frozenset[Reason]
+    reasons: frozenset[str]
     at: float
 
 

@@ -14,6 +14,9 @@ from tests.native.runs import NATIVE, locked
 from tests.support import fuzz
 from tests.support.card import Card, driver
 
+PROGRAMS = "tests/native/test_libsubak.py"
+SLOW = ("tests/native/", "tests/scenarios/", "tests/cli/", "tests/test_")
+
 fuzz.register()
 
 
@@ -36,12 +39,39 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to the long run what is marked for it."""
-    if fuzz.long():
-        return
-    left = [item for item in items if item.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if not item.get_closest_marker("long")]
+    """Leave to the long run what is marked for it, and begin with what takes long."""
+    if not fuzz.long():
+        left = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = [item for part in slow_first(items, workers) for item in part]
+
+
+def slow_first(items: list[pytest.Item], workers: int) -> list[list[pytest.Item]]:
+    """The tests in as many equal parts as there are workers, each with its share of those that wait for programs first.
+
+    pytest-xdist begins with such parts, and whoever is done takes from the end of another's: so no worker is left alone
+    with a minute of waiting in the end.  A module stays together, for its tests share a cluster.
+    """
+    slow: dict[str, list[pytest.Item]] = {}
+    quick: list[pytest.Item] = []
+    for item in items:
+        if item.nodeid.startswith(PROGRAMS):
+            slow[item.nodeid] = [item]
+        elif item.nodeid.startswith(SLOW):
+            slow.setdefault(item.nodeid.partition("::")[0], []).append(item)
+        else:
+            quick.append(item)
+    parts: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for number, module in enumerate(slow.values()):
+        parts[number % workers] += module
+    for part in parts:
+        short = max(0, -(-len(items) // workers) - len(part))
+        part += quick[:short]
+        del quick[:short]
+    parts[-1] += quick
+    return parts
 
 
 @pytest.fixture(scope="session")

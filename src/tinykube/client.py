@@ -1,8 +1,8 @@
 """What can be asked of an API server, in Python.
 
     client = Client(transport)
-    pod = await client.get(PODS, "gpu-pod1", "default", type=manifest.Pod)
-    await client.patch(PODS, "gpu-pod1", "default", {"metadata": {"labels": {"a": "b"}}})
+    pod = await client.get(PODS, "web-1", "default", type=manifest.Pod)
+    await client.patch(PODS, "web-1", "default", {"metadata": {"labels": {"a": "b"}}})
 
 Every refusal is an `ApiError`; OSError or TimeoutError mean that no answer came, so that the outcome is not known.  A
 request is sent again only where that cannot do harm: the server asked for it (429), or has not seen it.
@@ -47,7 +47,7 @@ class Listing(msgspec.Struct, Generic[T]):
 class Client:
     """Speaks to one API server.  `manager` is the name under which the fields that it writes are owned."""
 
-    def __init__(self, transport: Transport, manager: str = "subak") -> None:
+    def __init__(self, transport: Transport, manager: str = "tinykube") -> None:
         self.transport = transport
         self.manager = manager
 

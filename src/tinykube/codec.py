@@ -1,6 +1,6 @@
 """Bytes and objects: what is sent to an API server and what comes back.
 
-An object is a plain dict, or a lean struct that holds only the fields somebody reads.  One object of a list or of a
+An object is a plain dict, or a lean struct that holds only the fields that are read.  One object of a list or of a
 watch that does not fit its struct is `Unreadable`; the others are read all the same.
 """
 
@@ -75,7 +75,7 @@ class Bookmark(msgspec.Struct):
     revision: str
 
 
-class Page(msgspec.Struct, Generic[T]):
+class ListPage(msgspec.Struct, Generic[T]):
     """A list, or a part of one."""
 
     metadata: Metadata
@@ -105,16 +105,16 @@ class Codec(Generic[T]):
 
     def __init__(self, type: type[T]) -> None:
         self._item = msgspec.json.Decoder(type)
-        self._page = msgspec.json.Decoder(Page[type])  # type: ignore[valid-type]
+        self._page = msgspec.json.Decoder(ListPage[type])  # type: ignore[valid-type]
         self._event = msgspec.json.Decoder(WatchEvent[type])  # type: ignore[valid-type]
         self.metadata: Callable[[T], Any] = _metadata_of_dict if type is dict else _metadata_of_struct
 
-    def page(self, data: bytes) -> tuple[Page[T], list[Unreadable]]:
+    def page(self, data: bytes) -> tuple[ListPage[T], list[Unreadable]]:
         """A page, and which of its objects could not be read.  Raises BadAnswer."""
         try:
             return self._page.decode(data), []
         except msgspec.DecodeError:
-            page = decode(Page[msgspec.Raw], data)
+            page = decode(ListPage[msgspec.Raw], data)
         items: list[T] = []
         unreadable = []
         for raw in page.items or ():
@@ -122,7 +122,7 @@ class Codec(Generic[T]):
                 items.append(self._item.decode(raw))
             except msgspec.ValidationError as error:
                 unreadable.append(_unreadable(raw, str(error)))
-        return Page(page.metadata, items), unreadable
+        return ListPage(page.metadata, items), unreadable
 
     def event(self, line: bytes) -> WatchEvent[T] | Bookmark:
         """A line of a watch.  Raises Unreadable, BadAnswer, or the ApiError that the server sends in it."""

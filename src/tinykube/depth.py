@@ -1,4 +1,4 @@
-"""How many levels a text may have: whoever reads it may then recurse.
+"""How many levels a text may have, so that its reader may recurse.
 
 Go's readers stop at 10,000 levels.  Python's own limit is 1,000 calls, of which a level takes several, and what goes
 beyond ends in the middle of something.  So texts are counted before they are read.
@@ -13,6 +13,13 @@ LEVELS = 100
 
 _STRING = re.compile(rb'(?s)"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)')
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def check(content: bytes) -> None:
+    """Raise ValueError if JSON has too many levels."""
+    bracket = too_deep(content)
+    if bracket:
+        raise ValueError(f"invalid character '{bracket}' exceeded max depth")
 
 
 def too_deep(content: bytes, levels: int = LEVELS) -> str:

@@ -116,7 +116,7 @@ class Discovery:
         return cls([known for part in parts for known in part])
 
     def find(self, text: str) -> Known:
-        """The kind that somebody means.  Raises UnknownKind.
+        """The kind that a user means.  Raises UnknownKind.
 
         Of several with the same name the server's preferred one is taken, as kubectl does.
         """

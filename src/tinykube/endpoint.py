@@ -34,7 +34,7 @@ class Identity:
 
     @classmethod
     def bearer(cls, token: str) -> Identity:
-        """Whoever holds the token."""
+        """The user of a token."""
         return cls({"authorization": f"Bearer {token}"})
 
     @classmethod
@@ -61,7 +61,7 @@ class Fixed:
 
 
 class TokenFile:
-    """A token in a file that somebody keeps fresh."""
+    """A token in a file that another program renews."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

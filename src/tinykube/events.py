@@ -1,6 +1,6 @@
 """Events: what users read in `kubectl describe` about what happened to an object.
 
-`Recorder.record` never waits and never fails; a task of its own writes.  The same event again raises the count of the
+`Recorder.record` never waits and never fails; another task writes.  The same event again raises the count of the
 one that is there, or of the one that still waits to be written.  If more waits than is reasonable, the oldest is lost
 and counted.
 """
@@ -14,9 +14,8 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
-from subak.model import manifest
 from tinykube.client import Client
 from tinykube.resource import EVENTS, Resource
 from tinykube.status import ApiError
@@ -34,6 +33,24 @@ PAUSES = (0.2, 1.0, 5.0)
 log = logging.getLogger(__name__)
 
 
+class ObjectMetadata(Protocol):
+    """What a reference says about an object."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+
+
+class AnyObject(Protocol):
+    """Any object that has metadata."""
+
+    @property
+    def metadata(self) -> ObjectMetadata: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """The object that an event is about."""
@@ -46,7 +63,7 @@ class Reference:
     field_path: str = ""
 
     @classmethod
-    def to(cls, resource: Resource, object: manifest.Object, field_path: str = "") -> Reference:
+    def to(cls, resource: Resource, object: AnyObject, field_path: str = "") -> Reference:
         """The reference to an object."""
         metadata = object.metadata
         return cls(resource.api_version, resource.kind, metadata.name, metadata.namespace, metadata.uid, field_path)
@@ -90,7 +107,7 @@ class Recorder:
     """Writes events as `component`.  `run` must be running for anything to be written."""
 
     client: Client
-    component: str = "subak"
+    component: str
     host: str = ""
     lost: int = 0
     _waiting: OrderedDict[Key, Occurrence] = field(default_factory=OrderedDict)

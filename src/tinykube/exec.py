@@ -24,7 +24,7 @@ V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 STDIN, STDOUT, STDERR, OUTCOME, SIZE, END = 0, 1, 2, 3, 4, 255
 
 
-class Session:
+class ExecSession:
     """A program that runs inside a container."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -36,7 +36,7 @@ class Session:
         await self._socket.send_bytes(bytes([STDIN]) + data)
 
     async def end_input(self) -> None:
-        """No more input comes.  A server that speaks only version 4 cannot be told."""
+        """No more input comes.  Version 4 of the protocol has no message for that."""
         if self._socket.protocol == V5:
             await self._socket.send_bytes(bytes([END, STDIN]))
 
@@ -81,7 +81,7 @@ async def execute(
     container: str = "",
     stdin: bool = False,
     tty: bool = False,
-) -> Session:
+) -> ExecSession:
     """Start a program in a running container.  Raises ApiError if the server refuses."""
     path = PODS.path(namespace, name, "exec")
     query = [("command", word) for word in command]
@@ -89,7 +89,7 @@ async def execute(
         query.append(("container", container))
     query += [("stdin", _flag(stdin)), ("stdout", "true"), ("stderr", _flag(not tty)), ("tty", _flag(tty))]
     try:
-        return Session(await transport.open_websocket(path, query, (V5, V4)))
+        return ExecSession(await transport.open_websocket(path, query, (V5, V4)))
     except aiohttp.WSServerHandshakeError as error:
         raise await _refusal(transport, path, dict(query), error.status) from None
 

@@ -19,16 +19,17 @@ TOTAL = 60.0
 CONNECTIONS = 256
 BUFFER = 1 << 20
 """A watch is read in large pieces: many events at once are one wake-up."""
-HEADERS = (("user-agent", "subak"), ("accept-encoding", "identity"))
+HEADERS = (("accept-encoding", "identity"),)
 """Without compression, which costs the server more than the network gains."""
 
 
 class HttpTransport:
     """Carries requests to an API server.  An answer that was cut off is a ConnectionError."""
 
-    def __init__(self, endpoint: Endpoint, total: float = TOTAL) -> None:
+    def __init__(self, endpoint: Endpoint, total: float = TOTAL, agent: str = "tinykube") -> None:
         self.endpoint = endpoint
         self._total = total
+        self._agent = agent
         self._session: aiohttp.ClientSession | None = None
         self._base = URL(endpoint.server)
         self._tls: tuple[bytes, ssl.SSLContext] | None = None
@@ -65,7 +66,7 @@ class HttpTransport:
     async def _send(self, request: Request, identity: Identity) -> Response:
         endless = request.query.get("watch") in ("true", "1") or request.path.endswith("/log")
         timeout = aiohttp.ClientTimeout(total=None if endless else self._total, sock_connect=CONNECT)
-        headers = [*HEADERS, *request.headers.items()]
+        headers = [*HEADERS, ("user-agent", self._agent), *request.headers.items()]
         with _as_os_errors():
             response = await self._open().request(
                 request.method,
@@ -103,7 +104,7 @@ class HttpTransport:
 
 
 class _Stream:
-    """The body of an answer that has no end of its own."""
+    """The body of an answer without an end, as a watch is."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -129,7 +130,7 @@ def _as_os_errors() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise Unreachable(_told(error)) from error
+        raise Unreachable(_reason(error)) from error
     except aiohttp.WSServerHandshakeError:
         raise
     except TimeoutError as error:
@@ -138,7 +139,7 @@ def _as_os_errors() -> Iterator[None]:
         raise ConnectionError(f"the connection to the API server broke: {error}") from error
 
 
-def _told(error: aiohttp.ClientError) -> str:
+def _reason(error: aiohttp.ClientError) -> str:
     """Who could not be reached, and why; aiohttp's own text shows Python objects."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         problem = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)

@@ -27,7 +27,7 @@ class Kebab(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
     """A part of a kubeconfig."""
 
 
-class Cluster(Kebab, frozen=True, kw_only=True):
+class ClusterEntry(Kebab, frozen=True, kw_only=True):
     """Where a server is."""
 
     server: str = ""
@@ -45,7 +45,7 @@ class ExecVariable(Kebab, frozen=True, kw_only=True):
     value: str = ""
 
 
-class Exec(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class ExecEntry(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A credential program."""
 
     command: str
@@ -57,8 +57,8 @@ class Exec(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     interactive_mode: str = "IfAvailable"
 
 
-class User(Kebab, frozen=True, kw_only=True):
-    """Who somebody is."""
+class UserEntry(Kebab, frozen=True, kw_only=True):
+    """A user and the credentials."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -71,7 +71,7 @@ class User(Kebab, frozen=True, kw_only=True):
     impersonate: str = msgspec.field(default="", name="as")
     impersonate_uid: str = msgspec.field(default="", name="as-uid")
     impersonate_groups: list[str] | None = msgspec.field(default=None, name="as-groups")
-    exec: Exec | None = None
+    exec: ExecEntry | None = None
     auth_provider: Any = None
 
 
@@ -87,14 +87,14 @@ class NamedCluster(Kebab, frozen=True, kw_only=True):
     """A cluster and what it is called."""
 
     name: str
-    cluster: Cluster = Cluster()
+    cluster: ClusterEntry = ClusterEntry()
 
 
 class NamedUser(Kebab, frozen=True, kw_only=True):
     """A user and what it is called."""
 
     name: str
-    user: User = User()
+    user: UserEntry = UserEntry()
 
 
 class NamedContext(Kebab, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class NamedContext(Kebab, frozen=True, kw_only=True):
     context: Context = Context()
 
 
-class File(Kebab, frozen=True, kw_only=True):
+class KubeconfigFile(Kebab, frozen=True, kw_only=True):
     """One kubeconfig file."""
 
     current_context: str = ""
@@ -152,12 +152,12 @@ def in_cluster(environ: Mapping[str, str] = os.environ, folder: Path = SERVICE_A
 class Merged:
     """Several kubeconfig files as one."""
 
-    def __init__(self, files: list[tuple[Path, File]]) -> None:
+    def __init__(self, files: list[tuple[Path, KubeconfigFile]]) -> None:
         self.paths = ", ".join(str(path) for path, _ in files)
         self.current = next((file.current_context for _, file in files if file.current_context), "")
         self.contexts: dict[str, tuple[Path, Context]] = {}
-        self.clusters: dict[str, tuple[Path, Cluster]] = {}
-        self.users: dict[str, tuple[Path, User]] = {}
+        self.clusters: dict[str, tuple[Path, ClusterEntry]] = {}
+        self.users: dict[str, tuple[Path, UserEntry]] = {}
         for path, file in files:
             for context in file.contexts or ():
                 self.contexts.setdefault(context.name, (path, context.context))
@@ -178,7 +178,7 @@ class Merged:
             raise ConfigError(f"{where}: server {cluster.server!r} is no URL: it must begin with https:// or http://")
         if cluster.proxy_url:
             raise ConfigError(f"{where}: proxy-url {cluster.proxy_url!r} is not supported: reach the server directly")
-        user_path, user = self._find("user", self.users, context.user) if context.user else (path, User())
+        user_path, user = self._find("user", self.users, context.user) if context.user else (path, UserEntry())
         authority = _pem(
             path, f"{where}: certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority
         )
@@ -201,17 +201,17 @@ class Merged:
         return f"choose one of {', '.join(sorted(known))}" if known else f"the file defines no {what}"
 
 
-def _read(path: Path) -> tuple[Path, File]:
+def _read(path: Path) -> tuple[Path, KubeconfigFile]:
     try:
         content = read(_contents(path, "kubeconfig")).content
-        return path, msgspec.convert(content or {}, File)
+        return path, msgspec.convert(content or {}, KubeconfigFile)
     except yaml.YAMLError as error:
         raise ConfigError(f"kubeconfig {path} is no YAML: {error}") from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"kubeconfig {path}: {error}") from None
 
 
-def _credentials(path: Path, name: str, user: User, cluster: Cluster, authority: bytes) -> Credentials:
+def _credentials(path: Path, name: str, user: UserEntry, cluster: ClusterEntry, authority: bytes) -> Credentials:
     where = f"{path}: user {name!r}"
     if user.auth_provider is not None:
         raise ConfigError(f"{where}: auth-provider is no longer supported, by kubectl neither: use exec")
@@ -231,7 +231,7 @@ def _credentials(path: Path, name: str, user: User, cluster: Cluster, authority:
     return Fixed(Identity(certificate=certificate, key=key))
 
 
-def _plugin(path: Path, where: str, program: Exec, cluster: Cluster, authority: bytes) -> Plugin:
+def _plugin(path: Path, where: str, program: ExecEntry, cluster: ClusterEntry, authority: bytes) -> Plugin:
     if program.api_version not in VERSIONS:
         versions = " or ".join(VERSIONS)
         raise ConfigError(f"{where}: exec.apiVersion {program.api_version!r} is not supported: it must be {versions}")
@@ -255,7 +255,7 @@ def _plugin(path: Path, where: str, program: Exec, cluster: Cluster, authority: 
     )
 
 
-def _impersonate(user: User) -> tuple[tuple[str, str], ...]:
+def _impersonate(user: UserEntry) -> tuple[tuple[str, str], ...]:
     headers = []
     if user.impersonate:
         headers.append(("impersonate-user", user.impersonate))

@@ -1,7 +1,7 @@
 """Amounts as Kubernetes writes them: `500m`, `16Gi`, `12e6`.
 
 A quantity is an exact number and a format, the way it prefers to be written. Kubernetes keeps nothing finer than a
-billionth and rounds what is finer away from zero, so that whoever asks for a little gets a little. A quantity here is
+billionth and rounds what is finer away from zero, so that a small request stays a request. A quantity here is
 thus a whole number of billionths: equal, ordered and hashed by value alone, so that `1Gi == 1024Mi`.
 
 `str` gives the canonical text: a whole number with the largest suffix that leaves no fraction. A binary quantity that

@@ -5,8 +5,8 @@
      │ 410 or refused    │   │ ended, cut or silent: again from the last revision
      └───────────────────┘   └── (nothing happened twice, nothing is left out)
 
-After a list that follows a gap, what changed in the meantime is told as events too, so that whoever listens needs no
-second way of learning.  An object that comes back under the same name with another UID is told as deleted and added.
+After a list that follows a gap, what changed in the meantime comes as events too, so that listeners need no second
+way of learning.  An object that comes back under the same name with another UID comes as deleted and added.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an API server says when it refuses: a `Status` object, as an exception.
+"""Refusals of an API server: a `Status` object as an exception.
 
 The embedded API server raises what a client of any API server catches.
 """

@@ -26,7 +26,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer.  `stream` is set instead of `body` where the answer has no end of its own, as that of a watch."""
+    """An answer.  `stream` is set instead of `body` if the answer has no end, as that of a watch."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Transport(Protocol):
     async def send(self, request: Request) -> Response:
         """The answer, whatever its status.  Raises OSError or TimeoutError if there is none.
 
-        A stream yields whole chunks as they come; whoever stops reading early calls its `aclose`.
+        A stream yields whole chunks as they come; a reader that stops early calls its `aclose`.
         """
 
     async def close(self) -> None:

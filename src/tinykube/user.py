@@ -1,4 +1,4 @@
-"""Who asks: a user of an API server, by the name and the groups under which the server knows him."""
+"""A user of an API server: the name and the groups under which the server knows them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class User:
     uid: str = ""
 
     def is_among(self, names: Container[str]) -> bool:
-        """Whether he or one of his groups is named."""
+        """Whether the user or one of the groups is named."""
         return self.name in names or any(group in names for group in self.groups)
 
     def info(self) -> dict[str, Any]:
-        """As a `UserInfo`, by which an API server tells others who asks."""
+        """As a `UserInfo`, which an API server sends to webhooks."""
         known = {"username": self.name, "uid": self.uid, "groups": list(self.groups)}
         return {key: value for key, value in known.items() if value}

@@ -2,8 +2,8 @@
 
     text ── libyaml ──> events ──> values, and the keys that a mapping has twice
 
-PyYAML's own loaders build a tree by recursion in C, and share what an alias stands for with whoever multiplies it
-later.  So 100,000 opening brackets end the process, and 300 bytes of aliases can stand for gigabytes.  Here nothing
+PyYAML's own loaders build a tree by recursion in C, and share what an alias stands for, however often it is
+used.  So 100,000 opening brackets end the process, and 300 bytes of aliases can stand for gigabytes.  Here nothing
 recurses, and levels, aliases and digits are counted while they are read.  The bounds of go-yaml, which Kubernetes
 uses, are of the same kind; so are the words.
 
@@ -62,14 +62,14 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Document:
     """What a document says.  Of a key that is there twice, the last value counts."""
 
     content: Any
     repeated: tuple[Repeated, ...]
 
 
-def read(text: str | bytes, *, only_first: bool = False, most_values: int | None = None) -> Reading:
+def read(text: str | bytes, *, only_first: bool = False, most_values: int | None = None) -> Document:
     """The document in a text, None if there is none.  More documents are refused, or not looked at.
 
     Raises yaml.YAMLError.
@@ -84,7 +84,7 @@ def read(text: str | bytes, *, only_first: bool = False, most_values: int | None
     try:
         parser.get_event()  # the stream begins
         if parser.check_event(yaml.StreamEndEvent):
-            return Reading(None, ())
+            return Document(None, ())
         found = _Document(parser, most_values).read()
         if not only_first and not parser.check_event(yaml.StreamEndEvent):
             mark = parser.peek_event().start_mark
@@ -120,7 +120,7 @@ class _Document:
         self._aliased = 0
         self._result: Any = None
 
-    def read(self) -> Reading:
+    def read(self) -> Document:
         while True:
             event = self._parser.get_event()
             match type(event):
@@ -136,7 +136,7 @@ class _Document:
                 case yaml.AliasEvent:
                     self._refer(event)
                 case yaml.DocumentEndEvent:
-                    return Reading(self._result, tuple(self._repeated))
+                    return Document(self._result, tuple(self._repeated))
 
     def _count(self, event: Any) -> None:
         self._values += 1
@@ -170,8 +170,8 @@ class _Document:
         value, weight = found
         self._aliased += weight
         if self._aliased > ALIASED:
-            told = f"document contains excessive aliasing: more than {ALIASED:,} characters"
-            raise Unfit(problem=told, problem_mark=event.start_mark)
+            message = f"document contains excessive aliasing: more than {ALIASED:,} characters"
+            raise Unfit(problem=message, problem_mark=event.start_mark)
         self._put(value, weight, None, event.start_mark)
 
     def _put(self, value: Any, weight: int, source: Any, mark: Any = None) -> None:
@@ -258,8 +258,8 @@ def _number(text: str, event: Any) -> int | float:
         number = math.nan
     if not math.isfinite(number):
         shown = text if len(text) <= 20 else f"{text[:20]}..."
-        told = f"not usable: no number in JSON is {shown}; a text belongs in quotes"
-        raise Unfit(problem=told, problem_mark=event.start_mark)
+        message = f"not usable: no number in JSON is {shown}; a text belongs in quotes"
+        raise Unfit(problem=message, problem_mark=event.start_mark)
     return number
 
 

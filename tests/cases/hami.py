@@ -12,25 +12,26 @@ from typing import Any
 
 import msgspec
 
-from subak.dialects import Sighting, agent, annotation, hami, nodelock
+from subak.dialects import Sighting, agent, annotation, hami, metax_rules, nodelock
+from subak.dialects import metax_links as metax
 from subak.dialects.amounts import asked
 from subak.dialects.config import Config
 from subak.dialects.iluvatar import vendor_annotations
 from subak.dialects.interpreter import Interpreter, apply
-from subak.dialects.metax_gpu import LOSSES, SCORES
+from subak.dialects.metax_links import LOSSES, SCORES
 from subak.dialects.metax_sgpu import registered, topology_aware
 from subak.model import manifest
+from subak.model.card import CardState
 from subak.model.device import MIB, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Charge, Grant, Placement, Share, charges
 from subak.model.reason import Refusal
 from subak.model.request import Claim, Weights
-from subak.policy import metax, mig, quota, score
+from subak.policy import mig, quota, score
 from subak.policy.fit import fit
 from subak.policy.order import card_score
 from subak.policy.place import place
-from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from tests.cases.runner import Answer
 
@@ -358,7 +359,7 @@ def _share(given: Given, position: int) -> Share:
 
 
 def sgpu_qos_ok(given: Given) -> bool:
-    return metax.qos_fits(given["pod"], str(given.get("expected", given["card"])), given["used"], given["cores"])
+    return metax_rules.qos_fits(given["pod"], str(given.get("expected", given["card"])), given["used"], given["cores"])
 
 
 def _qos_card(id: str, reported: str, tenant: Charge | None) -> CardState:
@@ -372,7 +373,9 @@ def sgpu_qos_expect(given: Given) -> dict[str, str]:
         _qos_card(each["uuid"], each["card"], Charge(shares=1, slots=1, cores=each["cores"], tag=(given["pod"], "")))
         for each in given["placed"]
     ]
-    return {each.device.id: metax.card_qos(each) for each in cards if metax.card_qos(each) != each.device.qos}
+    return {
+        each.device.id: metax_rules.card_qos(each) for each in cards if metax_rules.card_qos(each) != each.device.qos
+    }
 
 
 def sgpu_qos_sync(given: Given) -> dict[str, str]:
@@ -381,11 +384,13 @@ def sgpu_qos_sync(given: Given) -> dict[str, str]:
         _qos_card(id, given["node"].get(id, ""), Charge(shares=1, slots=1, tag=(policy, "")))
         for id, policy in given["cache"].items()
     ]
-    return {each.device.id: metax.card_qos(each) for each in cards if metax.card_qos(each) != each.device.qos}
+    return {
+        each.device.id: metax_rules.card_qos(each) for each in cards if metax_rules.card_qos(each) != each.device.qos
+    }
 
 
 def sgpu_class_ok(given: Given) -> bool:
-    return metax.class_fits(given["pod"], given["card_pods"])
+    return metax_rules.class_fits(given["pod"], given["card_pods"])
 
 
 def zone_choice(given: Given) -> list[str]:
@@ -405,7 +410,7 @@ def online_choice(given: Given) -> str:
         )
         for i, (id, pods) in enumerate(given["cards"].items())
     ]
-    return metax.online_order(cards)[0].device.id
+    return metax_rules.online_order(cards)[0].device.id
 
 
 def metax_gpu_node_score(given: Given) -> int:
@@ -462,11 +467,11 @@ def card_score_case(given: Given) -> float:
             )
             asks.append((claim.memory_on(state.device), each["cores"]))
     memory, cores = sum(memory for memory, _ in asks), sum(cores for _, cores in asks)
-    return card_score(state, len(asks), memory, cores, Weights(**given.get("weights") or {})) / score.POINT
+    return card_score(state, len(asks), memory, cores, Weights(**given.get("weights") or {})) / metax_rules.POINT
 
 
 def node_score(given: Given) -> float:
-    return score.use(card(each, "NVIDIA", i, {}, set()) for i, each in enumerate(given["cards"])) / score.POINT
+    return score.use(card(each, "NVIDIA", i, {}, set()) for i, each in enumerate(given["cards"])) / metax_rules.POINT
 
 
 def weights(given: Given) -> Any:
@@ -581,8 +586,8 @@ ANSWERS: dict[str, Answer] = {
     "sgpu_class_ok": sgpu_class_ok,
     "zone_choice": zone_choice,
     "zone_score": zone_score,
-    "weighted_zone_score": lambda given: metax.weighted(given["raw"], given["node_policy"]),
-    "online_score": lambda given: metax.online_score(given["pods"]),
+    "weighted_zone_score": lambda given: metax_rules.weighted(given["raw"], given["node_policy"]),
+    "online_score": lambda given: metax_rules.online_score(given["pods"]),
     "online_choice": online_choice,
     "topology_aware_on": lambda given: topology_aware(given.get("annotation"), given["config"], given["cores"]),
     "metax_gpu_node_score": metax_gpu_node_score,

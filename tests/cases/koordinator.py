@@ -39,14 +39,14 @@ from subak.dialects.koordinator_names import (
 )
 from subak.dialects.koordinator_request import check, parts, portions
 from subak.model import manifest
+from subak.model.card import CardState
 from subak.model.device import Device
 from subak.model.node import Node
 from subak.model.placement import Share
-from subak.model.reason import Cure, Refusal
+from subak.model.reason import Reason, Refusal
 from subak.policy import allocated, joint
 from subak.policy.explain import explain
 from subak.policy.place import place
-from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from tests.cases.runner import Answer
 from tinykube.quantity import Format, Quantity
@@ -287,6 +287,15 @@ def verify(given: Given) -> str:
 
 # Placement
 
+DESCRIBED = {
+    *(Reason.CARD_NOT_HEALTH, Reason.CARD_UNHEALTHY, Reason.CARD_CORDONED, Reason.CARD_TYPE_MISMATCH),
+    *(Reason.CARD_UUID_MISMATCH, Reason.CARD_PARTITION_MISSING, Reason.CARD_TEMPLATE_MISMATCH),
+    *(Reason.NODE_INSUFFICIENT_DEVICE, Reason.NODE_UNREGISTERED, Reason.NODE_AGENT_DEAD, Reason.NODE_NOT_READY),
+    *(Reason.NODE_UNSCHEDULABLE, Reason.NODE_TAINT_NOT_TOLERATED, Reason.NODE_SELECTOR_MISMATCH),
+    *(Reason.NODE_ISOLATION_MISSING, Reason.RESOURCE_QUOTA_NOT_FIT, Reason.NOT_SUPPORTED_YET),
+}
+"""Reasons that no pod cures by leaving its node."""
+
 
 def place_one(given: Given) -> Given:
     """Where the pod goes and what is recorded of its cards; else what Koordinator would call the status."""
@@ -297,8 +306,7 @@ def place_one(given: Given) -> Given:
     placement = place(snapshot, request)
     if placement is None:
         why = explain(snapshot, request)
-        curable = any(Cure.POD_GONE in reason.cures for reason in why.reasons)
-        status = "Unschedulable" if curable else "UnschedulableAndUnresolvable"
+        status = "UnschedulableAndUnresolvable" if why.reasons.keys() <= DESCRIBED else "Unschedulable"
         return {"node": None, "gpu": None, "rdma": None, "status": status, "message": str(why)}
     node = snapshot.node(placement.node)
     assert node is not None

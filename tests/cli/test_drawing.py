@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from subak.cli.drawing import Scene, draw
+from subak.model.card import CardState
 from subak.model.device import MIB, Device
 from subak.model.node import Node
 from subak.model.placement import Charge
 from subak.node.usage import Use, Uses
-from subak.snapshot.card import CardState
 
 
 def card(

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
-from tinykube.server.http import Endpoint
+from tests.support.custom import CUSTOM
+from tinykube.server.http import Listener
 from tinykube.server.server import Server
 from tinykube.server.store import Store
 from tinykube.server.tls import identity
@@ -27,11 +28,11 @@ class Embedded:
         self._identity = identity()
         self.authority = self._identity.authority
         self.token = self._identity.token
-        self._endpoint: Endpoint = self._run(self._start())
+        self._endpoint: Listener = self._run(self._start())
         self.address = self._endpoint.address
 
-    async def _start(self) -> Endpoint:
-        endpoint = Endpoint(Server(Store(history=HISTORY), workloads=self._workloads), self._identity)
+    async def _start(self) -> Listener:
+        endpoint = Listener(Server(Store(history=HISTORY, custom=CUSTOM), workloads=self._workloads), self._identity)
         await endpoint.start()
         return endpoint
 

@@ -9,15 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.contracts.client import Client, eventually
 from tests.contracts.embedded import HISTORY, Embedded
 from tests.contracts.space import KINDS, Space
 from tests.e2e.cluster import ADDRESS, ETCD, Cluster
 from tests.e2e.identities import TOKEN
-
-CRDS = Path(__file__).parents[2] / "src/tinykube/server/crds"
+from tests.support.custom import CUSTOM
 
 
 @contextmanager
@@ -34,8 +31,8 @@ def embedded(workloads: bool = False) -> Iterator[Client]:
 def real(authority: Path) -> Iterator[Client]:
     """The server of a real cluster that is running; it learns our kinds."""
     client = Client(ADDRESS, authority.read_text(), TOKEN)
-    for path in sorted(CRDS.glob("*.yaml")):
-        _define(client, yaml.safe_load(path.read_text()))
+    for kind in CUSTOM:
+        _define(client, dict(kind.definition or {}))
     yield client
     client.close()
 

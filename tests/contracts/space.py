@@ -19,7 +19,6 @@ KINDS = {
     "services": ("/api/v1", "Service"),
     "serviceaccounts": ("/api/v1", "ServiceAccount"),
     "resourcequotas": ("/api/v1", "ResourceQuota"),
-    "events.events.k8s.io": ("/apis/events.k8s.io/v1", "Event"),
     "deployments": ("/apis/apps/v1", "Deployment"),
     "replicasets": ("/apis/apps/v1", "ReplicaSet"),
     "daemonsets": ("/apis/apps/v1", "DaemonSet"),

@@ -15,7 +15,6 @@ GROUPS = {
     "apps": "v1",
     "batch": "v1",
     "coordination.k8s.io": "v1",
-    "events.k8s.io": "v1",
     "scheduling.k8s.io": "v1",
     "scheduling.volcano.sh": "v1beta1",
     "scheduling.koordinator.sh": "v1alpha1",

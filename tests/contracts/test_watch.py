@@ -230,17 +230,6 @@ def test_a_watch_of_custom_resources(space: Space) -> None:
     assert [each["type"] for each in events[1:]] == ["MODIFIED", "DELETED"]
 
 
-def test_events_of_both_groups_are_watched_in_either(space: Space) -> None:
-    with (
-        space.watch("events", resourceVersion=now(space, "events")) as old,
-        space.watch("events.events.k8s.io", resourceVersion=now(space, "events")) as new,
-    ):
-        space.post("events", {"metadata": {"name": "a"}, "involvedObject": {"namespace": space.name}, "message": "m"})
-        first, second = old.next()["object"], new.next()["object"]
-    assert (first["apiVersion"], first["message"]) == ("v1", "m")
-    assert (second["apiVersion"], second["note"]) == ("events.k8s.io/v1", "m")
-
-
 def test_a_watch_that_asks_for_nonsense_does_not_start(space: Space) -> None:
     with pytest.raises(Refused) as refused, space.watch("configmaps", labelSelector="==="):
         pass

@@ -394,7 +394,7 @@ class TestRequest:
     def test_a_pod_without_cards_asks_for_a_node_only(self) -> None:
         request = INTERPRETER.request(INTERPRETER.admit(asking({"cpu": 1})))
         assert request.claims == ()
-        assert (request.node_policy, request.topology_aware) == (BINPACK, False)
+        assert request.node_policy == BINPACK
         assert dict(request.needs.resources) == {"cpu": 1000, "pods": 1}
 
     def test_cards_are_not_counted_as_plain_resources_too(self) -> None:

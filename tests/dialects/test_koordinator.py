@@ -17,6 +17,7 @@ from subak.dialects.config import Koordinator as Settings
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
 from subak.dialects.koordinator_names import ALLOCATED, BIND_TIME, METAX_ALLOCATED, MINORS
+from subak.dialects.koordinator_rules import KoordinatorRules
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.manifest import Role
@@ -115,7 +116,8 @@ def test_the_page_s_pod_is_recorded_as_the_page_shows() -> None:
     assert DIALECT.speaks(asking)
     assert DIALECT.admit(asking).limits == {}
     (claim,) = DIALECT.ask(asking).claims
-    assert (claim.count, claim.cores, claim.memory_percent, claim.isolation) == (1, 50, 50, "hami-core")
+    assert (claim.count, claim.cores, claim.memory_percent) == (1, 50, 50)
+    assert claim.rules == KoordinatorRules("hami-core")
     record = bound(asking, node, 1).annotations[ALLOCATED]
     assert record == (
         '{"gpu":[{"minor":1,"resources":{"koordinator.sh/gpu-core":"50","koordinator.sh/gpu-memory":"11520Mi",'
@@ -160,7 +162,7 @@ def test_whole_nvidia_cards_are_hamis_unless_the_pod_says_koordinator() -> None:
 
 def test_isolation_is_wanted_in_any_case_and_only_for_a_part() -> None:
     wanted = {
-        text: DIALECT.ask(pod(text, labels=HAMI_CORE)).claims[0].isolation
+        text: DIALECT.ask(pod(text, labels=HAMI_CORE)).claims[0].rules.node_key
         for text in ("core=50 ratio=50", "mem=16Gi", "ratio=100", "gpu=100", "rdma=50")
     }
     assert wanted == {

@@ -18,6 +18,7 @@ from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator_names import ALLOCATED, HINT, JOINT, MODEL, PARTITION, PARTITION_POLICY, PARTITIONS
 from subak.dialects.koordinator_names import VENDOR as VENDOR_LABEL
+from subak.dialects.koordinator_rules import KoordinatorRules
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
@@ -335,16 +336,16 @@ def test_the_model_whose_agent_gives_whole_cards_has_no_templates() -> None:
     cuts = {f"huawei-{model}": {"half": {"koordinator.sh/gpu-memory": "12Gi", "huawei.com/npu-core": 4}}}
     config = Config.of({"koordinator": {"gpuSharedResourceTemplates": cuts}})
     (claim,) = Interpreter(config).request(pod("shared=1 ncore=4 ncpu=4 mem=12Gi")).claims
-    assert claim.templates == ()
+    assert claim.rules == KoordinatorRules(templated=frozenset({"huawei"}))
 
 
 def test_templates_come_from_the_configuration() -> None:
     cut = {"koordinator.sh/gpu-memory": "8Gi", "huawei.com/npu-core": 5, "huawei.com/npu-cpu": "2"}
     config = Config.of({"koordinator": {"gpuSharedResourceTemplates": {"huawei-Ascend-910B": {"vir05": cut}}}})
     (claim,) = Interpreter(config).request(pod("shared=1 ncore=5 ncpu=2 mem=8Gi")).claims
-    assert claim.templates == (("Ascend-910B", "vir05"),)
+    assert claim.rules == KoordinatorRules("", frozenset({"huawei"}), (("Ascend-910B", "vir05"),))
     (unmatched,) = Interpreter(config).request(pod("shared=1 ncore=1 ncpu=1 ndvpp=12 mem=3Gi")).claims
-    assert unmatched.templates == ()
+    assert unmatched.rules == KoordinatorRules(templated=frozenset({"huawei"}))
 
 
 def test_a_template_that_cannot_be_read_is_named() -> None:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from subak.dialects import Injection, Source
 from subak.dialects.config import Metax
-from subak.dialects.metax_gpu import ALLOCATED, LOSSES, SCORES, TO_ALLOCATE, MetaxGpu, Wires, wired
+from subak.dialects.metax_gpu import ALLOCATED, TO_ALLOCATE, MetaxGpu, Wires, wired
+from subak.dialects.metax_links import LOSSES, SCORES
+from subak.dialects.metax_rules import Whole
 from subak.dialects.metax_sgpu import REGISTER, MetaxSgpu
 from subak.dialects.stock import one_stock
 from subak.model import manifest
@@ -88,7 +90,7 @@ def test_the_documents_pod_asks_for_one_whole_card_chosen_by_its_links() -> None
     ask = GPU.ask(asking)
     (claim,) = ask.claims
     assert (claim.count, claim.memory_percent, claim.cores, claim.idle) == (1, 100, 100, True)
-    assert (claim.policy.pick, ask.node_policy) == (Pick.METAXLINK, SPREAD)
+    assert (claim.policy.pick, claim.rules, ask.node_policy) == (Pick.RULES, Whole(), SPREAD)
     assert claim.selection == Selection()
 
 

@@ -11,9 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects import Injection, Sighting, Source, hami
+from subak.dialects import Ask, Injection, Sighting, Source, hami
 from subak.dialects.amounts import asked
 from subak.dialects.config import Metax
+from subak.dialects.metax_rules import Shared
 from subak.dialects.metax_sgpu import (
     ALLOCATED,
     APP_CLASS,
@@ -109,7 +110,7 @@ def test_the_documents_pod_asks_for_60_percent_of_the_cores_and_4_gib_of_one_car
     claim = only_claim(msgspec.convert(yaml.safe_load(DOCUMENT), manifest.Pod))
     assert (claim.count, claim.cores, claim.memory_bytes, claim.memory_percent) == (1, 60, 4 * GIB, 0)
     assert claim.families == {"metax"}
-    assert (claim.qos, claim.app_class, claim.policy.pick) == ("best-effort", "", Pick.IN_ORDER)
+    assert (claim.rules, claim.policy.pick) == (Shared("best-effort"), Pick.IN_ORDER)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_the_qos_policy_of_an_online_pod_is_neither_checked_nor_filled_in() -> N
         asking = pod({"sgpu": "1", "vmemory": "4"}, annotations={APP_CLASS: "online", **more})
         assert SGPU.admit(asking).annotations == {}
         claim = only_claim(asking)
-        assert (claim.qos, claim.app_class, claim.cores, claim.policy.pick) == (None, "online", 0, Pick.ONLINE)
+        assert (claim.rules, claim.cores, claim.policy.pick) == (Shared(None, "online"), 0, Pick.RULES)
 
 
 def test_an_unknown_policy_word_is_refused() -> None:
@@ -222,13 +223,14 @@ def test_an_unknown_policy_word_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vcore", "app_class", "pick"),
-    [("100", None, Pick.ZONES), ("99", None, Pick.IN_ORDER), ("100", "offline", Pick.IN_ORDER)],
+    ("vcore", "app_class", "zones"),
+    [("100", None, True), ("99", None, False), ("100", "offline", False)],
 )
-def test_link_zones_choose_the_cards_that_are_taken_whole(vcore: str, app_class: str | None, pick: str) -> None:
+def test_link_zones_choose_the_cards_that_are_taken_whole(vcore: str, app_class: str | None, zones: bool) -> None:
     annotations = {hami.CARD_POLICY: "topology-aware", **({APP_CLASS: app_class} if app_class else {})}
     claim = only_claim(pod({"sgpu": "1", "vcore": vcore}, annotations=annotations))
-    assert (claim.policy.pick, claim.qos) == (pick, "best-effort")
+    assert claim.rules == Shared("best-effort", app_class or "", zones)
+    assert claim.policy.pick == (Pick.RULES if zones else Pick.IN_ORDER)
 
 
 def test_a_user_may_name_and_exclude_cards() -> None:
@@ -256,9 +258,13 @@ def test_link_zones_decide_between_nodes_where_wished_and_a_card_is_taken_whole(
 
 def test_the_wish_for_topology_comes_from_the_pod_or_else_from_the_configuration() -> None:
     aware = MetaxSgpu(Metax(sgpu_topology_aware=True))
-    assert aware.ask(pod({"sgpu": "4"})).topology_aware
-    assert not aware.ask(pod({"sgpu": "4"}, annotations={TOPOLOGY_AWARE: "false"})).topology_aware
-    assert SGPU.ask(pod({"sgpu": "4"}, annotations={TOPOLOGY_AWARE: "true"})).topology_aware
+    assert zones_decide(aware.ask(pod({"sgpu": "4"})))
+    assert not zones_decide(aware.ask(pod({"sgpu": "4"}, annotations={TOPOLOGY_AWARE: "false"})))
+    assert zones_decide(SGPU.ask(pod({"sgpu": "4"}, annotations={TOPOLOGY_AWARE: "true"})))
+
+
+def zones_decide(ask: Ask) -> bool:
+    return ask.claims[0].rules.scores_cards
 
 
 def test_a_register_lists_cards_in_order() -> None:
@@ -354,7 +360,7 @@ def test_what_is_written_is_read_back_the_same(data: st.DataObject) -> None:
             claim.containers,
             claim.role,
             tuple(Share(each.id, each.index, claim.memory_on(each), claim.cores) for each in devices[: claim.count]),
-            (claim.qos or "", claim.app_class),
+            claim.rules.tag,
         )
         for claim in SGPU.ask(asking).claims
     )

@@ -6,7 +6,8 @@ import copy
 import random
 from typing import Any
 
-from tests.tinykube.server.rules.objects import named, pod, service
+from tests.support.custom import DEVICE, POD_GROUP, QUEUE
+from tests.tinykube.server.rules.objects import named, pod
 from tinykube.server import kinds, schema
 from tinykube.server.kinds import Kind
 from tinykube.server.schema import Field
@@ -46,9 +47,9 @@ _UNTOUCHED = frozenset((
     "scaleIO", "storageos", "vsphereVolume", "allocatedResourcesStatus", "user",
     "volumeStatus", "extendedResourceClaimStatus", "resourceClaimStatuses", "nodeAllocatableResourceClaimStatuses",
 ))  # fmt: skip
-_GROUP = {"apiVersion": kinds.POD_GROUP.api_version, "kind": "PodGroup", "spec": {}}
-_QUEUE = {"apiVersion": kinds.QUEUE.api_version, "kind": "Queue", "spec": {}}
-_DEVICE = {"apiVersion": kinds.DEVICE.api_version, "kind": "Device", "spec": {"devices": [{}]}}
+_GROUP = {"apiVersion": POD_GROUP.api_version, "kind": "PodGroup", "spec": {}}
+_QUEUE = {"apiVersion": QUEUE.api_version, "kind": "Queue", "spec": {}}
+_DEVICE = {"apiVersion": DEVICE.api_version, "kind": "Device", "spec": {"devices": [{}]}}
 _TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
 
 RICH = pod({
@@ -71,8 +72,6 @@ BASES: tuple[tuple[Kind, Json], ...] = (
     (kinds.POD, RICH),
     (kinds.POD, RICH),
     (kinds.NODE, named("Node", {"spec.taints": [{"key": "a", "effect": "NoSchedule"}]}, namespace="")),
-    (kinds.SERVICE, service({"spec.clusterIP": "None"})),
-    (kinds.SERVICE, service({"spec.clusterIP": "10.96.200.1"})),
     (kinds.CONFIG_MAP, named("ConfigMap", {"data": {"a": "b"}})),
     (kinds.SECRET, named("Secret", {"stringData": {"a": "b"}})),
     (kinds.RESOURCE_QUOTA, named("ResourceQuota", {"spec": {"hard": {"pods": "1"}}})),
@@ -81,9 +80,9 @@ BASES: tuple[tuple[Kind, Json], ...] = (
     (kinds.EVENT, named("Event", {"involvedObject": {"namespace": "default"}})),
     (kinds.SERVICE_ACCOUNT, named("ServiceAccount")),
     (kinds.NAMESPACE, named("Namespace", namespace="")),
-    (kinds.POD_GROUP, _GROUP | {"metadata": {"name": "one", "namespace": "default"}}),
-    (kinds.QUEUE, _QUEUE | {"metadata": {"name": "one"}}),
-    (kinds.DEVICE, _DEVICE | {"metadata": {"name": "one"}}),
+    (POD_GROUP, _GROUP | {"metadata": {"name": "one", "namespace": "default"}}),
+    (QUEUE, _QUEUE | {"metadata": {"name": "one"}}),
+    (DEVICE, _DEVICE | {"metadata": {"name": "one"}}),
 )
 
 

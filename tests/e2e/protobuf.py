@@ -65,7 +65,7 @@ def _full(name: str) -> str:
 def main() -> None:
     """Write the messages that can be reached from those that are sent."""
     everything = dict(messages())
-    waiting = [*SENT, *(schema.name(kind) for kind in KINDS if not kind.custom)]
+    waiting = [*SENT, *(schema.name(kind) for kind in KINDS)]
     found: dict[str, list[Field]] = {}
     while waiting:
         name = waiting.pop()

@@ -155,7 +155,7 @@ _FIELDS = (
 _GLOBAL = ("nodes", "priorityclasses", "queues", "devices")
 _KINDS = (
     "pods", "pods", "pods", "configmaps", "configmaps", "secrets", "services", "serviceaccounts", "leases", "nodes",
-    "events", "events.events.k8s.io", "priorityclasses", "podgroups", "queues", "devices",
+    "events", "priorityclasses", "podgroups", "queues", "devices",
     "deployments", "deployments", "replicasets", "daemonsets", "jobs", "jobs",
 )  # fmt: skip
 
@@ -244,13 +244,6 @@ def _event(chance: Random) -> Json:
     return {"involvedObject": about, "reason": "R", "message": "m", "type": "Normal", "source": {"component": "c"}}
 
 
-def _new_event(chance: Random) -> Json:
-    about = {"kind": "Pod", "namespace": "NS", "name": chance.choice(NAMES)}
-    times = {"eventTime": "2024-01-01T00:00:00.000000Z"}
-    who = {"reportingController": "c", "reportingInstance": "i", "action": "A"}
-    return {"regarding": about, "reason": "R", "note": "m", "type": "Normal", **times, **who}
-
-
 def _workload(chance: Random) -> Json:
     """A Deployment, ReplicaSet or DaemonSet: what differs between them is drawn by chance too."""
     spec: Json = {"selector": {"matchLabels": {"x": "1"}}, "template": _template(chance)}
@@ -294,7 +287,6 @@ _JOB_FIELDS: Json = {
 _CONTENT: dict[str, Callable[[Random], Json]] = {
     "pods": _pod,
     "events": _event,
-    "events.events.k8s.io": _new_event,
     "configmaps": lambda chance: {"data": {"k": chance.choice("12"), "l": "w"}},
     "secrets": lambda chance: {"stringData": {"k": chance.choice("12")}, "data": {"l": "eA=="}},
     "services": lambda chance: {"spec": {"selector": {"x": "1"}, "ports": [{"port": 80, "targetPort": "web"}]}},

@@ -1,12 +1,11 @@
-"""Makes `src/tinykube/server/schema.json`: what Kubernetes and our custom resource definitions say about fields.
+"""Makes `src/tinykube/server/schema.json`: what Kubernetes says about the fields of its kinds.
 
     python -m tests.e2e.schema
 
-Four sources.  The OpenAPI documents in Kubernetes' module say what fields there are and how they merge.  They do not
+Two sources.  The OpenAPI documents in Kubernetes' module say what fields there are and how they merge.  They do not
 say what happens to an empty value (`hostNetwork: false` is dropped, `automountServiceAccountToken: false` is kept), nor
-what a field's type is called in the message about a wrong value: that is in the Go structs.  Some messages print the
-structs that Kubernetes has only inside; those are its own, without names for JSON.  The custom kinds come from
-`src/tinykube/server/crds/`.  One line per definition, so that a new version of Kubernetes gives a diff to read.
+what a field's type is called in the message about a wrong value: that is in the Go structs.  One line per definition,
+so that a new version of Kubernetes gives a diff to read.
 """
 
 from __future__ import annotations
@@ -18,18 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tinykube.server.kinds import KINDS, Kind
+from tinykube.server.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 GO_MODULE = Path(__file__).with_name("kubernetes")
 TARGET = ROOT / "src/tinykube/server/schema.json"
-CRDS = ROOT / "src/tinykube/server/crds"
 
 REFERENCE = "#/components/schemas/"
 KIND_MARK = "x-kubernetes-group-version-kind"
-METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 # Kinds that are only ever sent to a subresource, or as options, or as an answer.
 EXTRA = (
@@ -47,14 +42,12 @@ STRUCTS = (
     ("io.k8s.api.batch.v1.", "k8s.io/api", "batch/v1"),
     ("io.k8s.api.core.v1.", "k8s.io/api", "core/v1"),
     ("io.k8s.api.coordination.v1.", "k8s.io/api", "coordination/v1"),
-    ("io.k8s.api.events.v1.", "k8s.io/api", "events/v1"),
     ("io.k8s.api.policy.v1.", "k8s.io/api", "policy/v1"),
     ("io.k8s.api.scheduling.v1.", "k8s.io/api", "scheduling/v1"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.", "k8s.io/apimachinery", "pkg/apis/meta/v1"),
 )
 
 STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-INNER_MEMBER = re.compile(r"^\t(\w+)(?:\s+(\S+))?$", re.MULTILINE)
 MEMBER = re.compile(r"^\t(?:(\w+)\s+)?(\S+)\s+`([^`]*)`", re.MULTILINE)
 TAG = re.compile(r'json:"([^"]*)"')
 LOCAL_NAME = re.compile(r"(?<![\w.])([A-Z]\w*)")
@@ -103,7 +96,7 @@ def references(node: Any) -> Iterator[str]:
 
 def built_in() -> dict[str, Any]:
     """The definitions of Kubernetes' own kinds and of all that they refer to."""
-    wanted = [(kind.group, kind.version, kind.kind) for kind in KINDS if not kind.custom] + list(EXTRA)
+    wanted = [(kind.group, kind.version, kind.kind) for kind in KINDS] + list(EXTRA)
     found: dict[str, Any] = {}
     for group, version in sorted({(group, version) for group, version, _ in wanted}):
         everything = published(group, version)
@@ -124,20 +117,6 @@ def built_in() -> dict[str, Any]:
             if mark not in known:
                 known.append(mark)
     return found
-
-
-def custom(kind: Kind) -> tuple[str, dict[str, Any]]:
-    """The name and the definition of a custom kind, as an API server publishes them."""
-    manifest = yaml.safe_load((CRDS / f"{kind.plural}.yaml").read_text())
-    (version,) = manifest["spec"]["versions"]
-    definition = plain(version["schema"]["openAPIV3Schema"])
-    definition["properties"] |= {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"allOf": [{"$ref": REFERENCE + METADATA}]},
-    }
-    definition[KIND_MARK] = [{"group": kind.group, "kind": kind.kind, "version": kind.version}]
-    return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind]), definition
 
 
 def members(structs: dict[str, str], name: str, inside: str = "") -> Iterator[tuple[str, str]]:
@@ -182,34 +161,6 @@ def go_types(definitions: dict[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
-def inner_structs(root: str = "PodSpec") -> dict[str, list[list[str]]]:
-    """Kubernetes' own structs that `root` is made of: the name, the name in JSON and the type of each field."""
-    inside = dict(STRUCT.findall((folder("k8s.io/kubernetes") / "pkg/apis/core/types.go").read_text()))
-    outside = dict(STRUCT.findall((folder("k8s.io/api") / "core/v1/types.go").read_text()))
-    found: dict[str, list[list[str]]] = {}
-    pending = [root]
-    while pending:
-        name = pending.pop()
-        if name in inside and name not in found:
-            found[name] = list(_inner_fields(inside, outside, name))
-            pending += [re.sub(r"^[*\[\]]+", "", type) for _, _, type in found[name]]
-    return found
-
-
-def _inner_fields(inside: dict[str, str], outside: dict[str, str], name: str) -> Iterator[list[str]]:
-    known = _json_names(outside, "PodSpec") | _json_names(outside, name)
-    for field, type in INNER_MEMBER.findall(re.sub(r"\s*//.*", "", inside[name])):
-        if type:
-            yield [field, known[field], type]
-        else:  # an embedded struct, whose fields count as the outer one's
-            yield from _inner_fields(inside, outside, field)
-
-
-def _json_names(structs: dict[str, str], name: str) -> dict[str, str]:
-    tags = [(field, TAG.search(tags)) for field, _, tags in MEMBER.findall(structs.get(name, "")) if field]
-    return {field: tag[1].split(",")[0] for field, tag in tags if tag is not None}
-
-
 def lines(definitions: dict[str, Any]) -> str:
     """A JSON object with one member a line."""
     members = [
@@ -223,8 +174,7 @@ def text() -> str:
     """The whole of schema.json."""
     definitions = built_in()
     types = go_types(definitions)
-    definitions |= dict(custom(kind) for kind in KINDS if kind.custom)
-    return f'{{"definitions":{lines(definitions)},\n"types":{lines(types)},\n"structs":{lines(inner_structs())}}}\n'
+    return f'{{"definitions":{lines(definitions)},\n"types":{lines(types)}}}\n'
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ from tests.e2e import namespace
 from tests.e2e.cluster import PORT, Cluster
 from tests.e2e.drafts import Drafts, Json
 from tests.e2e.identities import TOKEN
+from tests.support.custom import QUEUE
 from tinykube.server import schema
-from tinykube.server.kinds import CONFIG_MAP, POD, QUEUE, SERVICE, SERVICE_ACCOUNT, Kind
+from tinykube.server.kinds import CONFIG_MAP, POD, SERVICE, SERVICE_ACCOUNT, Kind
 from tinykube.server.patch import apply, json_patch, managed_fields, merge_patch, strategic
 from tinykube.server.schema import Field
 from tinykube.status import ApiError
@@ -210,8 +211,8 @@ class Story:
         refusal, expected = None, None
         try:
             expected = apply.apply(
-                live, wanted, self.resource.schema, manager=manager, api_version=self.named["apiVersion"], force=force,
-                now=NOW, subresource=self.resource.subresource,
+                live, wanted, self.resource.kind, manager=manager, force=force, now=NOW,
+                subresource=self.resource.subresource,
             )  # fmt: skip
         except ApiError as error:
             refusal = error
@@ -250,10 +251,7 @@ class Story:
 
     def owned(self, old: Json | None, new: Json, manager: str, main: bool = False) -> Json:
         subresource = "" if main else self.resource.subresource
-        return managed_fields.updated(
-            old, new, self.resource.schema, manager=manager, api_version=self.named["apiVersion"], now=NOW,
-            subresource=subresource,
-        )  # fmt: skip
+        return managed_fields.updated(old, new, self.resource.kind, manager=manager, now=NOW, subresource=subresource)
 
 
 def bare(object: Json) -> Json:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from subak.local.kubeconfig import Kubeconfig, Taken, claim, claim_first
-from tinykube.server.http import Endpoint
+from subak.local.kubeconfig import NAME, Kubeconfig, Taken, claim, claim_first
+from tinykube.server.http import Listener
 from tinykube.server.server import Server
 from tinykube.server.store import Store
 from tinykube.server.tls import identity
 
+OURS = Listener(Server(Store(), name=NAME), identity()).kubeconfig()
 HOLDER = """
 import sys
 from pathlib import Path
@@ -102,7 +103,7 @@ def test_many_that_start_at_once_have_a_file_each(path: Path) -> None:
         assert list(path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", ["", Endpoint(Server(Store()), identity()).kubeconfig()], ids=["empty", "ours"])
+@pytest.mark.parametrize("content", ["", OURS], ids=["empty", "ours"])
 def test_a_named_file_that_is_ours_is_taken_over_and_not_shared(path: Path, content: str) -> None:
     path.parent.mkdir()
     path.write_text(content)

@@ -1,10 +1,10 @@
-"""Reasons: the names that HAMi's users know, and what would cure each."""
+"""Reasons: the names that HAMi's users know."""
 
 from __future__ import annotations
 
 import pytest
 
-from subak.model.reason import Cure, Reason, Refusal
+from subak.model.reason import Reason, Refusal
 
 OF_HAMI = (
     *("CardNotHealth", "CardUnhealthy", "CardCordoned", "CardTypeMismatch", "CardUuidMismatch"),
@@ -24,34 +24,6 @@ def test_names_are_unique_and_of_one_form() -> None:
     names = [str(reason) for reason in Reason]
     assert len(set(names)) == len(names)
     assert all(name[0].isupper() and name.isalnum() for name in names)
-
-
-@pytest.mark.parametrize("reason", list(Reason))
-def test_every_reason_can_be_cured(reason: Reason) -> None:
-    assert reason.cures
-
-
-@pytest.mark.parametrize(
-    ("reason", "cures"),
-    [
-        (Reason.CARD_INSUFFICIENT_MEMORY, {Cure.POD_GONE, Cure.NODE_CHANGED}),
-        (Reason.CARD_TIME_SLICING_EXHAUSTED, {Cure.POD_GONE, Cure.NODE_CHANGED}),
-        (Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT, {Cure.POD_GONE, Cure.NODE_CHANGED}),
-        (Reason.NODE_INSUFFICIENT_RESOURCE, {Cure.POD_GONE, Cure.NODE_CHANGED}),
-        (Reason.NUMA_NOT_FIT, {Cure.POD_GONE, Cure.NODE_CHANGED}),
-        (Reason.CARD_NOT_HEALTH, {Cure.NODE_CHANGED}),
-        (Reason.CARD_TYPE_MISMATCH, {Cure.NODE_CHANGED}),
-        (Reason.CARD_UUID_MISMATCH, {Cure.NODE_CHANGED}),
-        (Reason.NODE_TAINT_NOT_TOLERATED, {Cure.NODE_CHANGED}),
-        (Reason.NODE_UNREGISTERED, {Cure.NODE_CHANGED}),
-        (Reason.NODE_AGENT_DEAD, {Cure.NODE_CHANGED}),
-        (Reason.NODE_INSUFFICIENT_DEVICE, {Cure.NODE_CHANGED}),
-        (Reason.RESOURCE_QUOTA_NOT_FIT, {Cure.QUOTA_CHANGED}),
-        (Reason.NOT_SUPPORTED_YET, {Cure.POD_CHANGED}),
-    ],
-)
-def test_a_waiting_pod_is_tried_again_when_its_reason_may_be_gone(reason: Reason, cures: set[Cure]) -> None:
-    assert reason.cures == cures
 
 
 def test_a_refusal_names_field_value_and_message() -> None:

@@ -34,7 +34,7 @@ def test_every_field_of_a_request_tells_shapes_apart() -> None:
         replace(same(), claims=same().claims[:1]),
         replace(same(), needs=Needs()),
         replace(same(), node_policy=SPREAD),
-        replace(same(), topology_aware=True),
+        replace(same(), reads=(("labels", "a"),)),
     ]
     assert len(others) == len([each for each in fields(Request) if each.init])
     shapes = {same(), *others}

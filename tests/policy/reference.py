@@ -11,6 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from subak.dialects import metax_links as links
+from subak.dialects import metax_rules as metax
+from subak.dialects.koordinator_rules import KoordinatorRules
+from subak.dialects.metax_rules import Shared, Whole
+from subak.model.card import CardState
 from subak.model.device import Device
 from subak.model.manifest import Role
 from subak.model.node import Node
@@ -29,10 +34,8 @@ from subak.model.request import (
     Pick,
     Request,
 )
-from subak.policy import metax
 from subak.policy.node import refuse_dialect, refuse_node
 from subak.policy.tree import by_tree
-from subak.snapshot.card import CardState
 
 MILLION = 10**6
 
@@ -123,19 +126,30 @@ class Reference:
         for claim, given in zip(request.claims, grants, strict=True):
             chosen = {share.id for share in given.shares}
             free = [card.device for card in cards if card.device.family in claim.families and not card.shares]
-            if claim.policy.pick == Pick.ONLINE:
+            rules = shared(claim)
+            if rules.online:
                 on = [[tag[1] for tag in card.neighbours] for card in cards if card.device.id in chosen]
                 points += metax.weighted(sum(metax.online_score(classes) for classes in on), request.node_policy)
-            if claim.policy.pick == Pick.ZONES and request.topology_aware and claim.cores == 100:
+            if rules.zones and rules.aware and claim.cores == 100:
                 zones = [device.zone for device in free], [device.zone for device in free if device.id in chosen]
-                points += metax.weighted(metax.zone_score(*zones), request.node_policy)
+                points += metax.weighted(links.zone_score(*zones), request.node_policy)
         total = use + points * MILLION // 10
-        linked = [claim for claim in request.claims if claim.policy.pick == Pick.METAXLINK]
+        linked = [claim for claim in request.claims if isinstance(claim.rules, Whole)]
         if linked:
             free = [card.device for card in cards if card.device.family in linked[0].families and not card.shares]
             count = sum(claim.count for claim in linked)
-            total += metax.node_points(request.node_policy, count, free, node.tables) * 2**22
+            total += links.node_points(request.node_policy, count, free, node.tables) * 2**22
         return -total if request.node_policy == SPREAD else total
+
+
+def shared(claim: Claim) -> Shared:
+    """MetaX's rules for the claim; those of a pod without QoS policy and class if it has others."""
+    return claim.rules if isinstance(claim.rules, Shared) else Shared()
+
+
+def cutting(claim: Claim) -> KoordinatorRules:
+    """Koordinator's rules for the claim; those that say nothing if it has others."""
+    return claim.rules if isinstance(claim.rules, KoordinatorRules) else KoordinatorRules()
 
 
 def peak(grants: Sequence[Grant], card: str) -> tuple[int, int, int, int, dict[str, int], list[Grant]]:
@@ -176,7 +190,7 @@ def search(claims: Sequence[Claim], cards: list[Used], given: list[Grant], node_
     ordered = sorted(mine, key=lambda card: preference(card, claim))
     for chosen in choices(claim, ordered, node_policy):
         before = [(card, Used(**vars(card))) for card in cards]
-        tag = (claim.qos or "", claim.app_class)
+        tag = (shared(claim).qos or "", shared(claim).app_class)
         shares = tuple(take(card, claim, tag) for card in chosen)
         grant = Grant(claim.dialect, claim.containers, claim.role, shares, tag, claim.slotted)
         if passes(grant):
@@ -256,12 +270,12 @@ def picked(claim: Claim, fitting: list[Used], ordered: list[Used], node_policy: 
             sets = list(combinations(fitting, claim.count))
             sums = [sum(a.device.links.get(b.device.id, 0) for a, b in combinations(each, 2)) for each in sets]
             return list(sets[sums.index(max(sums))])
-        case Pick.ZONES:
-            return metax.by_zones(fitting, claim.count, lambda card: card.device.zone)
-        case Pick.ONLINE:
+        case Pick.RULES if shared(claim).zones:
+            return links.by_zones(fitting, claim.count, lambda card: card.device.zone)
+        case Pick.RULES if shared(claim).online:
             return [by_id[state.device.id] for state in metax.online_order(states)[: claim.count]]
-        case Pick.METAXLINK if len(fitting) > claim.count:
-            return [by_id[state.device.id] for state in metax.best_cards(states, claim.count, node_policy)]
+        case Pick.RULES if len(fitting) > claim.count:
+            return [by_id[state.device.id] for state in links.best_cards(states, claim.count, node_policy)]
         case Pick.TREE:
             everything = [card.state() for card in ordered]
             chosen = by_tree(states, everything, claim.count, claim.memory_percent < 100)
@@ -277,7 +291,8 @@ def share_of(card: Used, claim: Claim) -> Share:
     if device.mode == "mig" and instance is not None:
         profile = next(each for each in device.mig if each.name == instance.profile)
         return Share(device.id, device.index, profile.memory_bytes, profile.cores, (), instance)
-    template = dict(claim.templates).get(device.model, "") if device.family in claim.templated else ""
+    rules = cutting(claim)
+    template = dict(rules.templates).get(device.model, "") if device.family in rules.templated else ""
     return Share(device.id, device.index, wanted(device, claim), claim.cores, claim.extras, template=template)
 
 
@@ -313,7 +328,7 @@ def fits(card: Used, claim: Claim) -> bool:
         return False
     if not selection.admits_type(device.model) or not selection.admits_mode(device.mode):
         return False
-    if device.family in claim.templated and device.model not in dict(claim.templates):
+    if device.family in cutting(claim).templated and device.model not in dict(cutting(claim).templates):
         return False
     for name, amount in claim.extras:
         if dict(device.extras)[name] < amount + sum(each.extras.get(name, 0) for each in card.tenants.values()):
@@ -324,7 +339,8 @@ def fits(card: Used, claim: Claim) -> bool:
         return False
     if (claim.idle or claim.policy.mutex) and card.shares:
         return False
-    if claim.app_class != "online":
+    rules = shared(claim)
+    if not rules.online:
         free = device.cores - card.cores
         if claim.cores > 0 and free < claim.cores:
             return False
@@ -335,14 +351,14 @@ def fits(card: Used, claim: Claim) -> bool:
         alone = device.cores == 100 and any(each.slots == 1 and each.cores == 100 for each in card.tenants.values())
         if alone and free <= 0:
             return False
-    if claim.qos is not None or claim.app_class:
+    if rules.qos is not None or rules.app_class:
         classes = {tag[1] for tag in card.neighbours}
-        if classes and not (claim.app_class == "" if classes == {""} else claim.app_class != ""):
+        if classes and not (rules.app_class == "" if classes == {""} else rules.app_class != ""):
             return False
-        if "online" in classes and claim.app_class == "offline":
+        if "online" in classes and rules.app_class == "offline":
             return False
         policy = metax.card_qos(card.state())
-        if claim.app_class != "online" and card.shares and claim.cores != 100 and policy not in ("", claim.qos):
+        if rules.app_class != "online" and card.shares and claim.cores != 100 and policy not in ("", rules.qos):
             return False
     return device.mode != "mig" or (claim.instances and mig_instance(card, claim) is not None)
 

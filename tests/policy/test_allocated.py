@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.model.card import CardState
 from subak.model.device import RDMA, Device
 from subak.model.node import Node
 from subak.model.placement import Charge, Grant, Placement, Share
 from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, Claim
 from subak.policy.allocated import allocated_score, card_score, node_score, node_scores, ratio_of, sums
-from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 
 GI = 1 << 30

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.dialects.koordinator_names import ISOLATION
+from subak.dialects.koordinator_rules import KoordinatorRules
+from subak.dialects.metax_rules import Shared
 from subak.model import manifest
 from subak.model.manifest import Expression, Role, Taint, Toleration
 from subak.model.node import Node
@@ -27,17 +30,18 @@ from subak.model.request import (
     Request,
     Selection,
 )
-from subak.policy import score
+from subak.policy import registry
 from subak.policy.columns import prepare
-from subak.policy.node import ISOLATION, refuse_dialect, refuse_node
+from subak.policy.node import refuse_dialect, refuse_node
 from subak.policy.on_node import on_node
 from subak.policy.place import place
+from subak.policy.score import use
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Pool
 from subak.snapshot.scores import NEVER
 from tests.policy.test_place import admitted
 from tests.policy.world import KINDS, make, pods
-from tests.snapshot import cards_of, claim, device, node, placed, share
+from tests.snapshot import cards_of, claim, device, grant, node, placed, share
 from tests.support.fuzz import examples
 
 
@@ -74,7 +78,7 @@ def compare(snapshot: Snapshot, request: Request, exactly: bool = False) -> None
             cards = snapshot.cards(home.name)
             grants = on_node(home, cards, request)
             assert isinstance(grants, tuple)
-            assert found == score.node_score(home, cards, request, grants), home.name
+            assert found == registry.score_of(request).score(home, cards, request, grants), home.name
 
 
 @examples(quick=40, ci=200)
@@ -371,8 +375,8 @@ def test_a_nodes_own_terms_are_heeded(needs: Needs, fitting: list[str]) -> None:
 def test_claims_of_one_dialect_with_other_isolation_are_told_apart() -> None:
     snapshot = cluster(*NODES)
     assert named(snapshot, Request((claim(),))) == ["a", "d"]
-    assert named(snapshot, Request((claim(isolation="hami-core"),))) == ["a"]
-    assert named(snapshot, Request((claim(isolation="other"),))) == ["a", "d"]
+    assert named(snapshot, Request((claim(rules=KoordinatorRules("hami-core")),))) == ["a"]
+    assert named(snapshot, Request((claim(rules=KoordinatorRules("other")),))) == ["a", "d"]
     assert named(snapshot, Request((claim(dialect="volcano-share"),))) == []
 
 
@@ -395,7 +399,7 @@ def test_only_the_nodes_asked_about_are_scored() -> None:
     evaluator = prepare(snapshot.pools[0], Request((claim(8_000),)))
     assert evaluator is not None
     found = evaluator.scores(np.array([2, 1], np.intp)).tolist()
-    assert found == [NEVER, score.use(snapshot.cards("b"))]
+    assert found == [NEVER, use(snapshot.cards("b"))]
 
 
 def together(mib: int, container: int, cores: int = 0, role: Role = Role.APP, **wishes: Any) -> Claim:
@@ -440,9 +444,9 @@ def test_containers_that_together_take_all_cores_may_join_others() -> None:
 def test_online_pods_need_no_cores() -> None:
     metax = frozenset({"metax"})
     snapshot = cluster(one("a", family="metax"))
-    snapshot.restore("default/p", placed("a", share("a-0", 1, 100)))
-    online = claim(families=metax, app_class="online", policy=CardPolicy(pick=Pick.IN_ORDER))
-    assert named(snapshot, Request((replace(online, app_class="", qos="x"),))) == []
+    snapshot.restore("default/p", Placement("a", (grant(share("a-0", 1, 100), tag=("", "online")),)))
+    online = claim(families=metax, rules=Shared(None, "online"))
+    assert named(snapshot, Request((replace(online, rules=Shared("x")),))) == []
     assert named(snapshot, Request((online,))) == ["a"]
 
 
@@ -450,5 +454,5 @@ def test_a_node_that_the_rules_refuse_has_no_score_where_scores_need_the_very_ca
     """The columns see room; that the tenant is of another class only the card tells."""
     snapshot = cluster(one("a", family="metax"), one("b", family="metax"))
     snapshot.restore("default/p", placed("a", share("a-0", 1, 1)))
-    online = claim(families=frozenset({"metax"}), app_class="online", policy=CardPolicy(pick=Pick.ONLINE))
+    online = claim(families=frozenset({"metax"}), rules=Shared(None, "online"), policy=CardPolicy(pick=Pick.RULES))
     assert named(snapshot, Request((online,))) == ["b"]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.dialects.metax_rules import Shared
 from subak.model import manifest
 from subak.model.device import Partition, PartitionTable
 from subak.model.manifest import Taint
@@ -19,6 +20,7 @@ from subak.model.reason import Reason
 from subak.model.request import CardPolicy, Claim, Needs, Partitioning, Pick, Request, Selection
 from subak.policy.explain import NO_NODES, Explanation, Group, _ask, _figures, explain, explanation
 from subak.policy.place import place
+from subak.policy.registry import filters
 from subak.policy.tally import Heap, Key, Tally
 from subak.snapshot.cluster import Snapshot
 from tests.policy.test_place import admitted
@@ -40,7 +42,7 @@ def one_by_one(snapshot: Snapshot, request: Request) -> Explanation:
     tally = Tally(named=True)
     for pool in snapshot.pools:
         for at in pool:
-            verdict = _ask(pool, at, request)
+            verdict = _ask(pool, at, request, filters(snapshot, request))
             if verdict is None:
                 tally.fit(pool, at)
             else:
@@ -302,6 +304,7 @@ def test_a_pod_without_cards_is_explained_too() -> None:
 
 SGPU: dict[str, Any] = {"family": "metax", "model": "MXC500"}
 METAX = frozenset({"metax"})
+BEST = Shared("best-effort")
 
 
 @pytest.mark.parametrize("reason", [each for each in Reason if each.startswith(("Card", "Exclusive"))])
@@ -314,9 +317,19 @@ def test_every_reason_of_a_card_has_words(reason: Reason) -> None:
 @pytest.mark.parametrize(
     ("facts", "tag", "asked", "says"),
     [
-        ({}, ("", "online"), claim(families=METAX, qos="best-effort"), "other application class on 1 of 1 cards"),
-        ({}, ("fixed-share", ""), claim(families=METAX, qos="best-effort"), "other QoS policy on 1 of 1 cards"),
-        ({"healthy": False}, ("", ""), claim(families=METAX, qos="x"), "card not healthy on 1 of 1 cards"),
+        (
+            {},
+            ("", "online"),
+            claim(families=METAX, rules=BEST),
+            "other application class on 1 of 1 cards",
+        ),
+        (
+            {},
+            ("fixed-share", ""),
+            claim(families=METAX, rules=BEST),
+            "other QoS policy on 1 of 1 cards",
+        ),
+        ({"healthy": False}, ("", ""), claim(families=METAX, rules=Shared("x")), "card not healthy on 1 of 1 cards"),
         ({"cordoned": True}, ("", ""), claim(families=METAX), "card cordoned on 1 of 1 cards"),
         ({"slots": 1}, ("", ""), claim(families=METAX), "no slot left on 1 of 1 cards"),
         ({}, ("", ""), claim(families=METAX, extras=(("aicpu", 1),)), "vendor resource exhausted on 1 of 1 cards"),

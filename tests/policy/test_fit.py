@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.dialects.metax_rules import Shared
+from subak.model.card import CardState
 from subak.model.device import MIB, MigProfile
 from subak.model.placement import Charge, MigInstance
 from subak.model.reason import Reason
 from subak.model.request import BINPACK, SPREAD, CardPolicy, Claim, Pick, Selection
 from subak.policy.fit import candidates, fit, refuse, rules_for
 from subak.policy.order import in_order
-from subak.snapshot.card import CardState
 from tests.snapshot import card, claim, indices, numbered
 
 MUTEX = CardPolicy(mutex=True)
@@ -157,9 +158,9 @@ COMMON = [
 ]
 
 SGPU = [
-    Fault(Reason.CARD_TYPE_MISMATCH, {"family": "amd"}),
     Fault(Reason.CARD_UNHEALTHY, {"healthy": False}),
     Fault(Reason.CARD_CORDONED, {"cordoned": True}),
+    Fault(Reason.CARD_TYPE_MISMATCH, {"family": "amd"}),
     Fault(Reason.CARD_APP_CLASS_MISMATCH, use={"tenants": {"a": Charge(1, tag=("", "offline"))}}),
     Fault(
         Reason.CARD_QOS_POLICY_MISMATCH,
@@ -213,7 +214,7 @@ def test_of_two_faults_the_earlier_rule_is_told(earlier: Fault, later: Fault) ->
     assert with_faults(earlier, later, {}, {}) is earlier.reason
 
 
-SHARED: dict[str, Any] = {"families": frozenset({"metax"}), "qos": "best-effort"}
+SHARED: dict[str, Any] = {"families": frozenset({"metax"}), "rules": Shared("best-effort")}
 
 
 @pytest.mark.parametrize("fault", SGPU)
@@ -226,8 +227,8 @@ def test_of_two_faults_of_a_shared_metax_card_the_earlier_rule_is_told(earlier: 
     assert with_faults(earlier, later, METAX, SHARED) is earlier.reason
 
 
-def shared(**wishes: Any) -> Claim:
-    return claim(**{"families": frozenset({"metax"}), "qos": "best-effort", **wishes})
+def shared(qos: str | None = "best-effort", app_class: str = "", **wishes: Any) -> Claim:
+    return claim(families=frozenset({"metax"}), rules=Shared(qos, app_class), **wishes)
 
 
 def tenant(qos: str = "", app_class: str = "", cores: int = 10) -> dict[str, Charge]:
@@ -266,11 +267,11 @@ def test_who_wants_all_cores_of_a_shared_card_is_told_that_it_is_in_use_not_its_
     assert reason_for(joined, shared(cores=100)) is Reason.EXCLUSIVE_DEVICE_ALLOCATE_CONFLICT
 
 
-def test_a_class_alone_makes_a_claim_a_shared_one() -> None:
-    """Online pods have no QoS policy; their rules are MetaX's all the same."""
-    assert reason_for(card(healthy=False, **METAX), shared(qos=None, app_class="online")) is Reason.CARD_UNHEALTHY
-    assert reason_for(card(healthy=False, **METAX), shared(qos=None)) is Reason.CARD_NOT_HEALTH
-    assert reason_for(card(healthy=False, **METAX), shared(qos="")) is Reason.CARD_UNHEALTHY
+def test_a_card_that_does_not_work_has_the_name_that_the_vendors_users_know() -> None:
+    broken, metax = card(healthy=False, **METAX), frozenset({"metax"})
+    assert reason_for(broken, shared(qos=None, app_class="online")) is Reason.CARD_UNHEALTHY
+    assert reason_for(broken, shared()) is Reason.CARD_UNHEALTHY
+    assert reason_for(broken, claim(families=metax)) is Reason.CARD_NOT_HEALTH
 
 
 def test_reasons_are_counted_by_card() -> None:

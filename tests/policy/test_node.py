@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.dialects.koordinator_names import ISOLATION
+from subak.dialects.koordinator_rules import KoordinatorRules
 from subak.model.manifest import Expression, Taint, Toleration
-from subak.model.reason import Reason
+from subak.model.reason import NodeRefusal, Reason
 from subak.model.request import Needs
-from subak.policy.node import ISOLATION, NodeRefusal, ordinary, refuse_dialect, refuse_node, unrestricted
+from subak.policy.node import refuse_dialect, refuse_node, unrestricted
 from tests.snapshot import claim, node
 
 GPU = Taint(key="gpu", value="a100", effect="NoSchedule")
@@ -37,7 +39,6 @@ def wanting(*terms: Term) -> Needs:
 
 def test_an_ordinary_node_takes_an_ordinary_pod() -> None:
     assert refused() is None
-    assert ordinary(node("n"))
     assert unrestricted(Needs(resources=(("cpu", 1),), tolerations=(Toleration(operator="Exists"),)))
 
 
@@ -86,11 +87,6 @@ def test_what_is_not_supported_is_told_before_anything_else_and_restricts() -> N
     assert not unrestricted(Needs(unsupported=("host ports",)))
     assert not unrestricted(Needs(selector=(("zone", "b"),)))
     assert not unrestricted(Needs(terms=()))
-
-
-@pytest.mark.parametrize("facts", [{"ready": False}, {"unschedulable": True}, {"taints": (GPU,)}])
-def test_a_node_that_turns_somebody_away_is_not_ordinary(facts: dict[str, Any]) -> None:
-    assert not ordinary(node("n", **facts))
 
 
 def test_a_preference_against_a_pod_is_no_refusal() -> None:
@@ -256,7 +252,7 @@ def test_a_node_takes_no_pods_of_a_dialect_whose_agent_is_dead() -> None:
 )
 def test_a_node_that_isolates_by_another_library_is_refused(label: str | None, isolation: str, fits: bool) -> None:
     home = node("n", labels={} if label is None else {ISOLATION: label})
-    refusal = refuse_dialect(home, claim(isolation=isolation))
+    refusal = refuse_dialect(home, claim(rules=KoordinatorRules(isolation)))
     assert (refusal is None) is fits
     if refusal is not None:
         assert refusal.reason is Reason.NODE_ISOLATION_MISSING

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.dialects.metax_rules import Shared
+from subak.model.card import CardState
 from subak.model.device import MIB, MigProfile
 from subak.model.manifest import Role
 from subak.model.placement import Charge, Grant, MigInstance, charges
@@ -25,7 +27,6 @@ from subak.model.request import (
     Request,
 )
 from subak.policy.on_node import MOST_TRIALS, bound_to, on_node
-from subak.snapshot.card import CardState
 from tests.snapshot import DIALECT, card, claim, grant, node, numbered, share
 from tests.support.fuzz import examples
 
@@ -80,11 +81,11 @@ def test_a_grant_says_who_got_what() -> None:
 
 
 def test_a_grant_carries_the_qos_and_class_that_its_neighbours_must_bear() -> None:
-    asked = claim(families=frozenset({"metax"}), qos="fixed-share", app_class="offline")
+    asked = claim(families=frozenset({"metax"}), rules=Shared("fixed-share", "offline"))
     answer = tried([card(family="metax")], asked)
     assert isinstance(answer, tuple)
     assert answer[0].tag == ("fixed-share", "offline")
-    online = tried([card(family="metax")], claim(families=frozenset({"metax"}), app_class="online"))
+    online = tried([card(family="metax")], claim(families=frozenset({"metax"}), rules=Shared(None, "online")))
     assert isinstance(online, tuple)
     assert online[0].tag == ("", "online")
 
@@ -301,8 +302,8 @@ def test_containers_of_one_pod_mind_each_others_class() -> None:
     """An offline container does not join the pod's own online one."""
     both = frozenset({"metax"})
     claims = [
-        claim(families=both, app_class="online", policy=CardPolicy(pick=Pick.ONLINE)),
-        claim(families=both, qos="best-effort", app_class="offline", container=1),
+        claim(families=both, rules=Shared(None, "online"), policy=CardPolicy(pick=Pick.RULES)),
+        claim(families=both, rules=Shared("best-effort", "offline"), container=1),
     ]
     assert given_to([card(0, family="metax"), card(1, family="metax")], *claims) == [[0], [1]]
 

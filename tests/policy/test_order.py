@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.model.card import CardState
 from subak.model.device import MIB
 from subak.model.request import (
     BINPACK,
@@ -27,7 +28,6 @@ from subak.model.request import (
     Weights,
 )
 from subak.policy.order import card_score, in_order
-from subak.snapshot.card import CardState
 from subak.snapshot.pool import SCALE
 from tests.snapshot import card, claim, indices, numbered
 

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.dialects.metax_rules import Shared, Whole
+from subak.model.card import CardState
 from subak.model.placement import Charge
 from subak.model.request import BINPACK, SPREAD, CardPolicy, Claim, Pick
-from subak.policy.pick import others, pick
-from subak.snapshot.card import CardState
+from subak.model.rules import PLAIN, Rules
+from subak.policy.fit import pick
+from subak.policy.pick import others
 from tests.snapshot import card, claim, indices
 
 
@@ -62,10 +65,19 @@ def test_links_to_cards_that_do_not_fit_do_not_count() -> None:
     assert picked(cards, by(Pick.LINKS, 1)) == [2]
 
 
-@pytest.mark.parametrize("way", [Pick.IN_ORDER, Pick.LINKS, Pick.ZONES, Pick.ONLINE, Pick.METAXLINK])
-def test_if_just_enough_fit_they_are_taken_as_they_come(way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "rules"),
+    [
+        (Pick.IN_ORDER, PLAIN),
+        (Pick.LINKS, PLAIN),
+        (Pick.RULES, Shared(zones=True)),
+        (Pick.RULES, Shared(None, "online")),
+        (Pick.RULES, Whole()),
+    ],
+)
+def test_if_just_enough_fit_they_are_taken_as_they_come(way: str, rules: Rules) -> None:
     cards = [card(2, zone=1), card(0, zone=2), card(1, zone=1)]
-    assert picked(cards, by(way, 3)) == [2, 0, 1]
+    assert picked(cards, by(way, 3, rules=rules)) == [2, 0, 1]
 
 
 strengths = st.integers(0, 3)
@@ -107,18 +119,18 @@ def test_other_choices_take_a_card_as_often_as_it_has_instances() -> None:
 
 def test_zones_keep_the_larger_zone_whole() -> None:
     cards = [card(0, zone=1), card(1, zone=1), card(2, zone=1), card(3, zone=2), card(4, zone=2)]
-    assert picked(cards, by(Pick.ZONES, 2)) == [3, 4]
+    assert picked(cards, by(Pick.RULES, 2, rules=Shared(zones=True))) == [3, 4]
 
 
 def test_online_pods_go_where_the_fewest_of_them_are() -> None:
     online = {"default/a": Charge(1, tag=("", "online"))}
-    assert picked([card(0, used=1, tenants=online), card(1)], by(Pick.ONLINE, 1)) == [1]
+    assert picked([card(0, used=1, tenants=online), card(1)], by(Pick.RULES, 1, rules=Shared(None, "online"))) == [1]
 
 
 def test_metaxlink_takes_the_best_links_under_spread_and_leaves_them_under_binpack() -> None:
     cards = [card(0, zone=1), card(1, zone=2), card(2, zone=2), card(3, zone=2), card(4, zone=2)]
-    assert picked(cards, by(Pick.METAXLINK, 1), BINPACK) == [0]
-    assert set(picked(cards, by(Pick.METAXLINK, 2), SPREAD)) <= {1, 2, 3, 4}
+    assert picked(cards, by(Pick.RULES, 1, rules=Whole()), BINPACK) == [0]
+    assert set(picked(cards, by(Pick.RULES, 2, rules=Whole()), SPREAD)) <= {1, 2, 3, 4}
 
 
 def test_the_tree_looks_at_all_cards_of_the_node_not_only_at_those_that_fit() -> None:

@@ -14,6 +14,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.model.manifest import Amount, Metadata, QuotaSpec, ResourceQuota, Role
 from subak.model.placement import Grant, Placement
 from subak.policy.quota import Quotas, fits, peak_memory_mib
+from subak.snapshot.cluster import Snapshot
 from tests.snapshot import DIALECT, claim, grant, placed, share
 
 MEMORY, CORES, BLOCKS = "nvidia.com/gpumem", "nvidia.com/gpucores", "iluvatar.ai/vcuda-memory"
@@ -34,6 +35,13 @@ def limited(**limits: Amount) -> Quotas:
     quotas = Quotas(UNITS)
     assert quotas.put(quota({f"limits.{names[word]}": amount for word, amount in limits.items()})) == []
     return quotas
+
+
+def charge(quotas: Quotas, namespace: str, placement: Placement) -> None:
+    """The namespace uses this, as when a snapshot books it."""
+    snapshot = Snapshot(count=quotas.amounts)
+    snapshot.restore(f"{namespace}/p", placement)
+    quotas.used = snapshot.used
 
 
 def holding(mib: int = 0, cores: int = 0) -> Placement:
@@ -63,7 +71,7 @@ def test_used_and_asked_must_not_exceed_the_limit(
 
 def test_a_pod_may_use_the_quota_up_and_not_more() -> None:
     quotas = limited(memory="3k")
-    quotas.charge("team", holding(1_000))
+    charge(quotas, "team", holding(1_000))
     assert quotas.refuse("team", holding(2_000)) is None
     assert quotas.refuse("team", holding(2_001)) == (
         "namespace team: quota limits.nvidia.com/gpumem allows 3,000 MiB, 1,000 used, 2,001 asked"
@@ -91,7 +99,7 @@ def test_a_quota_is_read_in_the_unit_of_its_resource() -> None:
 def test_a_dialect_counts_only_against_its_own_resources() -> None:
     quotas = limited(blocks=0)
     assert quotas.refuse("team", holding(10_000, 100)) is None
-    quotas.charge("team", holding(10_000, 100))
+    charge(quotas, "team", holding(10_000, 100))
     assert quotas.used == {("team", MEMORY): 10_000, ("team", CORES): 100}
 
 
@@ -118,7 +126,7 @@ def test_of_several_quotas_the_tightest_counts(amounts: tuple[int, ...]) -> None
 def test_quotas_of_a_namespace_may_grow_shrink_and_go() -> None:
     quotas = limited(memory=10)
     quotas.put(quota({f"limits.{MEMORY}": 5}, namespace="other"))
-    quotas.charge("team", holding(8))
+    charge(quotas, "team", holding(8))
     assert quotas.replace("team", [quota({f"limits.{MEMORY}": 30}), quota({f"limits.{MEMORY}": 20})]) == []
     assert quotas.limits == {("team", MEMORY): 20, ("other", MEMORY): 5}
     assert quotas.used == {("team", MEMORY): 8}
@@ -185,7 +193,7 @@ def test_a_placed_pod_counts_at_its_peak() -> None:
     pod = Placement("n", (grant(share("GPU-0", 1_500), role=Role.INIT), grant(share("GPU-0", 1_000, 10), container=1)))
     quotas = limited(memory=1_500)
     assert quotas.refuse("team", pod) is None
-    quotas.charge("team", pod)
+    charge(quotas, "team", pod)
     assert quotas.used == {("team", MEMORY): 1_500, ("team", CORES): 10}
 
 
@@ -199,22 +207,24 @@ def test_every_card_of_a_pod_counts() -> None:
 
 def test_an_overdrawn_quota_does_not_stop_pods_that_ask_for_none() -> None:
     quotas = limited(memory=100)
-    quotas.charge("team", holding(500))
+    charge(quotas, "team", holding(500))
     assert quotas.refuse("team", holding(cores=50)) is None
     assert quotas.refuse("team", holding(1)) is not None
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 500), st.integers(0, 100)), max_size=8), st.randoms())
-def test_what_is_charged_and_discharged_leaves_nothing(pods: list[tuple[str, int, int]], random: Random) -> None:
-    quotas = Quotas(UNITS)
-    used = [(namespace, quotas.charge(namespace, holding(mib, cores))) for namespace, mib, cores in pods]
+def test_what_is_used_is_the_sum_of_the_bookings(pods: list[tuple[str, int, int]], random: Random) -> None:
+    snapshot = Snapshot(count=Quotas(UNITS).amounts)
+    keys = [f"{namespace}/{number}" for number, (namespace, _, _) in enumerate(pods)]
+    for key, (_, mib, cores) in zip(keys, pods, strict=True):
+        snapshot.restore(key, holding(mib, cores))
     for namespace, (name, column) in product("ab", ((MEMORY, 1), (CORES, 2))):
         total = sum(int(pod[column]) for pod in pods if pod[0] == namespace)
-        assert quotas.used.get((namespace, name), 0) == total
-    random.shuffle(used)
-    for namespace, amounts in used:
-        quotas.give_back(namespace, amounts)
-    assert not any(quotas.used.values())
+        assert snapshot.used.get((namespace, name), 0) == total
+    random.shuffle(keys)
+    for key in keys:
+        snapshot.forget(key)
+    assert snapshot.used == {}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects.metax_gpu import LOSSES, SCORES
+from subak.dialects import metax_links as metax
+from subak.dialects.metax_links import LOSSES, SCORES
+from subak.dialects.metax_rules import LINKED, POINT, Shared, Whole
+from subak.model.card import CardState
 from subak.model.device import MIB, RDMA
 from subak.model.placement import Charge
 from subak.model.request import (
@@ -22,11 +25,12 @@ from subak.model.request import (
     Pick,
     Request,
 )
-from subak.policy import allocated, metax
+from subak.model.rules import PLAIN, Rules
+from subak.policy import allocated
 from subak.policy.on_node import on_node
 from subak.policy.place import place
-from subak.policy.score import LINKED, POINT, depends_on_cards, node_score, use
-from subak.snapshot.card import CardState
+from subak.policy.registry import score_of
+from subak.policy.score import use
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import SCALE
 from tests.snapshot import card, cards_of, claim, device, node, numbered, placed, share
@@ -34,19 +38,24 @@ from tests.snapshot import card, cards_of, claim, device, node, numbered, placed
 POLICIES = [BINPACK, SPREAD]
 
 
-def asking(*claims: Claim, policy: str = BINPACK, topology_aware: bool = False) -> Request:
-    return Request(claims, node_policy=policy, topology_aware=topology_aware)
+ZONES = Shared("best-effort", zones=True)
+AWARE = Shared("best-effort", zones=True, aware=True)
+ONLINE = Shared(None, "online")
 
 
-def by(way: str, **wishes: Any) -> Claim:
-    return claim(**{"families": frozenset({"metax"}), "policy": CardPolicy(pick=way), **wishes})
+def asking(*claims: Claim, policy: str = BINPACK) -> Request:
+    return Request(claims, node_policy=policy)
+
+
+def by(rules: Rules, **wishes: Any) -> Claim:
+    return claim(families=frozenset({"metax"}), policy=CardPolicy(pick=Pick.RULES), rules=rules, **wishes)
 
 
 def scored(cards: list[CardState], request: Request) -> int:
     """The score of a node with these cards once its cards for the request are chosen."""
     grants = on_node(node("n"), cards, request)
     assert isinstance(grants, tuple), grants
-    return node_score(node("n"), cards, request, grants)
+    return score_of(request).score(node("n"), cards, request, grants)
 
 
 def test_use_is_the_sum_of_three_fractions_over_all_cards() -> None:
@@ -89,24 +98,18 @@ def test_koordinators_strategies_score_by_their_own_rule(strategy: str) -> None:
 
 def test_a_pod_without_cards_is_scored_by_use_under_every_policy() -> None:
     cards = [card(used=1)]
-    assert node_score(node("n"), cards, asking(policy=MOST_ALLOCATED), ()) == use(cards)
-    assert node_score(node("n"), cards, asking(policy=SPREAD), ()) == -use(cards)
+    assert scored(cards, asking(policy=MOST_ALLOCATED)) == use(cards)
+    assert scored(cards, asking(policy=SPREAD)) == -use(cards)
 
 
 @pytest.mark.parametrize(
-    ("way", "topology_aware", "depends"),
-    [
-        (Pick.IN_ORDER, True, False),
-        (Pick.LINKS, True, False),
-        (Pick.TREE, True, False),
-        (Pick.ZONES, False, False),
-        (Pick.ZONES, True, True),
-        (Pick.ONLINE, False, True),
-        (Pick.METAXLINK, False, True),
-    ],
+    ("rules", "depends"),
+    [(PLAIN, False), (Shared("best-effort"), False), (ZONES, False), (AWARE, True), (ONLINE, True), (Whole(), True)],
 )
-def test_only_metax_needs_the_very_cards_to_score_a_node(way: str, topology_aware: bool, depends: bool) -> None:
-    assert depends_on_cards(asking(claim(), by(way), topology_aware=topology_aware)) is depends
+def test_only_metax_needs_the_very_cards_to_score_a_node(rules: Rules, depends: bool) -> None:
+    request = asking(claim(), by(rules))
+    pool = Snapshot([node("n", *cards_of("n"))]).pools[0]
+    assert (score_of(request).column(pool, request) is None) is depends
 
 
 def zoned(*zones: int, **more: Any) -> list[CardState]:
@@ -116,7 +119,7 @@ def zoned(*zones: int, **more: Any) -> list[CardState]:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_zones_outweigh_use_and_the_same_node_wins_under_both_policies(policy: str) -> None:
     """Four whole cards of a zone of four: 600 points; of two zones of two: 200 less."""
-    request = asking(by(Pick.ZONES, count=4, cores=100), policy=policy, topology_aware=True)
+    request = asking(by(AWARE, count=4, cores=100), policy=policy)
     one_zone, two_zones = zoned(1, 1, 1, 1), zoned(1, 1, 2, 2)
     assert scored(one_zone, request) == 600 * 10_000 * POINT
     assert scored(two_zones, request) == 200 * 10_000 * POINT
@@ -124,20 +127,19 @@ def test_zones_outweigh_use_and_the_same_node_wins_under_both_policies(policy: s
 
 def test_zones_count_only_for_whole_cards_of_pods_that_care() -> None:
     cards = zoned(1, 1)
-    assert scored(cards, asking(by(Pick.ZONES, count=2, cores=100))) == 0
-    assert scored(cards, asking(by(Pick.ZONES, count=2, cores=50), topology_aware=True)) == 0
-    assert scored(cards, asking(by(Pick.ZONES, count=2, cores=100), topology_aware=True)) == 100 * 10_000 * POINT
+    assert scored(cards, asking(by(ZONES, count=2, cores=100))) == 0
+    assert scored(cards, asking(by(AWARE, count=2, cores=100))) == 100 * 10_000 * POINT
 
 
 def test_zones_do_not_count_for_other_whole_cards_of_the_pod() -> None:
     cards = numbered([*zoned(1), card(zone=1), card(zone=1)])
-    request = asking(by(Pick.ZONES, cores=100), claim(cores=100, container=1), topology_aware=True)
+    request = asking(by(AWARE, cores=100), claim(cores=100, container=1))
     assert scored(cards, request) == 0
 
 
 def test_zones_count_idle_cards_of_the_vendor_only() -> None:
     """Taking one of two idle ones breaks a pair; cards in use and other vendors' have none to break."""
-    request = asking(by(Pick.ZONES, cores=100), topology_aware=True)
+    request = asking(by(AWARE, cores=100))
     cards = numbered([*zoned(1, 1), *zoned(1, 1, used=1), card(zone=1)])
     assert scored(cards, request) == -10 * 10_000 * POINT + use(cards)
 
@@ -145,7 +147,7 @@ def test_zones_count_idle_cards_of_the_vendor_only() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_online_pods_avoid_nodes_with_others_of_their_kind(policy: str) -> None:
     online = {"default/a": Charge(1, tag=("", "online"))}
-    request = asking(by(Pick.ONLINE, qos=None, app_class="online"), policy=policy)
+    request = asking(by(ONLINE), policy=policy)
     busy = [card(family="metax", used=1, tenants=online)]
     sign = 1 if policy == BINPACK else -1
     assert scored(busy, request) == -20 * 10_000 * POINT + sign * use(busy)
@@ -156,15 +158,13 @@ def test_only_the_cards_taken_count_for_online_pods() -> None:
     """The pod goes to the idle card; what is on the other does not matter."""
     online = {"default/a": Charge(1, tag=("", "online"))}
     cards = [card(0, family="metax", used=1, tenants=online), card(1, family="metax")]
-    assert scored(cards, asking(by(Pick.ONLINE, qos=None, app_class="online"))) == use(cards)
+    assert scored(cards, asking(by(ONLINE))) == use(cards)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_metaxlink_counts_all_whole_cards_of_the_pod_once(policy: str) -> None:
     cards = zoned(1, 1, 2, 2)
-    claims = [
-        by(Pick.METAXLINK, container=i, idle=True, cores=100, policy=CardPolicy(pick=Pick.METAXLINK)) for i in (0, 1)
-    ]
+    claims = [by(Whole(), container=i, idle=True, cores=100) for i in (0, 1)]
     sign = 1 if policy == BINPACK else -1
     points = metax.node_points(policy, 2, [each.device for each in cards], {})
     assert scored(cards, asking(*claims, policy=policy)) == sign * points * LINKED
@@ -174,16 +174,16 @@ def test_metaxlink_looks_at_idle_cards_only() -> None:
     cards = numbered([*zoned(1, 1), *zoned(2, 2, used=1), card()])
     idle = [each.device for each in cards[:2]]
     points = metax.node_points(BINPACK, 1, idle, {})
-    assert scored(cards, asking(by(Pick.METAXLINK, idle=True))) == use(cards) + points * LINKED
+    assert scored(cards, asking(by(Whole(), idle=True))) == use(cards) + points * LINKED
 
 
 def test_the_vendors_tables_are_believed_where_they_fit() -> None:
     home = node("n", tables={SCORES: {1: 0, 2: 7}, LOSSES: {1: 3, 2: 0}})
     cards = [card(i, family="metax") for i in range(2)]
-    request = asking(by(Pick.METAXLINK))
+    request = asking(by(Whole()))
     grants = on_node(home, cards, request)
     assert isinstance(grants, tuple)
-    assert node_score(home, cards, request, grants) == (2_000 - 3) * metax.STEP * LINKED
+    assert score_of(request).score(home, cards, request, grants) == (2_000 - 3) * metax.STEP * LINKED
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -191,7 +191,7 @@ def test_of_nodes_that_lose_alike_the_better_linked_one_wins_whatever_its_name(p
     """All free cards are taken, so that no link is lost.  The first by name has two pairs, the other four."""
     cards = {"a": zoned(1, 1, 2, 2), "b": zoned(1, 1, 1, 1)}
     snapshot = Snapshot([node(name, *(each.device for each in own)) for name, own in cards.items()])
-    found = place(snapshot, asking(by(Pick.METAXLINK, idle=True, count=4), policy=policy))
+    found = place(snapshot, asking(by(Whole(), idle=True, count=4), policy=policy))
     assert found is not None
     assert found.node == "b"
 
@@ -210,7 +210,7 @@ def test_links_of_whole_cards_outweigh_use(policy: str) -> None:
         for name in "ab":  # the third card of each node is held, of one of them by more
             mib = 16_000 if name == busy else 1
             snapshot.restore(f"default/{name}", placed(name, share(f"{name}-2", mib, cores=100 if mib > 1 else 1)))
-        found = place(snapshot, asking(by(Pick.METAXLINK, idle=True, count=2), policy=policy))
+        found = place(snapshot, asking(by(Whole(), idle=True, count=2), policy=policy))
         assert found is not None
         assert found.node == "b"
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subak.model.card import CardState
 from subak.model.device import Device
 from subak.model.manifest import Role
 from subak.model.placement import Charge
@@ -18,7 +19,6 @@ from subak.policy.allocated import card_score
 from subak.policy.fit import fit
 from subak.policy.order import in_order
 from subak.policy.tree import by_tree
-from subak.snapshot.card import CardState
 
 MEMORY = 83201216 << 10
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from subak.dialects.interpreter import Interpreter
-from subak.local.cluster import Cluster
+from subak.local.cluster import LocalCluster
 from subak.local.hardware import profiles
 from tinykube.resource import PODS
 from tinykube.wait import condition, until
@@ -32,7 +32,7 @@ async def test_the_next_pod_runs_when_the_first_is_deleted(grace: int | None) ->
     content = {"nodes": [{"profile": "volcano", "cards": {"count": 1}}]}
     async with (
         asyncio.timeout(PATIENCE),
-        Cluster(profiles.machines(content, "test", interpreter), interpreter) as cluster,
+        LocalCluster(profiles.machines(content, "test", interpreter), interpreter) as cluster,
     ):
         client = cluster.client
         stubborn = "trap 'sleep 0.3; exit' TERM; while :; do sleep 0.01; done"  # it takes its time to end

@@ -344,5 +344,4 @@ def ledger(core: Core) -> dict[str, Any]:
     }
     tenants = {(name, card.device.id): sorted(card.tenants) for name, card in there}
     booked = {key: booking.placement for key, booking in core.snapshot.bookings.items()}
-    used = {key: amount for key, amount in core.quotas.used.items() if amount}
-    return {"cards": cards, "tenants": tenants, "booked": booked, "quotas": used}
+    return {"cards": cards, "tenants": tenants, "booked": booked, "quotas": core.snapshot.used}

@@ -13,6 +13,7 @@ from subak.model import manifest
 from subak.scheduler.core import everything
 from subak.scheduler.service import Service
 from tests.support import virtual
+from tests.support.custom import CUSTOM
 from tinykube.client import MERGE_PATCH, Client
 from tinykube.resource import EVENTS, NODES, PODS
 from tinykube.server import bootstrap
@@ -110,7 +111,7 @@ class Live:
     """A server, the way to it, and a scheduler that runs on it."""
 
     def __init__(self, serves: Callable[[manifest.Pod], bool] = everything) -> None:
-        self.store = Store()
+        self.store = Store(custom=CUSTOM)
         self.server = Server(self.store)
         bootstrap.fill(self.server.registry)
         self.client = Client(self.server, "tester")

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model import manifest
+from subak.model.card import CardState
 from subak.scheduler.core import Core
 from subak.scheduler.messages import Bind, DeviceSeen, NodeGone, NodeSeen, PodSeen, QuotasSeen, Report, Warn
 from subak.scheduler.record import State
 from subak.scheduler.waiting import FIRST_PAUSE
-from subak.snapshot.card import CardState
 from tests.scheduler.cluster import Cluster, pod, volcano_node
 from tests.support.fuzz import histories
 

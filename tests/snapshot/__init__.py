@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
+from subak.model.card import CardState
 from subak.model.device import MIB, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Charge, Grant, Placement, Share
 from subak.model.request import Claim
-from subak.snapshot.card import CardState
 
 DIALECT = "hami-nvidia"
 NVIDIA = frozenset({"nvidia"})

@@ -12,6 +12,7 @@ import pytest
 
 from subak.model import manifest
 from tests.support import virtual
+from tests.support.custom import CUSTOM
 from tests.support.virtual import until
 from tinykube import kubeconfig
 from tinykube.client import Client
@@ -22,19 +23,17 @@ from tinykube.http import HttpTransport
 from tinykube.reflector import Reflector
 from tinykube.resource import (
     CONFIG_MAPS,
-    DEVICES,
     EVENTS,
     LEASES,
     NAMESPACES,
     NODES,
-    POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
-    QUEUES,
     RESOURCE_QUOTAS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    Resource,
 )
 from tinykube.server import bootstrap, http, tls
 from tinykube.server.kubelet import LogOptions
@@ -44,7 +43,7 @@ from tinykube.status import ApiError
 
 
 def server(history: int = 8_192) -> Server:
-    made = Server(Store(history=history))
+    made = Server(Store(history=history, custom=CUSTOM))
     bootstrap.fill(made.registry)
     return made
 
@@ -103,7 +102,8 @@ def test_a_reflector_that_is_left_far_behind_lists_again() -> None:
 def test_every_kind_that_we_name_is_there_under_that_name() -> None:
     ours = (
         PODS, NODES, NAMESPACES, EVENTS, CONFIG_MAPS, SECRETS, SERVICES, SERVICE_ACCOUNTS, RESOURCE_QUOTAS,
-        LEASES, PRIORITY_CLASSES, POD_GROUPS, QUEUES, DEVICES,
+        LEASES, PRIORITY_CLASSES,
+        *(Resource(each.group, each.version, each.plural, each.namespaced, each.kind) for each in CUSTOM),
     )  # fmt: skip
 
     async def story() -> None:
@@ -170,7 +170,7 @@ async def test_exec_and_logs_over_https(tmp_path: Path) -> None:
     kubelet = OneProgram()
     made = server()
     made.kubelet = kubelet
-    endpoint = http.Endpoint(made, tls.identity())
+    endpoint = http.Listener(made, tls.identity())
     await endpoint.start()
     (tmp_path / "config").write_text(endpoint.kubeconfig())
     transport = HttpTransport(kubeconfig.load(tmp_path / "config"))

@@ -143,7 +143,7 @@ def test_more_events_than_anybody_can_write_cost_the_oldest(monkeypatch: pytest.
 
     async def story() -> None:
         store = EventStore()
-        recorder = Recorder(Client(store))
+        recorder = Recorder(Client(store), "tester")
         for i in range(5):
             recorder.record(POD, NORMAL, "Started", str(i))
         assert recorder.lost == 2

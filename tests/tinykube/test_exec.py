@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.tinykube.listening import Handler, listening
 from tinykube.endpoint import Endpoint
-from tinykube.exec import V4, V5, Session, execute
+from tinykube.exec import V4, V5, ExecSession, execute
 from tinykube.http import HttpTransport
 from tinykube.status import ApiError
 
@@ -25,7 +25,7 @@ EXIT_3 = {
 
 
 @asynccontextmanager
-async def session(handler: Handler, *, stdin: bool = False, tty: bool = False) -> AsyncIterator[Session]:
+async def session(handler: Handler, *, stdin: bool = False, tty: bool = False) -> AsyncIterator[ExecSession]:
     async with listening(handler) as url:
         transport = HttpTransport(Endpoint(url))
         started = await execute(transport, "a", "default", ["cat", "-n"], container="c", stdin=stdin, tty=tty)

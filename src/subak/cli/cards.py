@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from subak.dialects import product
+from subak.model.card import CardState
 from subak.model.device import MIB
 from subak.model.node import Node
 from subak.node.usage import Use, Uses
-from subak.snapshot.card import CardState
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,56 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import Any
 
 from subak.cli.files import KINDS, Document, FileError, decode, documents, named
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
-from subak.model.placement import Placement
 from subak.model.reason import Refusal
-from subak.model.request import Request
-from subak.policy.held import held
-from subak.policy.quota import Quotas
-from subak.snapshot.cluster import Snapshot
+from subak.policy.decider import Decider
 
 
-@dataclass(slots=True)
-class Cluster:
+class Cluster(Decider):
     """What objects describe.  `errors` are unreadable files, `warnings` all that was left out and why."""
 
-    interpreter: Interpreter
-    snapshot: Snapshot = field(default_factory=Snapshot)
-    quotas: Quotas = field(default_factory=Quotas)
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, interpreter: Interpreter) -> Cluster:
-        """A cluster without nodes."""
-        return cls(interpreter, quotas=Quotas(interpreter.quota_units))
+    def __init__(self, interpreter: Interpreter) -> None:
+        super().__init__(interpreter)
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
 
     @classmethod
     def from_files(cls, interpreter: Interpreter, paths: Iterable[str]) -> Cluster:
         """The cluster that the files describe."""
-        cluster = cls.of(interpreter)
+        cluster = cls(interpreter)
         cluster.read(paths)
         return cluster
 
     def read(self, paths: Iterable[str]) -> None:
         """Take in everything that the files hold; a malformed object never stops the others."""
-        objects: dict[str, dict[tuple[str, str], manifest.Lean]] = {kind: {} for kind in KINDS}
+        objects: dict[str, dict[tuple[str, str], Any]] = {kind: {} for kind in KINDS}
         for path in paths:
             for document in documents(path):
                 if isinstance(document, FileError):
                     self.errors.append(str(document))
                 elif document.kind in KINDS:
                     self._take(document, objects[document.kind])
-        self.fill(
-            [each for each in objects["Node"].values() if isinstance(each, manifest.Node)],
-            [each for each in objects["Device"].values() if isinstance(each, manifest.Device)],
-            [each for each in objects["ResourceQuota"].values() if isinstance(each, manifest.ResourceQuota)],
-            [each for each in objects["Pod"].values() if isinstance(each, manifest.Pod)],
-        )
+        self.fill(*(objects[kind].values() for kind in ("Node", "Device", "ResourceQuota", "Pod")))
 
     def fill(
         self,
@@ -70,7 +54,7 @@ class Cluster:
         for pod in sorted(pods, key=lambda pod: not self.interpreter.owned & pod.annotations.keys()):
             self._add_pod(pod)
 
-    def _take(self, document: Document, known: dict[tuple[str, str], manifest.Lean]) -> None:
+    def _take(self, document: Document, known: dict[tuple[str, str], Any]) -> None:
         """Keep the object under its name; two of one name in a cluster are the same object, told twice."""
         key = named(document)
         where = f"{document.place}: {document.kind} {key[1]}"
@@ -85,13 +69,6 @@ class Cluster:
         if known.get(key, fresh) != fresh:
             self.warnings.append(f"{where} was given before and differs; the last one counts")
         known[key] = fresh
-
-    def over_quota(self, namespace: str, request: Request, placement: Placement | None) -> str | None:
-        """What the namespace's quota says to a request and where it would go; None if there is room."""
-        refusal = self.quotas.refuse_claims(namespace, request.claims)
-        if refusal is None and placement is not None:
-            refusal = self.quotas.refuse(namespace, placement)
-        return refusal
 
     def _add_nodes(self, nodes: Iterable[manifest.Node], devices: dict[str, manifest.Device]) -> None:
         digests = []
@@ -112,7 +89,4 @@ class Cluster:
                 f"pod {pod.key} runs on {pod.spec.node_name}, which is not in the cluster; not counted"
             )
             return
-        holding = held(self.interpreter, pod, node)
-        self.warnings += holding.warnings
-        self.snapshot.restore(pod.key, holding.placement, holding.resources)
-        self.quotas.charge(pod.namespace, holding.counted)
+        self.warnings += self.hold(pod, node).warnings

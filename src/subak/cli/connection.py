@@ -26,6 +26,8 @@ from tinykube.status import ApiError
 P = ParamSpec("P")
 
 REFUSED, MISUSED = 1, 2
+MANAGER = "subak"
+"""The owner of the fields that commands write."""
 
 
 def default_kubeconfig() -> Path:
@@ -97,8 +99,10 @@ def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[...,
 
             async def act() -> int | None:
                 target = endpoint(path, context)  # type: ignore[arg-type]
-                transport = HttpTransport(target)
-                connection = Connection(Client(transport), transport, str(namespace) or target.namespace, everywhere)
+                transport = HttpTransport(target, agent=MANAGER)
+                connection = Connection(
+                    Client(transport, MANAGER), transport, str(namespace) or target.namespace, everywhere
+                )
                 try:
                     return await command(connection, *args, **options)
                 finally:

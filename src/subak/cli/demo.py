@@ -24,16 +24,15 @@ from subak.cli.cards import line, terminal
 from subak.cli.columns import aligned
 from subak.cli.drawing import Scene, draw
 from subak.cli.examples import examples
-from subak.cli.explain import explanation
 from subak.cli.files import FileError, documents
 from subak.cli.live import Picture, picture
 from subak.cli.say import complain
 from subak.cli.top import waiting_line
 from subak.dialects.interpreter import Interpreter
-from subak.local.cluster import Cluster
+from subak.local.cluster import LocalCluster
 from subak.local.hardware import profiles
+from subak.model.card import CardState
 from subak.model.device import MIB
-from subak.snapshot.card import CardState
 from tinykube.discovery import Discovery
 from tinykube.resource import NAMESPACES, PODS
 from tinykube.wait import condition, until
@@ -101,7 +100,7 @@ async def _demo(console: Console, keep: bool) -> int:
     interpreter = Interpreter()
     machines = profiles.default(interpreter)
     began = time.monotonic()
-    async with Cluster(machines, interpreter) as cluster:
+    async with LocalCluster(machines, interpreter) as cluster:
         cards = sum(len(machine.devices) for machine in machines)
         took = time.monotonic() - began
         line(console, f"A cluster of {len(machines)} nodes with {cards} simulated cards, up after {took:.1f} s.")
@@ -117,7 +116,7 @@ async def _demo(console: Console, keep: bool) -> int:
     return 0 if ok else 1
 
 
-async def _play_essence(console: Console, cluster: Cluster) -> None:
+async def _play_essence(console: Console, cluster: LocalCluster) -> None:
     """Pods of three systems on one card, what each of their containers is told, and why a fourth one waits."""
     line(console, ("One card, three systems: HAMi, Volcano and Koordinator pods share an A10", "bold"))
     _shell(console, *_commands(ESSENCE))
@@ -132,14 +131,14 @@ async def _play_essence(console: Console, cluster: Cluster) -> None:
         _shell(console, f"subak exec {name} -- env | grep -E '{'|'.join(LIMITS)}' | xargs")
         pod = await cluster.client.get(PODS, name, DEFAULT)
         line(console, " ".join([text async for text in _environment(cluster, pod)]))
-    waits = explanation(now.cluster, now.pods[f"{DEFAULT}/{WAITING}"])
+    waits = now.cluster.explain(now.pods[f"{DEFAULT}/{WAITING}"])
     _shell(console, f"subak why {WAITING} | grep '^  1 node'")
     for group in waits.groups:
         if len(group.nodes) == 1:
             line(console, f"  {group}")
 
 
-async def _play_documents(console: Console, cluster: Cluster) -> None:
+async def _play_documents(console: Console, cluster: LocalCluster) -> None:
     """The documents' own pods, and a line for each card on which they are."""
     line(console, "")
     line(console, ("The pods of five documents, and what is taken of their cards (memory, cores)", "bold"))
@@ -189,7 +188,7 @@ def _shown(part: Part) -> str:
     return shlex.quote(str(path.relative_to(Path.cwd()) if near else path))
 
 
-async def _apply(cluster: Cluster, part: Part) -> list[str]:
+async def _apply(cluster: LocalCluster, part: Part) -> list[str]:
     """Create the objects of a part; gives the keys of its pods."""
     client = cluster.client
     if part.namespace != DEFAULT:
@@ -207,7 +206,7 @@ async def _apply(cluster: Cluster, part: Part) -> list[str]:
     return keys
 
 
-async def _settled(cluster: Cluster, keys: Iterable[str]) -> Picture:
+async def _settled(cluster: LocalCluster, keys: Iterable[str]) -> Picture:
     """The cluster when these pods run, or wait as they should.  Raises TimeoutError."""
     async with asyncio.timeout(PATIENCE):
         for key in keys:
@@ -217,7 +216,7 @@ async def _settled(cluster: Cluster, keys: Iterable[str]) -> Picture:
     return await picture(cluster.client, cluster.interpreter)
 
 
-async def _environment(cluster: Cluster, pod: dict[str, Any]) -> Any:
+async def _environment(cluster: LocalCluster, pod: dict[str, Any]) -> Any:
     """The variables that tell a container its share, as `env` prints them there."""
     container = pod["spec"]["containers"][0]["name"]
     session = await cluster.kubelet.execute(pod, container, ["env"], stdin=False, tty=False)
@@ -228,14 +227,14 @@ async def _environment(cluster: Cluster, pod: dict[str, Any]) -> Any:
             yield text
 
 
-async def _as_expected(cluster: Cluster) -> bool:
+async def _as_expected(cluster: LocalCluster) -> bool:
     """Whether every pod runs but the one that is meant to wait."""
     pods = (await cluster.client.list(PODS)).items
     phases = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods}
     return all(phase == ("Pending" if name == WAITING else "Running") for name, phase in phases.items())
 
 
-async def _stay(console: Console, cluster: Cluster) -> None:
+async def _stay(console: Console, cluster: LocalCluster) -> None:
     """Keep the cluster until somebody ends it.  Its kubeconfig stays apart from that of `subak up`."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 from subak.cli.cards import line, strokes, together, uses_of
 from subak.dialects import product
+from subak.model.card import CardState
 from subak.model.device import MIB
 from subak.model.node import Node
 from subak.model.placement import Charge
 from subak.node.usage import Use, Uses
-from subak.snapshot.card import CardState
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,7 +16,7 @@ import click
 from subak.cli import targets
 from subak.cli.connection import Connection, connected
 from subak.cli.say import complain
-from tinykube.exec import STDERR, Session, execute
+from tinykube.exec import STDERR, ExecSession, execute
 
 CHUNK = 1 << 16
 
@@ -70,7 +70,7 @@ async def exec(
     return session.exit_code()
 
 
-async def _feed(session: Session) -> None:
+async def _feed(session: ExecSession) -> None:
     """Pass standard input on until it ends, or until the program does."""
     with suppress(ConnectionError):  # the program has ended, and with it the connection
         async for data in _input(sys.stdin.fileno()):
@@ -101,7 +101,7 @@ async def _input(number: int) -> AsyncIterator[bytes]:
         yield data
 
 
-async def _follow_size(session: Session) -> None:
+async def _follow_size(session: ExecSession) -> None:
     """Tell the size of our terminal, now and whenever it changes."""
     tasks: set[asyncio.Task[None]] = set()
 

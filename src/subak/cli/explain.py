@@ -13,9 +13,7 @@ from subak.cli.queue import Outcome, admitted, pods
 from subak.cli.report import as_data
 from subak.cli.say import complain, emit
 from subak.model import manifest
-from subak.model.reason import Reason
-from subak.policy import explain as policy
-from subak.policy.place import place
+from subak.policy.explain import Explanation
 
 
 @click.command()
@@ -42,7 +40,7 @@ def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str
     world = Cluster.from_files(interpreter(device_config), cluster)
     outcome = Outcome()
     answers = [
-        (pod, explanation(world, complete))
+        (pod, world.explain(complete))
         for pod in pods(files, outcome)
         if (complete := admitted(world, pod, outcome)) is not None
     ]
@@ -62,17 +60,7 @@ def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str
     sys.exit(0 if all(answer.fitting for _, answer in answers) else 1)
 
 
-def explanation(world: Cluster, pod: manifest.Pod) -> policy.Explanation:
-    """What every node says; where the namespace's quota is used up, that comes before all of them."""
-    request = world.interpreter.request(pod)
-    exceeded = world.over_quota(pod.namespace, request, place(world.snapshot, request))
-    if exceeded is None:
-        return policy.explain(world.snapshot, request)
-    nodes, reason = tuple(node.name for node in world.snapshot), Reason.RESOURCE_QUOTA_NOT_FIT
-    return policy.Explanation(len(nodes), (), (policy.Group(reason, nodes, exceeded),), {reason: len(nodes)})
-
-
-def answer_data(pod: manifest.Pod, answer: policy.Explanation) -> dict[str, Any]:
+def answer_data(pod: manifest.Pod, answer: Explanation) -> dict[str, Any]:
     """An explanation in the form that scripts rely on."""
     return {
         "namespace": pod.namespace,
@@ -85,7 +73,7 @@ def answer_data(pod: manifest.Pod, answer: policy.Explanation) -> dict[str, Any]
     }
 
 
-def show_answer(pod: manifest.Pod, answer: policy.Explanation, wide: bool) -> None:
+def show_answer(pod: manifest.Pod, answer: Explanation, wide: bool) -> None:
     """An explanation for people."""
     click.echo(f"{pod.key}: {len(answer.fitting):,} of {answer.nodes:,} nodes fit")
     if answer.fitting:

@@ -12,7 +12,7 @@ from subak.scheduler.configuration import in_force
 from tinykube.client import Client
 from tinykube.codec import T
 from tinykube.endpoint import ConfigError
-from tinykube.resource import DEVICES, NODES, PODS, RESOURCE_QUOTAS, Resource
+from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS, Resource
 from tinykube.status import ApiError
 
 
@@ -36,11 +36,11 @@ async def picture(client: Client, interpreter: Interpreter | None = None) -> Pic
             raise ConfigError(f"{error}: correct it, or give the right one with --device-config") from None
     nodes, devices, quotas, pods = await asyncio.gather(
         _all(client, NODES, manifest.Node),
-        _all(client, DEVICES, manifest.Device),
+        _all(client, manifest.DEVICES, manifest.Device),
         _all(client, RESOURCE_QUOTAS, manifest.ResourceQuota),
         _all(client, PODS, manifest.Pod),
     )
-    cluster = Cluster.of(interpreter)
+    cluster = Cluster(interpreter)
     cluster.fill(nodes, devices, quotas, pods)
     return Picture(cluster, {pod.key: pod for pod in pods})
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from subak.dialects.interpreter import Interpreter
 from subak.local import slices
 from subak.local.slices import DIRECTORY, Slices
+from subak.model.card import CardState
 from subak.model.node import Node
 from subak.node import nvml, usage
 from subak.node.usage import Use, Uses
-from subak.snapshot.card import CardState
 
 
 @dataclass(frozen=True, slots=True)

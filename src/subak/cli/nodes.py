@@ -15,9 +15,9 @@ from subak.cli.options import live_config_option, output_option
 from subak.cli.say import emit
 from subak.dialects import product
 from subak.dialects.interpreter import Interpreter
+from subak.model.card import CardState
 from subak.model.device import GPU, MIB
 from subak.model.node import Node
-from subak.snapshot.card import CardState
 
 
 @click.command()

@@ -10,10 +10,8 @@ from subak.cli.files import FileError, decode, documents, named
 from subak.dialects import Injection
 from subak.model import manifest
 from subak.model.placement import Placement
-from subak.model.reason import Reason, Refusal
-from subak.model.request import Request
-from subak.policy.explain import explain
-from subak.policy.place import place
+from subak.model.reason import Refusal
+from subak.policy.decider import Exceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +19,6 @@ class Placed:
     """A pod that has its place."""
 
     pod: manifest.Pod
-    request: Request
     placement: Placement
     annotations: dict[str, str]
     injections: list[Injection]
@@ -108,22 +105,23 @@ def place_all(cluster: Cluster, paths: Iterable[str], now_ns: int) -> Outcome:
 def _place(
     cluster: Cluster, pod: manifest.Pod, complete: manifest.Pod, key: str, now_ns: int, outcome: Outcome
 ) -> None:
-    request = cluster.interpreter.request(complete)
-    placement = place(cluster.snapshot, request)
-    exceeded = cluster.over_quota(pod.namespace, request, placement)
-    if exceeded is not None:
-        reasons = {str(Reason.RESOURCE_QUOTA_NOT_FIT): len(cluster.snapshot)}
-        outcome.pending.append(Pending(pod, exceeded, reasons))
+    request = cluster.request(complete)
+    placement = cluster.decide(pod.namespace, request)
+    if isinstance(placement, Exceeded):
+        outcome.pending.append(_pending(pod, placement.message, placement.reasons))
         return
     if placement is None:
-        why = explain(cluster.snapshot, request)
-        outcome.pending.append(Pending(pod, str(why), {str(reason): count for reason, count in why.reasons.items()}))
+        why = cluster.explain(complete)
+        outcome.pending.append(_pending(pod, str(why), why.reasons))
         return
-    cluster.snapshot.assume(key, placement, request.needs.resources)
-    cluster.quotas.charge(pod.namespace, placement)
+    cluster.assume(key, complete, request, placement)
     node = cluster.snapshot.node(placement.node)
     assert node is not None
     filled = {name: text for name, text in complete.annotations.items() if name not in pod.annotations}
-    written = cluster.interpreter.annotations(complete, placement, node, now_ns)
+    written = cluster.written(complete, placement, now_ns)
     injections = cluster.interpreter.injections(complete, placement, node)
-    outcome.placed.append(Placed(pod, request, placement, {**filled, **written}, injections))
+    outcome.placed.append(Placed(pod, placement, {**filled, **written}, injections))
+
+
+def _pending(pod: manifest.Pod, message: str, reasons: dict[str, int]) -> Pending:
+    return Pending(pod, message, {str(reason): count for reason, count in reasons.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from subak.cli.cards import line, terminal
@@ -19,16 +20,7 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
     return {
         "placed": [_placed(each) for each in outcome.placed],
         "pending": [_pending(each) for each in outcome.pending],
-        "rejected": [
-            {
-                "namespace": each.namespace,
-                "name": each.name,
-                "field": each.field,
-                "value": each.value,
-                "message": each.message,
-            }
-            for each in outcome.rejected
-        ],
+        "rejected": [asdict(each) for each in outcome.rejected],
     }
 
 

@@ -22,7 +22,7 @@ from subak.cli.say import complain
 from subak.dialects.config import FILE, Config
 from subak.dialects.interpreter import Interpreter
 from subak.local import slices
-from subak.local.cluster import Cluster, RuntimeName
+from subak.local.cluster import LocalCluster, RuntimeName
 from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
 from subak.local.kubeconfig import Kubeconfig, Taken, claim, claim_first
@@ -98,7 +98,7 @@ def up(
     except OSError as error:
         complain([f"{error.filename}: {error.strerror}: name a kubeconfig that can be written (--kubeconfig)"])
         sys.exit(BAD_INPUT)
-    cluster = Cluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written.path])
+    cluster = LocalCluster(machines, languages, state=state, runtime=runtime, stand_in=stand_in, hide=[written.path])
     cluster.notes += notes
     if kubeconfig is None and written.path != default_kubeconfig():
         cluster.notes.append(f"another cluster of yours has {default_kubeconfig()}; this one has a file of its own")
@@ -144,7 +144,7 @@ def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machin
     return [*described, found.machine], list(found.notes)
 
 
-async def _serve(cluster: Cluster, written: Kubeconfig, port: int) -> int:
+async def _serve(cluster: LocalCluster, written: Kubeconfig, port: int) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -163,7 +163,7 @@ async def _serve(cluster: Cluster, written: Kubeconfig, port: int) -> int:
     return 0
 
 
-def _greet(cluster: Cluster, written: Path) -> None:
+def _greet(cluster: LocalCluster, written: Path) -> None:
     cards = sum(len(machine.devices) for machine in cluster.machines)
     pods = "examples/volcano" if Path("examples/volcano").is_dir() else shlex.quote(str(examples() / "volcano"))
     complain((), (), cluster.notes)

@@ -10,16 +10,16 @@ from subak.cli import endings, targets
 from subak.cli.cards import card_data, line, terminal
 from subak.cli.connection import Connection, connected
 from subak.cli.drawing import Scene, draw
-from subak.cli.explain import answer_data, explanation, show_answer
+from subak.cli.explain import answer_data, show_answer
 from subak.cli.live import Picture, picture
 from subak.cli.options import live_config_option, output_option
 from subak.cli.say import complain, emit
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
+from subak.model.card import CardState
 from subak.model.node import Node
 from subak.model.reason import Refusal
 from subak.scheduler import served
-from subak.snapshot.card import CardState
 from tinykube.resource import EVENTS, PODS
 from tinykube.status import ApiError
 
@@ -102,7 +102,7 @@ class _Told:
         }
         if self.waits:
             try:
-                data |= answer_data(self.pod, explanation(self.now.cluster, self.pod))
+                data |= answer_data(self.pod, self.now.cluster.explain(self.pod))
             except Refusal as refusal:
                 data |= {"message": refusal.message, "field": refusal.field, "value": refusal.value}
         return data | {"cards": [card_data(self._node(), card) for card in self.cards()]}
@@ -124,7 +124,7 @@ class _Told:
             names = ", ".join(served.ON_ONE_MACHINE)
             click.echo(f"{self.pod.key} waits for its scheduler, {self.pod.spec.scheduler_name!r}; ours are {names}")
         try:
-            show_answer(self.pod, explanation(self.now.cluster, self.pod), wide)
+            show_answer(self.pod, self.now.cluster.explain(self.pod), wide)
         except Refusal as refusal:
             complain([f"pod {self.pod.key}: {refusal.message} ({refusal.field})"])
 

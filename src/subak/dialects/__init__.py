@@ -139,7 +139,6 @@ class Ask:
 
     claims: tuple[Claim, ...] = ()
     node_policy: str = BINPACK
-    topology_aware: bool = False
 
 
 @dataclass(slots=True)

@@ -16,14 +16,14 @@ from subak.dialects.koordinator_names import canonical, kind
 from subak.dialects.metax_gpu import MetaxGpu
 from subak.dialects.metax_sgpu import MetaxSgpu
 from subak.dialects.mthreads import Mthreads
-from subak.dialects.nvidia import Nvidia, uncut
+from subak.dialects.nvidia import Nvidia
 from subak.dialects.stock import one_stock
 from subak.dialects.volcano_share import VolcanoShare
 from subak.dialects.volcano_vgpu import VolcanoVgpu
 from subak.model import manifest
 from subak.model.device import GPU, MIB, MOST_AMOUNT, MOST_CARD_BYTES
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement
+from subak.model.placement import Grant, Placement, uncut
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK, Request
 from tinykube.quantity import Quantity, QuantityError
@@ -160,7 +160,10 @@ class Interpreter:
         if spec.node_name or spec.volumes:
             tied = [each for each in spec.volumes or () if each.persistent_volume_claim or each.ephemeral] or None
             spec = msgspec.structs.replace(spec, node_name="", volumes=tied)
-        annotations = {key: "" if key in self.owned else text for key, text in pod.annotations.items()}
+        owned, stems = self.owned, self._owned_stems
+        annotations = {
+            key: "" if key in owned or key.startswith(stems) else text for key, text in pod.annotations.items()
+        }
         return self._encoder.encode((spec, annotations, pod.labels))
 
     def _understand(self, pod: manifest.Pod) -> Request:
@@ -171,7 +174,6 @@ class Interpreter:
             claims=tuple(claim for ask in asks for claim in ask.claims),
             needs=kubernetes.needs(pod, self.resources),
             node_policy=asks[0].node_policy if asks else BINPACK,
-            topology_aware=any(ask.topology_aware for ask in asks),
         )
 
     def node(

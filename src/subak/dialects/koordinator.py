@@ -5,7 +5,8 @@ spreads the amounts over several, `koordinator.sh/gpu: 200` means two cards.  Th
 containers: what was granted serves all of them that ask.  The label `koordinator.sh/gpu-isolation-provider` asks that
 the share be enforced; without it the container sees the whole card, as Koordinator's users know it.
 
-The steps are in modules of their own: names, admission, request, hint, template, device, partition, allocation, vendor.
+The steps are in modules of their own: names, admission, request, hint, template, rules, device, partition, allocation,
+vendor.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from subak.dialects.koordinator_names import (
     canonical,
 )
 from subak.dialects.koordinator_request import KINDS, Asked, Portion, parts, portions
+from subak.dialects.koordinator_rules import KoordinatorRules
 from subak.model import manifest
 from subak.model.device import FPGA, FULL_CORES, GPU, MIB, RDMA, Device
 from subak.model.manifest import Role
@@ -62,6 +64,7 @@ from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
 from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, CardPolicy, Claim, Partitioning, Pick, Selection
+from subak.model.rules import PLAIN
 
 PROVIDER = "hami-core"
 """The isolation that libsubak gives, under the name that Koordinator's users know."""
@@ -138,6 +141,12 @@ class Koordinator:
         policy = CardPolicy(order=(self.strategy,), beside=beside, same_roots=same_roots)
         if kind == GPU:
             policy = self._policy(pod, portion, hints)
+        rules = KoordinatorRules(
+            isolation=_provider(pod) if kind == GPU and portion.shared else "",
+            templated=koordinator_template.templated(portion),
+            templates=koordinator_template.matching(self.templates, portion),
+            function=hints.function(kind),
+        )
         return Claim(
             dialect=self.name,
             families=_families(portion),
@@ -150,11 +159,8 @@ class Koordinator:
             extras=portion.extras,
             idle=kind == GPU and portion.whole,
             slotted=kind == GPU and self._slotted(pod),
-            isolation=_provider(pod) if kind == GPU and portion.shared else "",
             everywhere=hints.everywhere(kind, found[kind]),
-            function=hints.function(kind),
-            templated=koordinator_template.templated(portion),
-            templates=koordinator_template.matching(self.templates, portion),
+            rules=PLAIN if rules == KoordinatorRules() else rules,
             selection=replace(PLAIN_CARDS, labels=hints.labels(kind)),
             policy=policy,
         )

@@ -38,6 +38,8 @@ from subak.dialects import (
 )
 from subak.dialects.amounts import Asked, asked, mentions, offers, published
 from subak.dialects.config import Metax as Names
+from subak.dialects.metax_links import LOSSES, SCORES
+from subak.dialects.metax_rules import Whole
 from subak.dialects.metax_sgpu import FAMILY
 from subak.model import manifest
 from subak.model.device import FULL_CORES, MIB, Device
@@ -52,9 +54,6 @@ ALLOCATED = "hami.io/metax-gpu-devices-allocated"
 ZONES_KEY = "metax-tech.com/gpu.topology.zones"
 SCORES_KEY = "metax-tech.com/gpu.topology.scores"
 LOSSES_KEY = "metax-tech.com/gpu.topology.losses"
-
-SCORES, LOSSES = "metax.scores", "metax.losses"
-"""Names of the vendor's tables in `Node.tables`."""
 
 MEMORY_MIB = 65536
 """HAMi's figure for every card: the capacity does not tell the real one, and a whole card is taken anyway."""
@@ -121,10 +120,10 @@ class MetaxGpu:
 
     def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
         """The claim of the container at `position`."""
-        policy = replace(hami.card_policy(pod.annotations), pick=Pick.METAXLINK)
+        policy = replace(hami.card_policy(pod.annotations), pick=Pick.RULES)
         role = pod.roles[position]
         claim = hami.claim(self.name, FAMILY, position, role, selection=Selection(), policy=policy, **amounts)
-        return replace(claim, idle=True)
+        return replace(claim, idle=True, rules=Whole())
 
     def amounts(self, ask: Asked) -> hami.Amounts | None:
         """Whole cards; None if the container asks for none."""

@@ -19,12 +19,13 @@ import msgspec
 from subak.dialects import Agent, Ask, Injection, Patch, Published, QuotaUnit, Sight, Sighting, Source, annotation, hami
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Metax as Names
+from subak.dialects.metax_rules import APP_CLASSES, ONLINE, Shared
 from subak.model import manifest
 from subak.model.device import FULL_CORES, MIB, Device
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement
 from subak.model.reason import Refusal
-from subak.model.request import CardPolicy, Claim, Pick
+from subak.model.request import Claim, Pick
 from tinykube.quantity import Format, Quantity, QuantityError
 
 FAMILY = "metax"
@@ -39,7 +40,6 @@ APP_CLASS = "metax-tech.com/sgpu-app-class"
 TOPOLOGY_AWARE = "metax-tech.com/sgpu-topology-aware"
 
 QOS_POLICIES = (BEST_EFFORT, FIXED_SHARE, BURST_SHARE) = ("best-effort", "fixed-share", "burst-share")
-APP_CLASSES = (ONLINE, OFFLINE) = ("online", "offline")
 
 GIB_IN_MIB = 1024
 LEAST_BYTES = 10**6
@@ -123,15 +123,17 @@ class MetaxSgpu:
         """One claim per container."""
         if not self._check(pod):
             return Ask()
-        ask = hami.ask_each(pod, self.amounts, self.claim)
-        wish, cores = pod.annotations.get(TOPOLOGY_AWARE), (claim.cores for claim in ask.claims)
-        return replace(ask, topology_aware=topology_aware(wish, self.names.sgpu_topology_aware, cores))
+        return hami.ask_each(pod, self.amounts, self.claim)
 
     def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
         """The claim of the container at `position`."""
         annotations = pod.annotations
         app_class = annotations.get(APP_CLASS, "")
         cores = 0 if app_class == ONLINE else amounts["cores"]
+        zones = cores == FULL_CORES and not app_class
+        wish = annotations.get(TOPOLOGY_AWARE)
+        aware = zones and topology_aware(wish, self.names.sgpu_topology_aware, (cores,))
+        pick = Pick.RULES if zones or app_class == ONLINE else Pick.IN_ORDER
         claim = hami.claim(
             self.name,
             FAMILY,
@@ -144,10 +146,10 @@ class MetaxSgpu:
             selection=hami.selection(
                 annotations, use_ids="metax-tech.com/use-gpuuuid", nouse_ids="metax-tech.com/nouse-gpuuuid"
             ),
-            policy=_card_policy(annotations, app_class, cores),
+            policy=replace(hami.card_policy(annotations), pick=pick),
             clamp=False,  # MetaX alone does not cut vcore to 100: such a pod, admitted by others, fits nowhere
         )
-        return replace(claim, qos=qos(annotations), app_class=app_class)
+        return replace(claim, rules=Shared(qos(annotations), app_class, zones, aware))
 
     def amounts(self, ask: Asked) -> hami.Amounts | None:
         """`count`, `memory_bytes`, `percent` and `cores` of a container; None if it asks for no card."""
@@ -299,16 +301,6 @@ def topology_aware(wish: str | None, default: bool, cores: Iterable[int]) -> boo
     """Whether link zones decide between nodes: where it is wished (or the default) and some card is taken whole."""
     wished = wish in _YES or (default and wish not in _NO)
     return wished and FULL_CORES in cores
-
-
-def _card_policy(annotations: Mapping[str, str], app_class: str, cores: int) -> CardPolicy:
-    if app_class == ONLINE:
-        pick = Pick.ONLINE
-    elif cores == FULL_CORES and not app_class:
-        pick = Pick.ZONES
-    else:
-        pick = Pick.IN_ORDER
-    return replace(hami.card_policy(annotations), pick=pick)
 
 
 def _one_of(annotations: Mapping[str, str], key: str, words: tuple[str, ...]) -> str:

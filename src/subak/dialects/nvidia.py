@@ -30,9 +30,9 @@ from subak.dialects import (
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Nvidia as Names
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB, MIG, Device, MigProfile
+from subak.model.device import FULL_CORES, MIB, Device, MigProfile
 from subak.model.node import Node
-from subak.model.placement import Grant, MigInstance, Placement, Share
+from subak.model.placement import Grant, MigInstance, Placement, Share, uncut
 from subak.model.reason import Refusal
 from subak.model.request import Claim, Selection
 
@@ -357,11 +357,3 @@ def _cut(grant: Grant, place: int, instances: Mapping[tuple[int, int], MigAlloca
             mig = uncut(node.device(share.id))
         shares.append(msgspec.structs.replace(share, mig=mig))
     return msgspec.structs.replace(grant, shares=tuple(shares))
-
-
-def uncut(device: Device | None) -> MigInstance | None:
-    """Every place of a card in MIG mode: where an instance lies that nobody told, no other must be cut."""
-    if device is None or device.mode != MIG:
-        return None
-    ends = (start + size for profile in device.mig for start, size in profile.placements)
-    return MigInstance("unknown", 0, max(ends, default=0))

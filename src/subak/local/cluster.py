@@ -1,6 +1,6 @@
 """A whole cluster in one process: API server, scheduler, kubelet and nodes, put together.
 
-    async with Cluster(machines) as cluster:
+    async with LocalCluster(machines) as cluster:
         await cluster.client.create(PODS, pod, "default")
 
 Everybody inside speaks to the API server by plain calls, as a user of its own; `endpoint.start` opens it to kubectl.
@@ -21,9 +21,10 @@ from typing import Any, Literal, Self
 from subak.admission.records import guard
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
-from subak.local import private
+from subak.local import custom
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.nodes import Nodes
+from subak.local.kubeconfig import NAME
 from subak.local.kubelet.kubelet import Kubelet
 from subak.local.runtime import capability
 from subak.local.runtime.namespaces import Namespaces
@@ -35,8 +36,9 @@ from subak.node.machine import Machine
 from subak.scheduler import served
 from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
+from tinykube import private
 from tinykube.client import Client
-from tinykube.server.http import Endpoint
+from tinykube.server.http import Listener
 from tinykube.server.server import Server
 from tinykube.server.sqlite import open_store
 from tinykube.server.store import Store
@@ -55,7 +57,7 @@ WRITERS = frozenset({SCHEDULER.name, AGENTS.name})
 RuntimeName = Literal["process", "stand-in", "none"]
 
 
-class Cluster:
+class LocalCluster:
     """A cluster on this machine, running inside `async with`.  `notes` are sentences for whoever started it."""
 
     def __init__(
@@ -94,12 +96,14 @@ class Cluster:
         self.failed = asyncio.get_running_loop().create_future()
         self.server = Server(
             self._store(),
+            name=NAME,
             hooks=[partial(review, self.interpreter)],
             guards=[partial(guard, self.interpreter, WRITERS)],
         )
-        self.endpoint = Endpoint(self.server, identity(None if self._state is None else self._state / "identity"))
+        kept = None if self._state is None else self._state / "identity"
+        self.endpoint = Listener(self.server, identity(kept, NAME))
         self._stack.push_async_callback(self.endpoint.stop)
-        self.client = Client(self.server)
+        self.client = Client(self.server, NAME)
         directory = self._directory()
         host = None if self._runtime == "none" else directory / "host"
         self.agents = Agents(self.client_of(AGENTS), self.interpreter, self.machines, host)
@@ -136,7 +140,7 @@ class Cluster:
 
     def client_of(self, user: User) -> Client:
         """A client that the API server knows as this user; `client` is the administrator's."""
-        return Client(Acting(self.server, user))
+        return Client(Acting(self.server, user), NAME)
 
     def _directory(self) -> Path:
         """Where volumes, logs and the files of agents are.  Those of agents are made anew."""
@@ -151,8 +155,8 @@ class Cluster:
 
     def _store(self) -> Store:
         if self._state is None:
-            return Store()
-        store, journal = open_store(self._state)
+            return Store(custom=custom.kinds())
+        store, journal = open_store(self._state, custom=custom.kinds(), beside=("identity", "machine"))
         self._stack.callback(journal.close)
         return store
 

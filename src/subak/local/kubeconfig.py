@@ -19,9 +19,12 @@ from pathlib import Path
 
 import yaml
 
-from subak.local import private
-from tinykube.server.http import HOST, NAME
+from tinykube import private
+from tinykube.server.http import HOST
 from tinykube.yaml import read
+
+NAME = "subak"
+"""The name of our cluster, its user and its context in the file."""
 
 
 class Taken(Exception):

@@ -33,11 +33,11 @@ import msgspec
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.node import Node
+from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.node import regions
-from subak.policy.explain import Explanation, explain
-from subak.policy.held import held
-from subak.policy.place import place
+from subak.policy.decider import Decider
+from subak.policy.explain import Explanation
 from subak.snapshot.cluster import Snapshot
 
 NAMESPACE = "run"
@@ -122,9 +122,9 @@ class Slices:
         cluster has them.
         """
         complete = self.interpreter.admit(pod)
-        request, unused = self.interpreter.request(complete), Snapshot([self.node])
-        if place(unused, request) is None:
-            why = "; ".join(f"{group.detail} ({group.reason})" for group in explain(unused, request).groups)
+        unused = Decider(self.interpreter, [self.node])
+        if unused.decide(NAMESPACE, unused.request(complete)) is None:
+            why = "; ".join(f"{group.detail} ({group.reason})" for group in unused.explain(complete).groups)
             raise Refusal("spec.containers", pod.name, f"the cards never have that much: {why}")
         with _gate(self.directory):
             _refuse_owned(self.directory)
@@ -141,24 +141,23 @@ class Slices:
         """The pod with its cards if it can have them now, otherwise why it has to wait."""
         with _gate(self.directory):
             os.utime(slice.lock)
-            snapshot = self._snapshot()
+            decider = self._decider()
             for path, pod in _living(self.directory):
                 if pod.spec.node_name or (path != slice.path and _silent(path)):
                     continue
                 try:
-                    request = self.interpreter.request(pod)
+                    request = decider.request(pod)
                 except Refusal:
                     continue  # not written by `enter`
-                placement = place(snapshot, request)
+                placement = decider.decide(NAMESPACE, request)
                 if path == slice.path:
-                    if placement is None:
-                        return explain(snapshot, request)
-                    written = self.interpreter.annotations(pod, placement, self.node, now_ns)
-                    placed = _placed(pod, self.node.name, written)
+                    if not isinstance(placement, Placement):
+                        return decider.explain(pod)
+                    placed = _placed(pod, self.node.name, decider.written(pod, placement, now_ns))
                     _rewrite(slice.lock, msgspec.json.encode(placed))
                     return placed
-                if placement is not None:  # it came earlier and takes its turn in a moment
-                    snapshot.assume(pod.key, placement, request.needs.resources)
+                if isinstance(placement, Placement):  # it came earlier and takes its turn in a moment
+                    decider.assume(pod.key, pod, request, placement)
         raise Taken(f"{slice.path} was removed: somebody has emptied {self.directory}")
 
     def pods(self) -> dict[Path, manifest.Pod]:
@@ -169,15 +168,14 @@ class Slices:
     def snapshot(self) -> Snapshot:
         """The machine's cards, and what living slices hold of them."""
         with _gate(self.directory):
-            return self._snapshot()
+            return self._decider().snapshot
 
-    def _snapshot(self) -> Snapshot:
-        snapshot = Snapshot([self.node])
+    def _decider(self) -> Decider:
+        decider = Decider(self.interpreter, [self.node])
         for _, pod in _living(self.directory):
             if pod.spec.node_name:  # whatever the machine was called then
-                holding = held(self.interpreter, pod, self.node)
-                snapshot.restore(pod.key, holding.placement, holding.resources)
-        return snapshot
+                decider.hold(pod, self.node)
+        return decider
 
     def owner(self) -> str:
         """The cluster that has all cards of the machine; empty if there is none."""

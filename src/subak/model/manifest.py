@@ -15,9 +15,12 @@ from typing import Any
 import msgspec
 
 from tinykube.quantity import Quantity
+from tinykube.resource import Resource
 
 Amount = str | int | float
 Amounts = dict[str, Amount]
+
+DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False, kind="Device")
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 

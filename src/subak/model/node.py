@@ -34,16 +34,22 @@ class Node:
     dead: Mapping[str, str] = field(default_factory=dict)
     doubtful_until: float | None = None
     cut: bool = field(init=False, repr=False, compare=False)
-    _by_id: Mapping[str, Device] = field(init=False, repr=False, compare=False)
+    _rows: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Every share of every pod is looked up here.  Of two cards with one id the first counts.
         object.__setattr__(self, "cut", any(each.mode == MIG for each in self.devices))
-        object.__setattr__(self, "_by_id", {each.id: each for each in reversed(self.devices)})
+        rows = {self.devices[row].id: row for row in reversed(range(len(self.devices)))}
+        object.__setattr__(self, "_rows", rows)
 
     def device(self, id: str) -> Device | None:
         """The card with this id."""
-        return self._by_id.get(id)
+        row = self._rows.get(id)
+        return None if row is None else self.devices[row]
+
+    def row(self, id: str) -> int | None:
+        """The place of that card among `devices`."""
+        return self._rows.get(id)
 
     def at_index(self, index: int, families: frozenset[str]) -> Device | None:
         """The card of one of these families with this index."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from subak.model.device import MIG, Device
 from subak.model.manifest import Role
 
 
@@ -22,6 +23,14 @@ class MigInstance(msgspec.Struct, frozen=True, gc=False):
     profile: str
     start: int
     size: int
+
+
+def uncut(device: Device | None) -> MigInstance | None:
+    """Every place of a card in MIG mode: where an instance lies that nobody told, no other must be cut."""
+    if device is None or device.mode != MIG:
+        return None
+    ends = (start + size for profile in device.mig for start, size in profile.placements)
+    return MigInstance("unknown", 0, max(ends, default=0))
 
 
 class Function(msgspec.Struct, frozen=True, gc=False):

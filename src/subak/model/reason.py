@@ -1,21 +1,12 @@
 """Why something was refused.  Every refusal in Subak is one of these, never a bare False.
 
-The names are the ones HAMi's users know from events; the ones HAMi lacks follow the same pattern.  A `Reason` also
-knows what could cure it, so that a waiting pod is tried again when, and only when, that happens.
+The names are the ones HAMi's users know from events; the ones HAMi lacks follow the same pattern.
 """
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
-
-
-class Cure(Enum):
-    """What has to happen before a refused pod is worth another try."""
-
-    POD_GONE = "a pod ends"
-    NODE_CHANGED = "a node or its cards change"
-    QUOTA_CHANGED = "the quota grows or a pod of the namespace ends"
-    POD_CHANGED = "the pod itself is changed"
+from dataclasses import dataclass
+from enum import StrEnum
 
 
 class Reason(StrEnum):
@@ -57,38 +48,13 @@ class Reason(StrEnum):
     RESOURCE_QUOTA_NOT_FIT = "ResourceQuotaNotFit"
     NOT_SUPPORTED_YET = "NotSupportedYet"
 
-    @property
-    def cures(self) -> frozenset[Cure]:
-        """What would make another try worthwhile."""
-        return _CURES.get(self, _WHEN_FREED)
 
+@dataclass(frozen=True, slots=True)
+class NodeRefusal:
+    """Why a node is out: a `Reason` or a filter's own word for it, and the detail that a person wants to read."""
 
-_WHEN_FREED = frozenset({Cure.POD_GONE, Cure.NODE_CHANGED})
-_WHEN_NODE_CHANGES = frozenset({Cure.NODE_CHANGED})
-_CURES = {
-    **dict.fromkeys(
-        (
-            Reason.CARD_NOT_HEALTH,
-            Reason.CARD_UNHEALTHY,
-            Reason.CARD_CORDONED,
-            Reason.CARD_TYPE_MISMATCH,
-            Reason.CARD_UUID_MISMATCH,
-            Reason.CARD_PARTITION_MISSING,
-            Reason.CARD_TEMPLATE_MISMATCH,
-            Reason.NODE_INSUFFICIENT_DEVICE,
-            Reason.NODE_UNREGISTERED,
-            Reason.NODE_AGENT_DEAD,
-            Reason.NODE_NOT_READY,
-            Reason.NODE_UNSCHEDULABLE,
-            Reason.NODE_TAINT_NOT_TOLERATED,
-            Reason.NODE_SELECTOR_MISMATCH,
-            Reason.NODE_ISOLATION_MISSING,
-        ),
-        _WHEN_NODE_CHANGES,
-    ),
-    Reason.RESOURCE_QUOTA_NOT_FIT: frozenset({Cure.QUOTA_CHANGED}),
-    Reason.NOT_SUPPORTED_YET: frozenset({Cure.POD_CHANGED}),
-}
+    reason: str
+    detail: str
 
 
 class Refusal(ValueError):

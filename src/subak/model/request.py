@@ -7,11 +7,12 @@ snapshot remember scores per shape of request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from subak.model.device import MIB, Device
 from subak.model.manifest import Expression, Role, Toleration
+from subak.model.rules import PLAIN, Rules
 
 BINPACK, SPREAD, NUMA, MUTEX = "binpack", "spread", "numa", "mutex"
 """Words of HAMi's policy annotations."""
@@ -27,14 +28,12 @@ LEAST_ALLOCATED, MOST_ALLOCATED = "LeastAllocated", "MostAllocated"
 
 
 class Pick:
-    """How cards are picked from those that fit: names of functions in `policy.pick`."""
+    """How cards are picked from those that fit: names in `policy.registry`.  With RULES the claim's rules pick."""
 
     IN_ORDER = "in-order"
     LINKS = "links"
-    ZONES = "zones"
-    ONLINE = "online"
-    METAXLINK = "metaxlink"
     TREE = "tree"
+    RULES = "rules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +121,14 @@ class Claim:
     """`count` cards of one of `families`, each with the same share, for the containers at these positions.
 
     Memory is an amount, or a percentage of each card floored to `granule`.  `idle` demands cards that nobody uses.
-    `together` puts all such claims of one dialect in the pod on the same card.  `qos` and `app_class` are MetaX's: who
-    may share a card with whom.  `slotted` counts as HAMi does: each share takes one of its card's slots, and all cores
-    of a card mean the card alone.  Dialects without slots are limited only by the amounts that they name.
+    `together` puts all such claims of one dialect in the pod on the same card.  `slotted` counts as HAMi does: each
+    share takes one of its card's slots, and all cores of a card mean the card alone.  Dialects without slots are
+    limited only by the amounts that they name.  `rules` are the vendor's own.
 
     `instances` is for dialects that record MIG instances (HAMi's): they get those of cards in MIG mode, several of one
     card for several cards; others get none.
 
-    Koordinator's: `everywhere` means every card that the selection admits, however many there are.  `function` are
-    lines on the labels of a virtual function that comes with each card (None: none comes).  Cards of the `templated`
-    families give no other parts than their drivers can cut: `templates` names, by the model, the cut that gives exactly
-    this share.
+    `everywhere` means every card that the selection admits, however many there are.
     """
 
     dialect: str
@@ -148,14 +144,9 @@ class Claim:
     idle: bool = False
     together: bool = False
     instances: bool = False
-    qos: str | None = None
-    app_class: str = ""
-    isolation: str = ""
     slotted: bool = True
     everywhere: bool = False
-    function: tuple[Expression, ...] | None = None
-    templated: frozenset[str] = frozenset()
-    templates: tuple[tuple[str, str], ...] = ()
+    rules: Rules = PLAIN
     selection: Selection = Selection()
     policy: CardPolicy = CardPolicy()
 
@@ -181,20 +172,24 @@ class Needs:
 class Request:
     """All that a pod asks for.
 
-    `node_policy` is BINPACK or SPREAD over use, or one of Koordinator's strategies.  `topology_aware` lets MetaX link
-    zones decide between nodes.
+    `node_policy` names the score of nodes, in `policy.registry`.  `reads` holds what else policies read of the pod, by
+    the name of the policy.
     """
 
     claims: tuple[Claim, ...] = ()
     needs: Needs = Needs()
     node_policy: str = BINPACK
-    topology_aware: bool = False
+    reads: tuple[tuple[str, Hashable], ...] = ()
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         # Requests key the score cache, so that each decision hashes one: remember it.
-        value = hash((self.claims, self.needs, self.node_policy, self.topology_aware))
+        value = hash((self.claims, self.needs, self.node_policy, self.reads))
         object.__setattr__(self, "_hash", value)
 
     def __hash__(self) -> int:
         return self._hash
+
+    def read(self, name: str) -> Hashable | None:
+        """What the policy of this name reads of the pod besides; None for nothing."""
+        return dict(self.reads).get(name)

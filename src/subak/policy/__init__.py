@@ -1,7 +1,108 @@
-"""Pure decisions: does a card fit (`fit`), which one first (`order`, `pick`), which node (`score`), and why not.
+"""Pure decisions: which node and which cards, or why none.  This file states what a policy is.
 
-One rule, one function, one file per kind of rule.  A refusal is a `Reason` with numbers, never a bool.
+    place(request) ── rows of cached scores, without nodes that `Across` refuses ──> best node ── on_node ──> Placement
+    on_node        ── for each claim: order cards ── refuse or pass each (`fit`) ── pick among those that pass
 
-    place(request) ── rows of cached scores ──> best node ── on_node ──> Placement, or the next best node
-    on_node        ── for each claim: order cards ── refuse or pass each ── pick among those that pass
+There are three kinds of policy.  Each is an object with a name; `policy.registry` lists them all.  A new one is one
+file and one line there.
+
+    Filter      keeps pods off nodes.  One that looks at other nodes too is `Across`: events keep its counters.
+    NodeScore   the best node.  A request names its score (`Request.node_policy`).
+    CardPick    which of the cards that fit.  A claim names its pick (`CardPolicy.pick`).
+
+A filter and a score have a form for one node, which is easy to read, and one in columns, for thousands of nodes at
+once.  Both must say the same; where the second is left out, the first is asked node by node.
+
+Pods come in shapes: those of one shape share cached scores, and wait together once refused.  A shape is a `Request`.
+So a policy that reads more of a pod than its request must say so in `reads`.
+
+What vendors add about their own cards is no policy: see `model.rules`.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Protocol
+
+from subak.model import manifest
+from subak.model.card import CardState
+from subak.model.node import Node
+from subak.model.placement import Grant
+from subak.model.reason import NodeRefusal
+from subak.model.request import Claim, Request
+from subak.snapshot.pool import Column, Pool, Verdicts
+from subak.snapshot.scores import Where
+from subak.snapshot.watcher import Change, Watcher
+
+
+class Filter(Protocol):
+    """Keeps pods off nodes by what the nodes' descriptions say; what is free there is another matter.
+
+    A change of the description is the only cure, and everybody who waits is measured by it then.
+    """
+
+    name: str
+    """Unique among filters and scores."""
+
+    def reads(self, pod: manifest.Pod) -> Hashable | None:
+        """What it reads of the pod besides its request: `request.read(self.name)` gives it back.  None for nothing."""
+        return None
+
+    def key(self, request: Request) -> Hashable:
+        """All that it reads of the request: requests with equal keys share its verdicts."""
+        return request.read(self.name)
+
+    def refuse(self, node: Node, request: Request) -> NodeRefusal | None:
+        """Why the node is out; None if it is not."""
+
+    def verdicts(self, pool: Pool, request: Request) -> Verdicts:
+        """What `refuse` says to all nodes of a pool."""
+        return pool.verdicts((self.name, self.key(request)), partial(self.refuse, request=request))
+
+
+class Across(Filter, Watcher, Protocol):
+    """A filter that also depends on other nodes and on the pods there.
+
+    Every cluster has one object of the class, made without arguments, which sees pods and nodes come and go and counts
+    what it needs.  It has a say about the pods of which it `reads` something.  It is asked anew for every decision, so
+    that no cached score remembers its answer.
+    """
+
+    cures: frozenset[Change]
+    """After which events, anywhere in the cluster, a refused pod is worth another try."""
+
+    def verdicts(self, pool: Pool, request: Request) -> Verdicts:
+        """What `refuse` says to all nodes now.  `Verdicts.of` makes it from columns."""
+        return pool.judged(partial(self.refuse, request=request))
+
+
+class NodeScore(Protocol):
+    """What a node is worth to a pod: the highest wins, the first by name among equals."""
+
+    name: str
+    """Unique among filters and scores."""
+
+    def reads(self, pod: manifest.Pod) -> Hashable | None:
+        """As `Filter.reads`."""
+        return None
+
+    def score(self, node: Node, cards: Sequence[CardState], request: Request, grants: Sequence[Grant]) -> int:
+        """The score of one node.  `cards` are as they were before; `grants` tell how they would be after the pod."""
+
+    def column(self, pool: Pool, request: Request) -> Callable[[Where], Column] | None:
+        """The scores of many nodes.  None if they depend on the grants: then every node that may fit is tried."""
+        return None
+
+
+class CardPick(Protocol):
+    """As many of the passing cards (best first) as the claim asks for; none if they do not lie together as they must.
+
+    `cards` are all cards of the node that the claim could mean.  There is no form in columns: cards are picked on one
+    node.
+    """
+
+    def __call__(
+        self, passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
+    ) -> list[CardState]:
+        """The cards to take."""

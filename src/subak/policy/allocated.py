@@ -12,15 +12,36 @@ no memory; their percentages stand in the place of the ratio.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from subak.model.request import MOST_ALLOCATED, Claim
-from subak.snapshot.card import CardState
+from subak.model.card import CardState
+from subak.model.node import Node
+from subak.model.placement import Grant
+from subak.model.request import MOST_ALLOCATED, Claim, Request
+from subak.policy import NodeScore
+from subak.policy.score import use
 from subak.snapshot.pool import ALIVE, CORES, MEMORY, Column, Pool
 from subak.snapshot.scores import Evaluator, Row, Where, shared
+
+
+@dataclass(frozen=True)
+class Allocated(NodeScore):
+    """The strategy of this name, for nodes.  A pod without cards goes to the fullest node."""
+
+    name: str
+
+    def score(self, node: Node, cards: Sequence[CardState], request: Request, grants: Sequence[Grant]) -> int:
+        return node_score(cards, request.claims[0], self.name) if request.claims else use(cards)
+
+    def column(self, pool: Pool, request: Request) -> Callable[[Where], Column]:
+        if not request.claims:
+            return lambda at: pool.usage[at]
+        claim, totals = request.claims[0], sums(pool, request.claims[0])
+        return lambda at: node_scores(totals.refresh()[:, at], claim, self.name)
 
 
 def allocated_score(

@@ -16,30 +16,27 @@ from subak.model.device import FULL_CORES, MIG
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Share, charges
-from subak.model.request import SPREAD, Claim, Needs, Request
-from subak.policy import allocated, node, score
-from subak.policy.fit import ONLINE
+from subak.model.request import Claim, Request
+from subak.policy import registry
+from subak.policy.node import ANYBODY
 from subak.policy.on_node import on_node
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool, Verdicts
 from subak.snapshot.scores import NEVER, Evaluator, Where, shared
 
 Part = Callable[[Where], Bools]
 
-ANYBODY = Needs()
-"""What the least demanding pod needs."""
-
 
 def prepare(pool: Pool, request: Request) -> Evaluator | None:
     """The evaluator of a request for a pool; None if the make of its nodes rules it out."""
-    parts: list[Part] = [partial(_passes, verdicts) for verdicts in admission(pool, request)]
+    parts: list[Part] = [partial(_passes, each.verdicts(pool, request)) for each in registry.FILTERS.values()]
     for claim in representative(request):
         part = _claim_part(pool, claim)
         if part is None:
             return None
         parts.append(part)
     parts += _resource_parts(pool, request)
-    exact = score.depends_on_cards(request)
-    scored = _exact_scores(pool, request) if exact else _plain_scores(pool, request)
+    column = registry.score_of(request).column(pool, request)
+    scores = column or _exact_scores(pool, request)
 
     def evaluate(at: Where) -> Column:
         possible = parts[0](at).copy()
@@ -47,9 +44,9 @@ def prepare(pool: Pool, request: Request) -> Evaluator | None:
             if not possible.any():  # as in a pool where no node speaks the dialect
                 break
             possible &= part(at)
-        return scored(at, possible)
+        return np.where(possible, scores(at), NEVER)
 
-    return Evaluator(evaluate, exact)
+    return Evaluator(evaluate, one_by_one=column is None)
 
 
 def representative(request: Request) -> Sequence[Claim]:
@@ -116,7 +113,7 @@ def least(claim: Claim) -> Iterator[tuple[int, int]]:
     if claim.memory_bytes:
         yield MEMORY, claim.memory_bytes
     # In HAMi's way a card whose cores are all taken takes nobody else, unless this class of tenant ignores cores.
-    cores = 0 if claim.app_class == ONLINE else max(claim.cores, int(claim.slotted))
+    cores = max(claim.cores, int(claim.slotted)) if claim.rules.counts_cores else 0
     if cores:
         yield CORES, cores
     if claim.idle or claim.policy.mutex:
@@ -171,53 +168,27 @@ def _has(pool: Pool, name: str, amount: int, at: Where) -> Bools:
     return np.fromiter((pool.free(each, name) >= amount for each in positions), np.bool_, len(positions))
 
 
-def admission(pool: Pool, request: Request) -> list[Verdicts]:
-    """What nodes say by their own terms.  The keys name all that a rule reads, so that shapes share the answers."""
-    needs = replace(request.needs, resources=())
-    fine = pool.verdicts(ANYBODY, partial(node.refuse_node, needs=ANYBODY)) if node.unrestricted(needs) else None
-    found = [fine if needs == ANYBODY and fine else pool.verdicts(needs, partial(node.refuse_node, needs=needs), fine)]
-    for claim in request.claims:
-        found.append(pool.verdicts((claim.dialect, claim.isolation), partial(node.refuse_dialect, claim=claim)))
-    return found
-
-
 def _passes(verdicts: Verdicts, at: Where) -> Bools:
     return verdicts.passes[at]
 
 
-Scored = Callable[[Where, Bools], Column]
-
-
-def _plain_scores(pool: Pool, request: Request) -> Scored:
-    """Scores that follow from the columns alone."""
-    if request.node_policy in score.ALLOCATED and request.claims:
-        claim = request.claims[0]
-        sums = allocated.sums(pool, claim)
-        return lambda at, possible: np.where(
-            possible, allocated.node_scores(sums.refresh()[:, at], claim, request.node_policy), NEVER
-        )
-    if request.node_policy == SPREAD:
-        return lambda at, possible: np.where(possible, -pool.usage[at], NEVER)
-    return lambda at, possible: np.where(possible, pool.usage[at], NEVER)
-
-
-def _exact_scores(pool: Pool, request: Request) -> Scored:
-    """Scores that need the very cards: each node is tried, once for all shapes that ask for the same cards."""
+def _exact_scores(pool: Pool, request: Request) -> Callable[[Where], Column]:
+    """Scores that need the very grants: each node is tried, once for all shapes that ask for the same cards."""
     cards = replace(request, needs=ANYBODY)
     row = shared(pool, cards, lambda: Evaluator(partial(_tried, pool, cards), one_by_one=True))
-    return lambda at, possible: np.where(possible, row.refresh()[at], NEVER)
+    return lambda at: row.refresh()[at]
 
 
 def _tried(pool: Pool, request: Request, at: Where) -> Column:
     """The scores of nodes, each of which is asked for cards; NEVER where it has none for the request."""
     parts = [part for claim in representative(request) if (part := _claim_part(pool, claim)) is not None]
-    possible = np.logical_and.reduce([part(at) for part in parts])
-    scores = np.full(len(possible), NEVER, np.int64)
+    possible = np.logical_and.reduce([pool.present[at], *[part(at) for part in parts]])
+    score, scores = registry.score_of(request), np.full(len(possible), NEVER, np.int64)
     positions = range(pool.size)[at] if isinstance(at, slice) else at.tolist()
     for i in np.flatnonzero(possible).tolist():
         where = positions[i]
         cards = pool.cards(where)
         grants = on_node(pool.nodes[where], cards, request)
         if isinstance(grants, tuple):
-            scores[i] = score.node_score(pool.nodes[where], pool.cards(where), request, grants)
+            scores[i] = score.score(pool.nodes[where], pool.cards(where), request, grants)
     return scores

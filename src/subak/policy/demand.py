@@ -7,16 +7,17 @@ What a node says by its description alone is remembered until that changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from subak.model.device import FULL_CORES, MIG
 from subak.model.node import Node
-from subak.model.request import Claim, Needs, Request, Selection
+from subak.model.request import Claim, Request, Selection
+from subak.policy import registry
 from subak.policy.columns import least, representative
-from subak.policy.node import refuse_dialect, refuse_node
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import ALIVE, IDLE, MEMORY, PLAIN, UNLIMITED, Bools, Column, Pool, Positions
 
@@ -30,26 +31,22 @@ _UNKNOWN = -1
 class _Terms:
     """What of a request only the description of a node decides; requests with the same terms share the answer."""
 
-    needs: Needs
-    speaking: tuple[tuple[str, str], ...]
+    filtered: tuple[Hashable, ...]
     families: frozenset[str]
     selection: Selection
     count: int
     instances: bool
-    claims: tuple[Claim, ...] = field(compare=False)
+    request: Request = field(compare=False)
 
     @classmethod
     def of(cls, request: Request, first: Claim | None) -> _Terms:
-        needs = replace(request.needs, resources=())
+        filtered = tuple([each.key(request) for each in registry.FILTERS.values()])
         if first is None:
-            return cls(needs, (), frozenset(), Selection(), 0, False, ())
-        speaking = tuple((each.dialect, each.isolation) for each in request.claims)
-        return cls(needs, speaking, first.families, first.selection, first.count, first.instances, request.claims)
+            return cls(filtered, frozenset(), Selection(), 0, False, request)
+        return cls(filtered, first.families, first.selection, first.count, first.instances, request)
 
     def met_by(self, node: Node) -> bool:
-        if refuse_node(node, self.needs) is not None:
-            return False
-        if any(refuse_dialect(node, claim) is not None for claim in self.claims):
+        if any(each.refuse(node, self.request) is not None for each in registry.FILTERS.values()):
             return False
         admitted = self._admits(node)
         cut = zip(admitted, node.devices, strict=True) if self.instances else ()
@@ -136,10 +133,9 @@ class Demand:
                 alike = np.flatnonzero(sizes == size)
                 cards[alike] &= np.maximum(state[MEMORY][alike], 0) >= self._percentage_of(size)[which]
         enough: Bools = np.add.reduce(cards, axis=0, dtype=np.int64) >= self._count[which]
-        if pool.nodes[
-            at
-        ].cut:  # instances of a card in MIG mode count as cards; how many are left, only `on_node` can tell
-            cut = [row for row, each in enumerate(pool.nodes[at].devices) if each.mode == MIG]
+        node = pool.nodes[at]
+        if node.cut:  # instances of a card in MIG mode count as cards; how many are left, only `on_node` can tell
+            cut = [row for row, each in enumerate(node.devices) if each.mode == MIG]
             enough |= np.logical_or.reduce(cards[cut], axis=0) & self._instances[which]
         return enough
 

@@ -11,16 +11,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from subak.model.card import CardState
 from subak.model.device import MIB
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
-from subak.policy import mig
+from subak.policy import Filter, mig, registry
 from subak.policy.fit import Refused, everywhere, fit, refuse, rules_for
-from subak.policy.node import refuse_dialect, refuse_node
 from subak.policy.on_node import on_node
 from subak.policy.order import in_order
 from subak.policy.tally import CARD_REASONS, Heap, Tally, Verdict, columns
-from subak.snapshot.card import CardState
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Pool
 from tinykube.quantity import Quantity
@@ -35,7 +34,7 @@ AT_ONCE = 16
 class Group:
     """Nodes that refuse for the same reason; `count` of them where they are not named."""
 
-    reason: Reason
+    reason: str
     nodes: tuple[str, ...]
     detail: str
     count: int = 0
@@ -52,7 +51,7 @@ class Explanation:
     nodes: int
     fitting: tuple[str, ...]
     groups: tuple[Group, ...]
-    reasons: dict[Reason, int]
+    reasons: dict[str, int]
 
     def __str__(self) -> str:
         if not self.nodes:
@@ -74,13 +73,14 @@ def explaining(snapshot: Snapshot, request: Request, tally: Tally) -> Iterator[i
 
     What columns can tell costs next to nothing.  Where neighbours, wiring or instances decide, nodes are asked in turn.
     """
+    filters = registry.filters(snapshot, request)
     for pool in list(snapshot.pools):
-        left = columns(pool, request, tally)
+        left = columns(pool, request, filters, tally)
         yield 1 + pool.size // 200
         for start in range(0, len(left), AT_ONCE):
             part = [at for at in left[start : start + AT_ONCE] if at < pool.size and pool.nodes[at].name]
             for at in part:
-                verdict = _ask(pool, at, request)
+                verdict = _ask(pool, at, request, filters)
                 if verdict is None:
                     tally.fit(pool, at)
                 else:
@@ -104,13 +104,12 @@ def _group(heap: Heap, named: bool) -> Group:
     return Group(heap.key.reason, tuple(sorted(heap.names)), detail, 0 if named else heap.count)
 
 
-def _ask(pool: Pool, at: int, request: Request) -> Verdict | None:
+def _ask(pool: Pool, at: int, request: Request, filters: Sequence[Filter]) -> Verdict | None:
     node = pool.nodes[at]
-    refusal = refuse_node(node, request.needs)
-    for claim in request.claims:
-        refusal = refusal or refuse_dialect(node, claim)
-    if refusal is not None:
-        return Verdict(refusal.reason, frozenset(), refusal.detail)
+    for each in filters:
+        refusal = each.refuse(node, request)
+        if refusal is not None:
+            return Verdict(refusal.reason, frozenset(), refusal.detail)
     for name, amount in request.needs.resources:
         free = pool.free(at, name)
         if free < amount:
@@ -188,10 +187,10 @@ def _figures(heap: Heap) -> str:
         case Reason.ALLOCATED_CARDS_INSUFFICIENT_REQUEST:
             return f"at most {best} {'card fits' if best == 1 else 'cards fit'}, {asked} asked"
         case reason:
-            return f"{_WORDS.get(reason, str(reason))} on {best} of {asked} cards"
+            return f"{_WORDS.get(reason, reason)} on {best} of {asked} cards"
 
 
-_WORDS = {
+_WORDS: dict[str, str] = {
     Reason.CARD_NOT_HEALTH: "card not healthy",
     Reason.CARD_UNHEALTHY: "card not healthy",
     Reason.CARD_CORDONED: "card cordoned",

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from subak.model.card import CardState
 from subak.model.device import FULL_CORES, MIG
 from subak.model.reason import Reason
 from subak.model.request import BINPACK, Claim, Pick
-from subak.policy import function, metax, mig, partition
-from subak.policy.pick import pick
-from subak.snapshot.card import CardState
+from subak.model.rules import PLAIN
+from subak.policy import mig, partition, registry
 
 Refused = Counter[Reason]
 Bound = frozenset[str] | None
@@ -22,17 +22,10 @@ Bound = frozenset[str] | None
 
 Rule = Callable[[CardState, Claim], Reason | None]
 
-ONLINE = "online"
-
 
 def healthy(card: CardState, claim: Claim) -> Reason | None:
     """The card works."""
-    return None if card.device.healthy else Reason.CARD_NOT_HEALTH
-
-
-def works(card: CardState, claim: Claim) -> Reason | None:
-    """The same, in the word that MetaX's users know."""
-    return None if card.device.healthy else Reason.CARD_UNHEALTHY
+    return None if card.device.healthy else claim.rules.unhealthy
 
 
 def open_for_new(card: CardState, claim: Claim) -> Reason | None:
@@ -51,20 +44,6 @@ def type_admitted(card: CardState, claim: Claim) -> Reason | None:
 def id_admitted(card: CardState, claim: Claim) -> Reason | None:
     """The user admits this very card."""
     return None if claim.selection.admits_id(card.device.id) else Reason.CARD_UUID_MISMATCH
-
-
-def class_compatible(card: CardState, claim: Claim) -> Reason | None:
-    """Online and offline pods do not share a card with ordinary ones, nor offline ones join online ones."""
-    fits = metax.class_fits(claim.app_class, [charge.tag[1] for charge in card.tenants.values()])
-    return None if fits else Reason.CARD_APP_CLASS_MISMATCH
-
-
-def qos_compatible(card: CardState, claim: Claim) -> Reason | None:
-    """All who share a MetaX card share its QoS policy."""
-    if claim.app_class == ONLINE or not card.tenants:
-        return None
-    fits = metax.qos_fits(claim.qos, metax.card_qos(card), card.used, claim.cores)
-    return None if fits else Reason.CARD_QOS_POLICY_MISMATCH
 
 
 def slot_left(card: CardState, claim: Claim) -> Reason | None:
@@ -100,7 +79,7 @@ def compute_left(card: CardState, claim: Claim) -> Reason | None:
 
     Where cores are just an amount, it takes all who ask for none, unless a tenant has the card alone by HAMi's rule.
     """
-    if claim.cores or card.cores_free > 0:
+    if claim.cores or card.cores_free > 0 or not claim.rules.counts_cores:
         return None
     return Reason.CARD_COMPUTE_UNITS_EXHAUSTED if claim.slotted or _held_alone(card) else None
 
@@ -129,16 +108,14 @@ def sliceable(card: CardState, claim: Claim) -> Reason | None:
     return Reason.CARD_MIG_TOPOLOGY_INFEASIBLE
 
 
-def cuttable(card: CardState, claim: Claim) -> Reason | None:
-    """The card's driver can cut exactly this share."""
-    if card.device.family not in claim.templated or card.device.model in dict(claim.templates):
-        return None
-    return Reason.CARD_TEMPLATE_MISMATCH
+def joinable(card: CardState, claim: Claim) -> Reason | None:
+    """The vendor lets the claim join the card."""
+    return claim.rules.refuse(card, claim.cores)
 
 
-def function_left(card: CardState, claim: Claim) -> Reason | None:
-    """A network card has a virtual function left."""
-    return Reason.CARD_VIRTUAL_FUNCTIONS_EXHAUSTED if function.function_for(card, claim) is None else None
+def completed(card: CardState, claim: Claim) -> Reason | None:
+    """The card has what the vendor gives with a share besides amounts."""
+    return claim.rules.refuse_last(card)
 
 
 BEFORE_NUMA: tuple[Rule, ...] = (healthy, open_for_new, type_admitted)
@@ -154,30 +131,12 @@ COMMON: tuple[Rule, ...] = (
     sliceable,
 )
 ALL: tuple[Rule, ...] = BEFORE_NUMA + COMMON
-WITH_FUNCTION: tuple[Rule, ...] = (*ALL, function_left)
-FROM_TEMPLATES: tuple[Rule, ...] = (*BEFORE_NUMA, cuttable, *COMMON)
-
-SGPU_ONLINE: tuple[Rule, ...] = (
-    type_admitted,
-    works,
-    open_for_new,
-    class_compatible,
-    qos_compatible,
-    id_admitted,
-    slot_left,
-    unshared,
-    memory_left,
-)
-SGPU: tuple[Rule, ...] = (*SGPU_ONLINE, cores_left, compute_unshared, compute_left)
+WITH_OWN: tuple[Rule, ...] = (*BEFORE_NUMA, joinable, *COMMON, completed)
 
 
 def rules_for(claim: Claim) -> tuple[Rule, ...]:
-    """The rules of a claim: MetaX sGPU (a claim with a QoS policy or class) has its own; online pods take no cores."""
-    if claim.qos is None and not claim.app_class:
-        if claim.templated:
-            return FROM_TEMPLATES
-        return ALL if claim.function is None else WITH_FUNCTION
-    return SGPU_ONLINE if claim.app_class == ONLINE else SGPU
+    """The rules of a claim, among them those of its vendor if there are any."""
+    return ALL if claim.rules is PLAIN else WITH_OWN
 
 
 def refuse(card: CardState, claim: Claim, rules: Sequence[Rule], bound: Bound = None) -> Reason | None:
@@ -247,6 +206,17 @@ def _scattered(claim: Claim, cards: Sequence[CardState]) -> Reason:
     if not partition.required(claim, cards):
         return Reason.NUMA_NOT_FIT
     return Reason.CARD_PARTITION_NOT_FREE if partition.exists(claim, cards) else Reason.CARD_PARTITION_MISSING
+
+
+def pick(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
+    """As many of the passing cards as the claim asks for; none if they do not lie together as it demands."""
+    if claim.policy.partition is not None:
+        chosen = partition.choose(passed, claim, cards)
+        if chosen is not None:
+            return chosen
+    if len(passed) == claim.count and claim.policy.pick != Pick.TREE:
+        return list(passed)
+    return registry.PICKS[claim.policy.pick](passed, claim, cards, node_policy)
 
 
 def fit(

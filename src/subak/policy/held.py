@@ -13,15 +13,15 @@ record can be read, or the node's cards have the ids that it names, the pod coun
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 import msgspec
 
 from subak.dialects.interpreter import Interpreter
-from subak.dialects.nvidia import uncut
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Function, Grant, Placement, Share
+from subak.model.placement import Grant, Placement, Share, uncut
 from subak.model.request import Claim, Request
 from subak.snapshot.cluster import Resources
 
@@ -49,6 +49,9 @@ def held(interpreter: Interpreter, pod: manifest.Pod, node: Node) -> Holding:
         warnings.append(f"pod {pod.key}: {error}; what it asks for is unknown")
         request = Request()
     recorded, problems = interpreter.grants(pod, node)
+    if not problems and _tells_all(recorded, request.claims, node):
+        placement = Placement(node.name, recorded)
+        return Holding(placement, placement, request.needs.resources, True, tuple(warnings))
     warnings += [f"pod {pod.key}: {problem}; which cards it holds is unknown" for problem in problems]
     grants, counted = list(recorded), list(recorded)
     unclaimed = list(range(len(recorded)))
@@ -76,6 +79,27 @@ def held(interpreter: Interpreter, pod: manifest.Pod, node: Node) -> Holding:
     placement = _placement(node, grants)
     to_count = placement if known else _placement(node, counted)
     return Holding(placement, to_count, request.needs.resources, known, tuple(warnings))
+
+
+def _tells_all(recorded: Sequence[Grant], claims: Sequence[Claim], node: Node) -> bool:
+    """Whether the record gives each claim in turn all that it asks for, on cards of the node: so it is, as a rule."""
+    return len(recorded) == len(claims) and all(map(_gives, recorded, claims, repeat(node)))
+
+
+def _gives(grant: Grant, claim: Claim, node: Node) -> bool:
+    if grant.dialect != claim.dialect or grant.containers != claim.containers or len(grant.shares) < claim.count:
+        return False
+    for share in grant.shares:
+        device = node.device(share.id)
+        if (
+            device is None
+            or device.family not in claim.families
+            or share.memory_bytes < claim.memory_on(device)
+            or share.cores < claim.cores
+            or _larger(share.extras, claim.extras) != share.extras
+        ):
+            return False
+    return bool(grant.shares)
 
 
 def _placement(node: Node, grants: Iterable[Grant]) -> Placement:
@@ -111,8 +135,7 @@ def _completed(claim: Claim, given: Grant | None, node: Node) -> Grant:
         seen = {share.id for share in shares}
         shares += [_whole(claim, lost, device) for device in _possible(claim, node) if device.id not in seen]
     if given is None:
-        tag = (claim.qos or "", claim.app_class)
-        return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), tag, claim.slotted)
+        return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), claim.rules.tag, claim.slotted)
     return given if tuple(shares) == told else msgspec.structs.replace(given, shares=tuple(shares))
 
 
@@ -133,9 +156,8 @@ def _whole(claim: Claim, lost: Sequence[Share], device: Device) -> Share:
         max((each.memory_bytes for each in lost), default=0),
         max((each.cores for each in lost), default=0),
         mig=uncut(device),
-        functions=() if claim.function is None else tuple(Function(each.bus, each.minor) for each in device.functions),
     )
-    return _at_least(share, claim, device)
+    return claim.rules.widest(_at_least(share, claim, device), device)
 
 
 def _larger(one: tuple[tuple[str, int], ...], other: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
+from subak.model.card import CardState
 from subak.model.placement import Grant
 from subak.model.reason import Reason
 from subak.model.request import Claim
 from subak.policy.fit import Refused, candidates
-from subak.snapshot.card import CardState
 
 
 def roots(claim: Claim, given: Iterable[Grant], cards: Iterable[CardState]) -> frozenset[str]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from subak.model.card import CardState
 from subak.model.device import MIG, MigProfile
 from subak.model.placement import Charge, MigInstance, Share
 from subak.model.request import Claim
-from subak.snapshot.card import CardState
 
 FROM_THE_TOP = ("1g.", "3g.")
 

@@ -1,29 +1,57 @@
-"""May a pod go to a node at all, cards aside?  Readiness, taints, selectors, plain resources, and the dialect spoken.
+"""May a pod go to a node at all, cards aside?  Readiness, taints, selectors, and the dialect spoken.
 
 Each rule is a reason with its number or name; what a pod demands and we do not honour yet refuses every node.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import partial
 
 from subak.model.manifest import Expression, Taint, Toleration
 from subak.model.node import Node
-from subak.model.reason import Reason
-from subak.model.request import Claim, Needs
-
-ISOLATION = "koordinator.sh/gpu-isolation-provider"
+from subak.model.reason import NodeRefusal, Reason
+from subak.model.request import Claim, Needs, Request
+from subak.policy import Filter
+from subak.snapshot.pool import Pool, Verdicts
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """What `spec.unschedulable` amounts to: Kubernetes lets a pod in that tolerates this taint."""
 
+ANYBODY = Needs()
+"""What the least demanding pod needs."""
 
-@dataclass(frozen=True, slots=True)
-class NodeRefusal:
-    """Why a node is out: the reason, and the detail that a person wants to read."""
 
-    reason: Reason
-    detail: str
+class Terms(Filter):
+    """The node's own terms: readiness, taints, and what the pod selects by labels."""
+
+    name = "terms"
+
+    def key(self, request: Request) -> Needs:
+        return replace(request.needs, resources=())
+
+    def refuse(self, node: Node, request: Request) -> NodeRefusal | None:
+        return refuse_node(node, request.needs)
+
+    def verdicts(self, pool: Pool, request: Request) -> Verdicts:
+        needs, fine = self.key(request), None
+        if unrestricted(needs):  # most nodes turn nobody away: they need no closer look
+            fine = pool.verdicts((self.name, ANYBODY), partial(refuse_node, needs=ANYBODY))
+        return pool.verdicts((self.name, needs), partial(refuse_node, needs=needs), fine)
+
+
+class Offered(Filter):
+    """Whether the node speaks the dialects of all claims, and their rules have nothing against it."""
+
+    name = "offered"
+
+    def key(self, request: Request) -> Hashable:
+        return tuple([(claim.dialect, claim.rules.node_key) for claim in request.claims])
+
+    def refuse(self, node: Node, request: Request) -> NodeRefusal | None:
+        refusals = (refuse_dialect(node, claim) for claim in request.claims)
+        return next((refusal for refusal in refusals if refusal is not None), None)
 
 
 def refuse_node(node: Node, needs: Needs) -> NodeRefusal | None:
@@ -46,28 +74,17 @@ def refuse_node(node: Node, needs: Needs) -> NodeRefusal | None:
 
 
 def refuse_dialect(node: Node, claim: Claim) -> NodeRefusal | None:
-    """Whether the node speaks the claim's dialect, by an agent that lives, and names no other isolation provider."""
+    """Whether the node speaks the claim's dialect, by an agent that lives, and the claim's rules admit it."""
     if claim.dialect not in node.offers:
         return NodeRefusal(Reason.NODE_UNREGISTERED, f"{claim.dialect} not offered")
     if claim.dialect in node.dead:
         return NodeRefusal(Reason.NODE_AGENT_DEAD, node.dead[claim.dialect])
-    provider = node.labels.get(ISOLATION)
-    if claim.isolation and provider and provider.lower() != claim.isolation:
-        detail = (
-            f"isolation by {provider}, {claim.isolation} asked (GPUIsolationProviderHAMICore not found on the node)"
-        )
-        return NodeRefusal(Reason.NODE_ISOLATION_MISSING, detail)
-    return None
+    return claim.rules.refuse_node(node)
 
 
 def unrestricted(needs: Needs) -> bool:
-    """Whether an ordinary node (see `ordinary`) takes the pod without a closer look."""
+    """Whether a node that turns nobody away takes the pod without a closer look."""
     return not needs.selector and needs.terms is None and not needs.unsupported
-
-
-def ordinary(node: Node) -> bool:
-    """A node that turns nobody away."""
-    return refuse_node(node, Needs()) is None
 
 
 def _tolerated(taint: Taint, needs: Needs) -> bool:

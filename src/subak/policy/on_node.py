@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from subak.model.card import CardState
 from subak.model.device import MIG
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Share, charges
 from subak.model.reason import Reason
 from subak.model.request import Claim, Request
-from subak.policy import function, joint, mig
+from subak.policy import joint, mig
 from subak.policy.fit import Bound, Refused, candidates, fit
 from subak.policy.order import in_order
 from subak.policy.pick import lie_together, others
-from subak.snapshot.card import CardState
 
 MOST_TRIALS = 2_000
 """Bound on the search for a pod of several containers; one container never searches."""
@@ -48,8 +48,7 @@ def _of(cards: Sequence[CardState], claim: Claim) -> list[CardState]:
 def grant(claim: Claim, cards: Iterable[CardState]) -> Grant:
     """The claim's share of each of these cards."""
     shares = tuple(_share(claim, card) for card in cards)
-    tag = (claim.qos or "", claim.app_class)
-    return Grant(claim.dialect, claim.containers, claim.role, shares, tag, claim.slotted)
+    return Grant(claim.dialect, claim.containers, claim.role, shares, claim.rules.tag, claim.slotted)
 
 
 def _share(claim: Claim, card: CardState) -> Share:
@@ -58,18 +57,8 @@ def _share(claim: Claim, card: CardState) -> Share:
         given = mig.share(card, claim)
         assert given is not None, "a card that passed has an instance left"
         return given
-    if claim.function is None and device.family not in claim.templated:
-        return Share(device.id, device.index, claim.memory_on(device), claim.cores, claim.extras)
-    virtual = None if claim.function is None else function.function_for(card, claim)
-    return Share(
-        device.id,
-        device.index,
-        claim.memory_on(device),
-        claim.cores,
-        claim.extras,
-        functions=() if virtual is None else (virtual,),
-        template=dict(claim.templates).get(device.model, ""),
-    )
+    plain = Share(device.id, device.index, claim.memory_on(device), claim.cores, claim.extras)
+    return claim.rules.complete(plain, card)
 
 
 @dataclass(slots=True)

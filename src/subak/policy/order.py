@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from subak.model.card import CardState
 from subak.model.request import (
     BINPACK,
     FEWEST_TENANTS,
@@ -30,7 +31,6 @@ from subak.model.request import (
     Weights,
 )
 from subak.policy import allocated
-from subak.snapshot.card import CardState
 from subak.snapshot.pool import SCALE
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from subak.model.card import CardState
 from subak.model.device import Partition, PartitionTable
 from subak.model.request import Claim, Partitioning
 from subak.policy import tree
-from subak.snapshot.card import CardState
 
 WORTH = {8: 10_000, 4: 100, 2: 1}
 

@@ -1,28 +1,26 @@
 """Which of the cards that fit: the first ones, or those that are wired together best.
 
-Each function takes the cards that passed (best first) and returns as many as the claim asks for.
+Each pick is a `CardPick`: it takes the cards that passed (best first) and returns as many as the claim asks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from subak.model.card import CardState
 from subak.model.request import Claim, Pick
-from subak.policy import metax, partition, tree
-from subak.snapshot.card import CardState
+from subak.policy import partition, tree
 
-Picker = Callable[[Sequence[CardState], Claim, Sequence[CardState], str], list[CardState]]
+Cards = Sequence[CardState]
 
 
-def first(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
+def first(passed: Cards, claim: Claim, cards: Cards, node_policy: str) -> list[CardState]:
     """The first ones."""
     return list(passed[: claim.count])
 
 
-def best_linked(
-    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
-) -> list[CardState]:
+def best_linked(passed: Cards, claim: Claim, cards: Cards, node_policy: str) -> list[CardState]:
     """Several cards: the set with the highest sum of pair scores.  One card: the one that others miss least."""
     if claim.count == 1:
         return [min(passed, key=lambda card: sum(_link(card, other) for other in passed))]
@@ -34,51 +32,14 @@ def _link(one: CardState, other: CardState) -> int:
     return one.device.links.get(other.device.id, 0)
 
 
-def by_zones(
-    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
-) -> list[CardState]:
-    """Whole MetaX sGPU cards: from the smallest link zone that has enough."""
-    return metax.by_zones(passed, claim.count, lambda card: card.device.zone)
-
-
-def least_online(
-    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
-) -> list[CardState]:
-    """MetaX online pods: where the fewest of them are."""
-    return metax.online_order(passed)[: claim.count]
-
-
-def by_metaxlink(
-    passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str
-) -> list[CardState]:
-    """Whole MetaX cards: best links under spread, least damage to the links that remain under binpack."""
-    return metax.best_cards(passed, claim.count, node_policy)
-
-
-def by_tree(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
+def by_tree(passed: Cards, claim: Claim, cards: Cards, node_policy: str) -> list[CardState]:
     """Koordinator: under the deepest of node, NUMA node and PCIe root that has enough."""
     return tree.by_tree(passed, cards, claim.count, claim.memory_percent < 100, claim.policy.scope)
 
 
-_PICKERS: dict[str, Picker] = {
-    Pick.IN_ORDER: first,
-    Pick.LINKS: best_linked,
-    Pick.ZONES: by_zones,
-    Pick.ONLINE: least_online,
-    Pick.METAXLINK: by_metaxlink,
-    Pick.TREE: by_tree,
-}
-
-
-def pick(passed: Sequence[CardState], claim: Claim, cards: Sequence[CardState], node_policy: str) -> list[CardState]:
-    """As many of the passing cards as the claim asks for; none if they do not lie together as it demands."""
-    if claim.policy.partition is not None:
-        chosen = partition.choose(passed, claim, cards)
-        if chosen is not None:
-            return chosen
-    if len(passed) == claim.count and claim.policy.pick != Pick.TREE:
-        return list(passed)
-    return _PICKERS[claim.policy.pick](passed, claim, cards, node_policy)
+def by_rules(passed: Cards, claim: Claim, cards: Cards, node_policy: str) -> list[CardState]:
+    """As the claim's own rules say."""
+    return claim.rules.pick(passed, claim.count, node_policy)
 
 
 def others(stacks: Sequence[Sequence[CardState]], count: int) -> Iterator[tuple[CardState, ...]]:

@@ -6,16 +6,17 @@ Deterministic: the same state and the same request give the same placement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from subak.model.placement import Placement
 from subak.model.request import Request
+from subak.policy import Across, registry
 from subak.policy.columns import prepare
 from subak.policy.on_node import on_node
 from subak.snapshot.cluster import Snapshot
-from subak.snapshot.pool import Pool
+from subak.snapshot.pool import Bools, Pool
 from subak.snapshot.scores import NEVER, Row
 
 
@@ -25,21 +26,25 @@ def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = No
     `among` names the nodes to ask, where it is known that no other takes the pod.
     """
     rows = snapshot.scores.rows(request, snapshot.pools, prepare)
+    across = registry.across(snapshot, request)
     if among is not None:
-        return _among(snapshot, rows, request, among)
+        return _among(snapshot, rows, request, among, across)
     for row in rows:
         row.refresh()
-    while (best := _best(rows)) is not None:
+    shut = {row.pool: _shut(row.pool, request, across) for row in rows} if across else None
+    while (best := _best(rows, shut)) is not None:
         row, at = best
         node = row.pool.nodes[at]
         grants = on_node(node, row.pool.cards(at), request)
         if not isinstance(grants, Counter):
             return Placement(node.name, grants)
-        row.scores[at] = NEVER  # until something changes there
+        row.strike_out(at)
     return None
 
 
-def _among(snapshot: Snapshot, rows: Sequence[Row], request: Request, names: Sequence[str]) -> Placement | None:
+def _among(
+    snapshot: Snapshot, rows: Sequence[Row], request: Request, names: Sequence[str], across: Sequence[Across]
+) -> Placement | None:
     """The same for a few nodes, whatever the others are like."""
     row_of = {row.pool: row for row in rows}
     scored: list[tuple[int, str, Pool, int]] = []
@@ -47,6 +52,8 @@ def _among(snapshot: Snapshot, rows: Sequence[Row], request: Request, names: Seq
         home = snapshot.home(name)
         if home is not None and home[0] in row_of:
             pool, at = home
+            if any(each.refuse(pool.nodes[at], request) is not None for each in across):
+                continue
             score = row_of[pool].evaluator.scores(np.array([at], np.intp)).item()
             if score != NEVER:
                 scored.append((-score, name, pool, at))
@@ -57,15 +64,22 @@ def _among(snapshot: Snapshot, rows: Sequence[Row], request: Request, names: Seq
     return None
 
 
-def _best(rows: Sequence[Row]) -> tuple[Row, int] | None:
-    """The row and position of the best node; of equal ones the first by name."""
+def _shut(pool: Pool, request: Request, across: Sequence[Across]) -> Bools:
+    """The nodes that filters across nodes refuse now.  The row must not learn of it: it may change with any pod."""
+    shut: Bools = ~np.logical_and.reduce([each.verdicts(pool, request).passes for each in across])
+    return shut
+
+
+def _best(rows: Sequence[Row], shut: Mapping[Pool, Bools] | None) -> tuple[Row, int] | None:
+    """The row and position of the best node that is not shut; of equal ones the first by name."""
     best: tuple[Row, int] | None = None
     highest, name = NEVER, ""
     for row in rows:
-        score = row.scores.max().item()
+        scores = row.scores if shut is None else np.where(shut[row.pool], NEVER, row.scores)
+        score = scores.max().item()
         if score == NEVER or score < highest:
             continue
-        ties = np.flatnonzero(row.scores == score)
+        ties = np.flatnonzero(scores == score)
         at = int(ties[row.pool.order[ties].argmin()]) if len(ties) > 1 else int(ties[0])
         if score > highest or row.pool.nodes[at].name < name:
             best, highest, name = (row, at), score, row.pool.nodes[at].name

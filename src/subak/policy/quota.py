@@ -3,7 +3,8 @@
     used + asked <= limit x unit
 
 A quota is written in the unit of its resource (HAMi's users count Iluvatar memory in 256 MiB) and compared in MiB.
-Kubernetes itself can only count the resource per container, not per card, which is why this is done here.
+Kubernetes itself can only count the resource per container, not per card, which is why this is done here.  What is used
+follows from the bookings: the snapshot counts with `amounts` and keeps the sums.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from subak.model.device import MIB
 from subak.model.manifest import Role
 from subak.model.placement import Charge, Placement, charges
 from subak.model.request import Claim
+from subak.snapshot.cluster import Resources
 from tinykube.quantity import Quantity, QuantityError
 
 PREFIX = "limits."
 
 Taken = Mapping[str, Charge]
 """What is taken from each card."""
-Used = Sequence[tuple[str, int]]
-"""Amounts by the names of resources."""
 
 
 def fits(used: int, asked: int, limit: int | None, factor: int = 1) -> bool:
@@ -46,11 +46,11 @@ def peak_memory_mib(claims: Iterable[Claim]) -> int:
 
 @dataclass(slots=True)
 class Quotas:
-    """The quotas of all namespaces and what is used of them."""
+    """The quotas of all namespaces, and the snapshot's sums of what they use."""
 
     units: Mapping[str, QuotaUnit] = field(default_factory=dict)
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
-    used: dict[tuple[str, str], int] = field(default_factory=dict)
+    used: Mapping[tuple[str, str], int] = field(default_factory=dict)
     _by_dialect: dict[str, list[tuple[str, QuotaUnit]]] = field(default_factory=dict, repr=False, compare=False)
 
     def put(self, quota: manifest.ResourceQuota) -> list[str]:
@@ -74,19 +74,9 @@ class Quotas:
         self.limits = {key: limit for key, limit in self.limits.items() if key[0] != namespace}
         return [warning for quota in quotas for warning in self.put(quota)]
 
-    def charge(self, namespace: str, placement: Placement, taken: Taken | None = None) -> Used:
-        """Count what a pod holds, and tell how much that is; `taken` spares to add up the placement once more."""
-        used = [(name, amount) for name, amount in self._amounts(placement, taken) if amount]
-        self._count(namespace, used, 1)
-        return used
-
-    def give_back(self, namespace: str, used: Used) -> None:
-        """What `charge` told is used no more."""
-        self._count(namespace, used, -1)
-
-    def _count(self, namespace: str, used: Used, sign: int) -> None:
-        for name, amount in used:
-            self.used[namespace, name] = self.used.get((namespace, name), 0) + sign * amount
+    def amounts(self, placement: Placement, taken: Taken | None = None) -> Resources:
+        """What a placement counts for; `taken`, if known, spares to add up the placement once more."""
+        return tuple([(name, amount) for name, amount in self._amounts(placement, taken) if amount])
 
     def refuse_claims(self, namespace: str, claims: Sequence[Claim]) -> str | None:
         """What the namespace's quota says before a node is sought: percentages have no amount yet."""

@@ -1,6 +1,6 @@
 """Why nodes refuse, counted in columns: what thousands of nodes say to a request, at once.
 
-    terms of the node ── plain resources ── for each card the first rule that it fails ── the rule it came furthest with
+    filters ── plain resources ── for each card the first rule that it fails ── the rule it came furthest with
 
 The rules are those of `policy.fit`, as far as columns can tell; `columns` returns the nodes that must be asked one by
 one because something else decides there: neighbours, wiring, instances, or several containers together.
@@ -9,17 +9,17 @@ one because something else decides there: neighbours, wiring, instances, or seve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from subak.model.device import FULL_CORES, MIG
-from subak.model.reason import Reason
+from subak.model.reason import NodeRefusal, Reason
 from subak.model.request import Claim, Request
-from subak.policy.columns import admission, id_verdicts, ids_admitted, memory_asked
-from subak.policy.node import NodeRefusal
+from subak.policy import Filter
+from subak.policy.columns import id_verdicts, ids_admitted, memory_asked
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool, Verdicts
 
 CARD_REASONS = list(Reason)[: list(Reason).index(Reason.NODE_INSUFFICIENT_DEVICE)]
@@ -33,7 +33,7 @@ Codes = npt.NDArray[np.int8]
 class Key:
     """What nodes of one group have in common.  Where `detail` is empty, the best figure tells it."""
 
-    reason: Reason
+    reason: str
     detail: str = ""
     asked: int = 0
     resource: str = ""
@@ -43,7 +43,7 @@ class Key:
 class Verdict:
     """What one node says.  `figure` is the number that a group shows the best of."""
 
-    reason: Reason
+    reason: str
     others: frozenset[Reason]
     detail: str = ""
     figure: int = 0
@@ -70,7 +70,7 @@ class Tally:
     nodes: int = 0
     fitting: list[str] = field(default_factory=list)
     heaps: dict[Key, Heap] = field(default_factory=dict)
-    reasons: Counter[Reason] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
 
     def fit(self, pool: Pool, at: int) -> None:
         """The node takes the request."""
@@ -102,10 +102,11 @@ class Tally:
             heap.names += [pool.nodes[each].name for each in at.tolist()]
 
 
-def columns(pool: Pool, request: Request, tally: Tally) -> list[int]:
+def columns(pool: Pool, request: Request, filters: Sequence[Filter], tally: Tally) -> list[int]:
     """Count the nodes of a pool as far as columns can tell; the positions of those that must be asked."""
     left = pool.present
-    for verdicts in admission(pool, request):
+    for each in filters:
+        verdicts = each.verdicts(pool, request)
         codes = verdicts.codes[: pool.size]
         refused = left & (codes > 0)
         if refused.any():
@@ -121,11 +122,11 @@ def columns(pool: Pool, request: Request, tally: Tally) -> list[int]:
 
 
 def _add_refusals(pool: Pool, verdicts: Verdicts, codes: npt.NDArray[np.int32], refused: Bools, tally: Tally) -> None:
-    """Count nodes that refuse by their own terms."""
+    """Count nodes that a filter refuses."""
     for code, count in enumerate(np.bincount(codes[refused]).tolist()):
         if count:
             refusal = verdicts.texts[code]
-            assert isinstance(refusal, NodeRefusal), "only refusals of nodes are among the terms of admission"
+            assert isinstance(refusal, NodeRefusal), "a filter says nothing else"
             tally.add(pool, Key(refusal.reason, refusal.detail), refused & (codes == code))
             tally.reasons[refusal.reason] += count
 
@@ -166,11 +167,8 @@ def _cards(pool: Pool, request: Request, left: Bools, tally: Tally) -> Bools:
 def _told_by_columns(pool: Pool, claim: Claim) -> bool:
     """Whether no rule for the claim's cards looks at more than columns hold."""
     return (
-        claim.qos is None
-        and not claim.app_class
+        claim.rules.in_columns([family for family, _ in pool.make])
         and not claim.extras
-        and claim.function is None
-        and not any(family in claim.templated for family, _ in pool.make)
         and not claim.selection.labels
         and not claim.everywhere
         and not claim.policy.numa_bind

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from subak.snapshot.card import CardState
+from subak.model.card import CardState
 
 LEVELS = {"": 0, "Node": 1, "NUMANode": 2, "PCIe": 3}
 

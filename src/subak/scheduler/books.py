@@ -4,8 +4,8 @@ What is booked for a pod follows from the pod, the annotations that record its a
 now (`policy.held`), and from nothing else.  So whenever one of them changes, the pod is booked anew; and a core that is
 told everything from the beginning comes to the same books, whatever the order.
 
-A decided pod is booked as it will be once it is bound.  Whatever is given back makes its node one of `freed`, and
-its namespace one of `relieved`: there pods that wait may fit now.
+A decided pod is booked as it will be once it is bound.  Whatever changes for the better makes its node one of the
+snapshot's `freed`, and its namespace one of the `relieved`: pods that wait may fit there now.
 """
 
 from __future__ import annotations
@@ -14,25 +14,22 @@ import heapq
 
 import msgspec
 
-from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.node import Node
 from subak.model.placement import Placement
+from subak.model.request import Request
+from subak.policy.decider import Decider
 from subak.policy.held import held
-from subak.policy.quota import Quotas
 from subak.scheduler.record import Record
-from subak.snapshot.cluster import Booking, Resources, Snapshot
 
 
 class Books:
-    """Snapshot and quotas.  `warnings` are sentences for an administrator that nobody has taken yet."""
+    """Keeps a decider's snapshot.  `warnings` are sentences for an administrator that nobody has taken yet."""
 
-    def __init__(self, interpreter: Interpreter) -> None:
-        self.interpreter = interpreter
-        self.snapshot = Snapshot()
-        self.quotas = Quotas(interpreter.quota_units)
-        self.freed: dict[str, None] = {}
-        self.relieved: set[str] = set()
+    def __init__(self, decider: Decider) -> None:
+        self.decider = decider
+        self.interpreter = decider.interpreter
+        self.snapshot = decider.snapshot
         self.warnings: list[str] = []
         self._nodes: dict[str, manifest.Node] = {}
         self._devices: dict[str, manifest.Device] = {}
@@ -62,7 +59,7 @@ class Books:
         """A node is gone.  Its pods stay where they are, and count again when it comes back."""
         self._nodes.pop(name, None)
         for record in self._there.get(name, {}).values():
-            self._unbook(record)
+            self.snapshot.forget(record.key)
         self.snapshot.remove(name)
 
     def see_device(self, device: manifest.Device) -> None:
@@ -90,20 +87,20 @@ class Books:
         there = self._there.get(name, {})
         if known is None or known.devices != digest.devices:
             for record in there.values():
-                self._unbook(record)
+                self.snapshot.forget(record.key)
             self.snapshot.put([digest])
             for key in sorted(there):
                 self._book(there[key], digest)
         else:
             self.snapshot.put([digest])
-        self.freed[name] = None
+        self.snapshot.freed[name] = None
 
     # Pods
 
     def move(self, record: Record, node: str) -> None:
         """The pod is (or will be) on this node; on none if it is empty."""
         if record.node != node:
-            self._unbook(record)
+            self.snapshot.forget(record.key)
             if record.node:
                 self._there[record.node].pop(record.key, None)
             record.node, record.digest = node, None
@@ -116,12 +113,11 @@ class Books:
         if node is not None:
             self._book(record, node)
 
-    def assume(self, record: Record, placement: Placement, resources: Resources) -> None:
+    def assume(self, record: Record, request: Request, placement: Placement) -> None:
         """Book what has just been decided.  Raises Overcommitted if it was decided wrongly."""
         self.move(record, placement.node)
-        booking = self.snapshot.assume(record.key, placement, resources)
+        self.decider.assume(record.key, record.pod, request, placement)
         record.digest, record.known = self.snapshot.node(placement.node), True
-        self._charge(record, placement, booking)
 
     def means_the_same(self, record: Record) -> bool:
         """Whether the annotations that the pod carries now say the same as those that count."""
@@ -137,24 +133,10 @@ class Books:
         same = before is not None and before.placement == holding.placement and before.resources == holding.resources
         record.digest, record.known = node, holding.known
         if not same:
-            if before is not None:
-                self._unbook(record)
-            booking = self.snapshot.restore(record.key, holding.placement, holding.resources)
-            self._charge(record, holding.counted, booking)
+            self.snapshot.restore(record.key, holding.placement, holding.resources, holding.counted, record.pod)
             self.warnings += holding.warnings
-
-    def _unbook(self, record: Record) -> None:
-        booking = self.snapshot.forget(record.key)
-        if booking is not None:
-            self.freed[booking.placement.node] = None
-        if record.counted is not None:
-            self.quotas.give_back(record.pod.namespace, record.counted)
-            self.relieved.add(record.pod.namespace)
-            record.counted = None
-
-    def _charge(self, record: Record, counted: Placement, booking: Booking) -> None:
-        taken = booking.charges if counted is booking.placement else None
-        record.counted = self.quotas.charge(record.pod.namespace, counted, taken)
+        elif before is not None and before.pod is not None and before.pod.labels != record.pod.labels:
+            self.snapshot.relabel(record.key, record.pod)
 
     def _as_recorded(self, record: Record) -> manifest.Pod:
         """The pod with the annotations that count, whatever it carries itself."""

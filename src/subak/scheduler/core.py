@@ -15,9 +15,8 @@ import msgspec
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.placement import Placement
-from subak.model.reason import Reason, Refusal
-from subak.policy.place import place
-from subak.policy.quota import Quotas
+from subak.model.reason import Refusal
+from subak.policy.decider import Decider, Exceeded
 from subak.scheduler.books import Books
 from subak.scheduler.messages import (
     Bind,
@@ -36,9 +35,10 @@ from subak.scheduler.messages import (
     Warn,
 )
 from subak.scheduler.record import Record, State
+from subak.scheduler.story import Moment, Story, Word, printed
 from subak.scheduler.telling import Telling
 from subak.scheduler.waiting import Line, Ticket
-from subak.snapshot.cluster import Snapshot
+from subak.snapshot.cluster import Overcommitted, Snapshot
 
 GATED = "scheduling gates"
 MOST_PER_CYCLE = 1_000
@@ -56,23 +56,20 @@ class Core:
         self, interpreter: Interpreter | None = None, serves: Callable[[manifest.Pod], bool] = everything
     ) -> None:
         self.interpreter = interpreter or Interpreter()
-        self._books = Books(self.interpreter)
+        self._decider = Decider(self.interpreter)
+        self._books = Books(self._decider)
         self._serves = serves
-        self._line = Line(self._books.snapshot)
-        self._telling = Telling(self._books.snapshot)
+        self._line = Line(self.snapshot)
+        self._telling = Telling(self.snapshot)
         self._records: dict[str, Record] = {}
         self._out: list[Instruction] = []
         self._arrivals = 0
+        self._moment = Moment()
 
     @property
     def snapshot(self) -> Snapshot:
-        """All nodes, and what every pod holds."""
-        return self._books.snapshot
-
-    @property
-    def quotas(self) -> Quotas:
-        """What every namespace may use, and uses."""
-        return self._books.quotas
+        """All nodes, what every pod holds, and what every namespace uses."""
+        return self._decider.snapshot
 
     def __len__(self) -> int:
         """How many pods have no place yet."""
@@ -82,6 +79,11 @@ class Core:
         """Where a pod is in its life; None if there is no such pod, or it has finished."""
         record = self._records.get(key)
         return None if record is None else record.state
+
+    def story(self, key: str) -> Story:
+        """Why a pod is where it is; empty if there is no such pod, or it has finished."""
+        record = self._records.get(key)
+        return () if record is None else record.story
 
     def handle(self, event: Event) -> None:
         """Take in what happened.  The same news twice does no harm, old news about a bound pod neither."""
@@ -99,14 +101,15 @@ class Core:
             case DeviceGone(name):
                 self._books.lose_device(name)
             case QuotasSeen(namespace, quotas):
-                self._books.warnings += self.quotas.replace(namespace, quotas)
-                self._books.relieved.add(namespace)
-            case BindFailed(key, uid, _):
-                self._bind_failed(key, uid)
+                self._books.warnings += self._decider.quotas.replace(namespace, quotas)
+                self.snapshot.relieved[namespace] = None
+            case BindFailed(key, uid, message):
+                self._bind_failed(key, uid, message)
         self._pass_on()
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
         """Decide what can be decided now: at most so many pods."""
+        self._moment.at = now
         self._books.pass_time(now)
         self._pass_on()
         for _ in range(most):
@@ -119,7 +122,7 @@ class Core:
             self._decide(ticket, now)
         for key, message, reasons in self._telling.answers(now):
             self._tell(self._records[key], message, reasons)
-        out, self._out = self._out, []
+        out, self._out, self._moment = self._out, [], Moment()
         return out
 
     def wakes_at(self) -> float | None:
@@ -131,13 +134,16 @@ class Core:
 
     def _pass_on(self) -> None:
         """Tell the line what was given back, and an administrator what was found."""
-        books = self._books
-        if books.freed:
-            self._line.freed(books.freed)
-            books.freed = {}
-        if books.relieved:
-            self._line.relieved(books.relieved)
-            books.relieved = set()
+        books, snapshot = self._books, self.snapshot
+        if snapshot.freed:
+            self._line.freed(snapshot.freed)
+            snapshot.freed.clear()
+        if snapshot.relieved:
+            self._line.relieved(snapshot.relieved)
+            snapshot.relieved.clear()
+        if snapshot.changes:
+            self._line.changed(snapshot.changes)
+            snapshot.changes.clear()
         if books.warnings:
             self._out += [Warn(text) for text in books.warnings]
             books.warnings = []
@@ -156,6 +162,8 @@ class Core:
         carried = self.interpreter.record(pod)
         if record is None:
             record = self._records[key] = Record(key, pod, carried)
+            if not pod.spec.node_name:
+                record.note(self._moment, Word.SEEN)
         if pod.spec.node_name:
             before = record.pod
             record.see(pod, carried)
@@ -186,8 +194,10 @@ class Core:
             and carried == record.annotations
             and self._asks_the_same(before, pod)
         )
-        self._leave_line(record.key)
+        if record.ticket is not None:
+            self._leave_line(record.key)
         record.state, record.ticket, record.annotations, record.told = State.HELD, None, carried, ""
+        record.note(self._moment, Word.BOUND, pod.spec.node_name)
         if not as_decided:  # else it carries the very record that we wrote when we booked it
             self._books.move(record, pod.spec.node_name)
             self._books.book(record)
@@ -204,6 +214,7 @@ class Core:
             keys = sorted(carried.keys() | record.annotations.keys())
             undo = {key: record.annotations.get(key) for key in keys if carried.get(key) != record.annotations.get(key)}
             self._out.append(Restore(record.key, record.pod.metadata.uid, undo))
+            record.note(self._moment, Word.PUT_BACK, ", ".join(undo))
             self._books.warnings.append(
                 f"pod {record.key}: somebody changed {', '.join(undo)}, which records what the pod holds; put back"
             )
@@ -212,16 +223,16 @@ class Core:
         """Put a pod in the line; what it asks for may have changed."""
         pod = record.pod
         if not self._serves(pod) or pod.metadata.deletion_timestamp is not None:
-            self._set_aside(record)
+            self._set_aside(record, "another scheduler's, or being deleted")
             return
         try:
-            request = self.interpreter.request(pod)
+            request = self._decider.request(pod)
         except Refusal as refusal:
-            self._set_aside(record)
+            self._set_aside(record, "what it asks for cannot be")
             self._tell(record, refusal.message, {})
             return
         if GATED in request.needs.unsupported:
-            self._set_aside(record)
+            self._set_aside(record, GATED)
             return
         priority = pod.spec.priority or 0
         standing = self._line.get(record.key)
@@ -231,26 +242,29 @@ class Core:
         self._telling.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
         record.state, record.ticket = State.WAITING, ticket
+        record.note(self._moment, Word.QUEUED)
         if failures:
             self._line.fail(ticket)
         else:
             self._line.add(ticket)
 
-    def _set_aside(self, record: Record) -> None:
+    def _set_aside(self, record: Record, why: str) -> None:
         self._leave_line(record.key)
         record.state, record.ticket = State.ASIDE, None
+        record.note(self._moment, Word.ASIDE, why)
 
     def _leave_line(self, key: str) -> None:
         self._line.remove(key)
         self._telling.forget(key)
 
-    def _bind_failed(self, key: str, uid: str) -> None:
+    def _bind_failed(self, key: str, uid: str, message: str) -> None:
         record = self._records.get(key)
         if record is None or record.state is not State.ASSUMED or record.pod.metadata.uid != uid:
             return
         failures = 1 if record.ticket is None else record.ticket.failures + 1
         self._books.move(record, "")
         record.state, record.annotations = State.ASIDE, {}
+        record.note(self._moment, Word.REFUSED, message)
         self._enqueue(record, failures)
 
     def _release(self, key: str) -> None:
@@ -263,30 +277,30 @@ class Core:
     # Decisions
 
     def _decide(self, ticket: Ticket, now: float) -> None:
-        record, request = self._records[ticket.key], ticket.request
-        namespace = ticket.namespace
-        exceeded = self.quotas.refuse_claims(namespace, request.claims)
-        placement = None if exceeded else place(self.snapshot, request, ticket.hopes)
-        if placement is not None:
-            exceeded = self.quotas.refuse(namespace, placement)
-        if exceeded is not None:
-            self._line.over_quota(ticket)
-            self._tell(record, exceeded, {Reason.RESOURCE_QUOTA_NOT_FIT: len(self.snapshot)})
-        elif placement is not None:
-            self._bind(record, ticket, placement, now)
-        else:
-            self._line.refuse(ticket)
-            self._telling.refused(ticket, now)
+        record = self._records[ticket.key]
+        match self._decider.decide(ticket.namespace, ticket.request, ticket.hopes):
+            case None:
+                self._line.refuse(ticket)
+                self._telling.refused(ticket, now)
+            case Exceeded(message, reasons):
+                self._line.over_quota(ticket)
+                self._tell(record, message, reasons)
+            case placement:
+                self._bind(record, ticket, placement, now)
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
-        node = self.snapshot.node(placement.node)
-        assert node is not None, "a placement names a node of the snapshot"
-        self._books.assume(record, placement, ticket.request.needs.resources)
-        annotations = self.interpreter.annotations(record.pod, placement, node, int(now * 10**9))
+        record.note(self._moment, Word.DECIDED, placement)
+        try:
+            self._books.assume(record, ticket.request, placement)
+        except Overcommitted as error:
+            error.add_note(printed(record.story))
+            raise
+        annotations = self._decider.written(record.pod, placement, int(now * 10**9))
         self._telling.forget(record.key)
         record.state, record.told, record.edited = State.ASSUMED, "", None
         record.annotations = self._recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)
+        self._pass_on()
         self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations))
 
     def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
@@ -294,10 +308,11 @@ class Core:
         merged = {**pod.annotations, **written}
         return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
 
-    def _tell(self, record: Record, message: str, reasons: dict[Reason, int]) -> None:
+    def _tell(self, record: Record, message: str, reasons: dict[str, int]) -> None:
         """Report, unless the user has just been told the same."""
         if record.told != message:
             record.told = message
+            record.note(self._moment, Word.WAITS, message)
             self._out.append(Report(record.key, record.pod.metadata.uid, message, reasons))
 
     def _asks_the_same(self, one: manifest.Pod, other: manifest.Pod) -> bool:

@@ -19,7 +19,7 @@ from subak.scheduler.messages import (
 )
 from tinykube.client import Client
 from tinykube.reflector import DELETED, Reflector
-from tinykube.resource import DEVICES, NODES, PODS, RESOURCE_QUOTAS
+from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:
@@ -33,7 +33,7 @@ class Feed:
         self.reflectors: tuple[Reflector[Any], ...] = (
             self.pods,
             self.nodes,
-            Reflector(client, DEVICES, manifest.Device, self._device, optional=True),
+            Reflector(client, manifest.DEVICES, manifest.Device, self._device, optional=True),
             Reflector(client, RESOURCE_QUOTAS, manifest.ResourceQuota, self._quota),
         )
 

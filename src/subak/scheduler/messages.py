@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from subak.model import manifest
-from subak.model.reason import Reason
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +80,7 @@ class Report(Message, frozen=True, gc=False):
     key: str
     uid: str
     message: str
-    reasons: dict[Reason, int]
+    reasons: dict[str, int]
 
 
 class Restore(Message, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""One record a pod: what is known of it, and its state.
+"""One record a pod: what is known of it, its state, and how it came to it.
 
     WAITING ── decided ──> ASSUMED ── seen bound ──> HELD
        ^                      │
@@ -15,7 +15,8 @@ from enum import Enum
 
 from subak.model import manifest
 from subak.model.node import Node
-from subak.policy.quota import Used
+from subak.model.placement import Placement
+from subak.scheduler.story import Moment, Sentence, Story, Word, longer
 from subak.scheduler.waiting import Ticket
 
 
@@ -35,8 +36,8 @@ class Record:
     `carried` are those of its annotations that record its allocation, as it was seen last; `see` keeps both together.
     `node` is where it is assumed or bound.  `annotations` are the record that counts: ours, from the decision on, or
     the one it was bound with, even if somebody changes it on the pod.  `digest` is the description of the node by which
-    it was booked.  `known` says whether the annotations told the very cards.  `counted` is what its namespace's quota
-    counts.  `edited` is the change by somebody else that was last undone.
+    it was booked.  `known` says whether the annotations told the very cards.  `edited` is the change by somebody else
+    that was last undone.
     """
 
     key: str
@@ -48,10 +49,14 @@ class Record:
     annotations: dict[str, str] = field(default_factory=dict)
     digest: Node | None = None
     known: bool = True
-    counted: Used | None = None
     edited: dict[str, str] | None = None
     told: str = ""
+    story: Story = ()
 
     def see(self, pod: manifest.Pod, carried: dict[str, str]) -> None:
         """The pod as it is now, and the record that it carries."""
         self.pod, self.carried = pod, carried
+
+    def note(self, moment: Moment, word: Word, detail: str | Placement = "") -> None:
+        """Add to its story."""
+        self.story = longer(self.story, Sentence(moment, word, detail))

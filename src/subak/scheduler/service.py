@@ -18,6 +18,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -26,9 +27,10 @@ from subak.scheduler.core import Core, everything
 from subak.scheduler.counters import Counters
 from subak.scheduler.feed import Feed
 from subak.scheduler.locks import NodeLocks
-from subak.scheduler.messages import Bind, BindFailed, Event, PodGone, Report, Restore, Warn
+from subak.scheduler.messages import Bind, BindFailed, Event, Message, PodGone, Report, Restore, Warn
 from subak.scheduler.reporter import Reporter
 from subak.scheduler.restorer import Restorer
+from subak.scheduler.story import printed
 from tinykube.client import Client
 from tinykube.events import Recorder
 
@@ -61,13 +63,20 @@ class Service:
         self._restorer = Restorer(client)
         self._locks = NodeLocks(client, self.feed, self.counters, self._now)
         self._news = asyncio.Event()
+        self._tasks = asyncio.TaskGroup()
+        self._executors: dict[type[Message], Callable[[Any], None]] = {
+            Bind: self._begin_binding,
+            Report: self._report,
+            Restore: self._begin_restoring,
+            Warn: self._warn,
+        }
         self._under_way = 0
         self._epoch = 0.0
 
     async def run(self) -> None:
         """Schedule until cancelled."""
         self._epoch = time.time() - asyncio.get_running_loop().time()
-        async with asyncio.TaskGroup() as group:
+        async with self._tasks as group:
             group.create_task(self.feed.run())
             group.create_task(self.recorder.run())
             group.create_task(self._reporter.run())
@@ -75,7 +84,7 @@ class Service:
             gc.freeze()  # what was there at the start stays for long: collections need not walk it again and again
             self.ready.set()
             while True:
-                self._cycle(group)
+                self._cycle()
                 await self._next_turn()
 
     def _handle(self, event: Event) -> None:
@@ -86,7 +95,7 @@ class Service:
             self._reporter.forget(event.key)
         self._news.set()
 
-    def _cycle(self, group: asyncio.TaskGroup) -> None:
+    def _cycle(self) -> None:
         """Decide what can be decided, and begin to do it."""
         self._news.clear()
         began = time.perf_counter()
@@ -94,19 +103,23 @@ class Service:
         self.counters.cycles += 1
         self.counters.deciding_seconds += time.perf_counter() - began
         for instruction in instructions:
-            match instruction:
-                case Bind():
-                    self._under_way += 1
-                    group.create_task(self._bind(instruction, self._locks_of(instruction)))
-                case Report():
-                    self.counters.reports += 1
-                    self._reporter.report(instruction)
-                case Restore():
-                    self.counters.restored += 1
-                    group.create_task(self._restorer.restore(instruction))
-                case Warn(text):
-                    self.counters.warnings += 1
-                    log.warning("%s", text)
+            self._executors[type(instruction)](instruction)
+
+    def _begin_binding(self, bind: Bind) -> None:
+        self._under_way += 1
+        self._tasks.create_task(self._bind(bind, self._locks_of(bind)))
+
+    def _report(self, report: Report) -> None:
+        self.counters.reports += 1
+        self._reporter.report(report)
+
+    def _begin_restoring(self, restore: Restore) -> None:
+        self.counters.restored += 1
+        self._tasks.create_task(self._restorer.restore(restore))
+
+    def _warn(self, warn: Warn) -> None:
+        self.counters.warnings += 1
+        log.warning("%s", warn.text)
 
     async def _next_turn(self) -> None:
         """Wait until another cycle makes sense."""
@@ -133,9 +146,10 @@ class Service:
             self._reporter.bound(bind)
         except NotBound as problem:
             self.counters.bind_failures += 1
-            log.info("pod %s is not bound to %s: %s", bind.key, bind.node, problem)
             self._reporter.not_bound(bind, str(problem))
             self._handle(BindFailed(bind.key, bind.uid, str(problem)))
+            story = printed(self.core.story(bind.key))
+            log.info("pod %s is not bound to %s: %s (%s)", bind.key, bind.node, problem, story)
         finally:
             self._under_way -= not waits
             self._news.set()

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from subak.model.reason import Reason
 from subak.model.request import Request
 from subak.policy.explain import explaining, explanation
 from subak.policy.tally import Tally
@@ -30,7 +29,7 @@ PAUSE = 1.0
 AGAIN_PER_SECOND = 20
 """Whoever has been told is told again after a pause at the earliest, and so many of them a second."""
 
-Answer = tuple[str, str, dict[Reason, int]]
+Answer = tuple[str, str, dict[str, int]]
 """A pod's key, the message, and the reasons with how many nodes have them."""
 
 
@@ -39,7 +38,7 @@ class Known:
     """An explanation that was made of a state of the cluster at a time."""
 
     message: str
-    reasons: dict[Reason, int]
+    reasons: dict[str, int]
     version: int
     made: float
     large: bool

@@ -3,7 +3,8 @@
 Ready pods come by priority, then by arrival.  Pods that found no place wait in groups of those that ask for the same.
 A group that was refused fits on no node, and goes on so until something is freed or changes on a node: then only groups
 that may fit there (`policy.demand`) are tried again, the most important first, and of each the first pod; as soon as
-one takes the place, the others are measured by what is left.  Whoever exceeds a quota waits for the namespace instead.
+one takes the place, the others are measured by what is left.  Groups that other nodes' pods keep off (`policy.Across`)
+are also tried when something happens that may cure it.  Whoever exceeds a quota waits for the namespace instead.
 A pod whose binding failed comes back after a pause that doubles with every failure.
 """
 
@@ -16,9 +17,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from subak.model.request import Request
+from subak.policy import registry
 from subak.policy.demand import Demand
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Bools, Column, Positions
+from subak.snapshot.watcher import Change
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 10.0
@@ -28,6 +31,9 @@ NODES_AT_ONCE = 16
 
 MOST_LOOKS = 64
 """Freed nodes that one `pop` looks at; the next goes on with the others."""
+
+EVERYWHERE = ""
+"""Stands for a node, where groups may fit on any."""
 
 Name = tuple[Request, str]
 """What a group has in common: the request, and the namespace, whose quota counts."""
@@ -100,6 +106,7 @@ class Line:
         self._over_quota: dict[str, dict[Name, None]] = {}
         self._freed: dict[str, None] = {}
         self._looked: dict[str, Bools] = {}
+        self._cures: dict[int, frozenset[Change]] = {}
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -128,6 +135,8 @@ class Line:
         if group.at is None:
             group.at = self._demand.add(ticket.request)
             self._names[group.at] = ticket.group
+            if cures := registry.cures(self._snapshot, ticket.request):
+                self._cures[group.at] = cures
             if len(self._priorities) < self._demand.room:
                 self._grow()
         self._rank(group)
@@ -158,6 +167,13 @@ class Line:
             for node in nodes:
                 self._looked.pop(node, None)
                 self._freed[node] = None
+
+    def changed(self, changes: Iterable[str]) -> None:
+        """This has happened somewhere: groups that it may help, wherever that is, are tried on all nodes."""
+        helped = [at for at, cures in self._cures.items() if not cures.isdisjoint(changes)]
+        if helped:
+            mask = self._looked.setdefault(EVERYWHERE, np.zeros(self._demand.room, np.bool_))
+            mask[helped] = True
 
     def relieved(self, namespaces: Iterable[str]) -> None:
         """The quotas of these namespaces, or what is used of them, have changed."""
@@ -238,10 +254,11 @@ class Line:
                 return None
         return None
 
-    def _hopes(self, ticket: Ticket) -> tuple[str, ...]:
-        """The nodes on which the pod may fit; those that ask for the same fit on no other."""
+    def _hopes(self, ticket: Ticket) -> tuple[str, ...] | None:
+        """The nodes on which the pod may fit, None for all; those that ask for the same fit on no other."""
         at = self._groups[ticket.group].at
-        return tuple(node for node, mask in self._looked.items() if mask[at])
+        nodes = tuple(node for node, mask in self._looked.items() if mask[at])
+        return None if EVERYWHERE in nodes else nodes
 
     def _most_important(self, hopeful: Positions) -> int:
         priorities = self._priorities[hopeful]
@@ -284,6 +301,7 @@ class Line:
         if group.at is not None:
             self._demand.remove(group.at)
             del self._names[group.at]
+            self._cures.pop(group.at, None)
             for mask in self._looked.values():
                 mask[group.at] = False
             group.at = None

@@ -1,23 +1,33 @@
 """The whole cluster: pools, and the ledger of which pod holds what.
 
 `assume` books a placement that has just been decided and refuses to overcommit; `restore` books what a running pod
-holds, whatever that is; `forget` gives back exactly what was booked.
+holds, whatever that is; `forget` gives back exactly what was booked.  A pod is known by its key, `namespace/name`.
+What namespaces use of their quotas is the sum of the bookings, so it can never disagree with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 
 import msgspec
 
+from subak.model import manifest
+from subak.model.card import CardState
 from subak.model.device import Device
 from subak.model.node import Node
 from subak.model.placement import Charge, Placement, charges
-from subak.snapshot.card import CardState
 from subak.snapshot.pool import Make, Pool, make_of
 from subak.snapshot.scores import Scores
+from subak.snapshot.transaction import Journal, Transaction
+from subak.snapshot.watcher import Change, W, Watcher
+
+_CAME, _LEFT = Change.POD_CAME, Change.POD_LEFT  # to look up a member of an enum takes longer than the rest
 
 Resources = tuple[tuple[str, int], ...]
+Count = Callable[[Placement, Mapping[str, Charge]], Resources]
+"""What a placement, with these charges, takes of the resources that quotas limit."""
 
 
 class Overcommitted(ValueError):
@@ -25,24 +35,42 @@ class Overcommitted(ValueError):
 
 
 class Booking(msgspec.Struct, frozen=True, gc=False):
-    """What one pod holds."""
+    """What one pod holds, and what its namespace's quota counts for it; `pod` is what watchers see of it."""
 
     placement: Placement
     resources: Resources
     charges: dict[str, Charge]
+    counted: Resources
+    pod: manifest.Pod | None = None
+
+
+def _nothing(placement: Placement, taken: Mapping[str, Charge]) -> Resources:
+    return ()
 
 
 class Snapshot:
-    """All nodes, in `pools`, and all bookings.  `version` grows with every change."""
+    """All nodes, in `pools`, and all bookings.  `version` grows with every change.
 
-    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+    `used` is what each namespace uses of each resource that `count` counts.  `freed` are the nodes, and `relieved` the
+    namespaces, of which something was given back since somebody last emptied them: waiting pods may fit there now.
+    `changes` are what else has happened, anywhere.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = (), count: Count = _nothing) -> None:
         self.scores = Scores()
         self.version = 0
+        self.used: dict[tuple[str, str], int] = {}
+        self.freed: dict[str, None] = {}
+        self.relieved: dict[str, None] = {}
+        self.changes: dict[str, None] = {}
+        self._watchers: dict[type[Watcher], Watcher] = {}
+        self._count = count
+        self._journal = Journal()
         self._pools: dict[Make, Pool] = {}
         self.pools: list[Pool] = []
         self._homes: dict[str, Pool] = {}
         self._bookings: dict[str, Booking] = {}
-        self._on_node: dict[str, set[str]] = {}
+        self._on_node: dict[str, dict[str, None]] = {}
         self.put(nodes)
 
     def home(self, name: str) -> tuple[Pool, int] | None:
@@ -72,11 +100,27 @@ class Snapshot:
         home = self._homes[name]
         return home.cards(self._at(home, name))
 
+    def watched(self, kind: type[W]) -> W:
+        """The watcher of this kind, which has seen all that is here."""
+        watcher = self._watchers.get(kind)
+        if watcher is None:
+            watcher = self._watchers[kind] = kind()
+            for node in self:
+                watcher.node_seen(node)
+            for booking in self._bookings.values():
+                _tell([watcher], booking, 1)
+        assert isinstance(watcher, kind), "kept under its own kind"
+        return watcher
+
     def put(self, nodes: Iterable[Node]) -> None:
-        """Add nodes, or replace them by what they are now; bookings stay."""
+        """Add nodes, or replace them by what they are now; bookings stay.  Not within a transaction."""
+        self._check_outside()
         self.version += 1
+        self.changes[Change.NODE_CHANGED] = None
         fresh: dict[Make, list[Node]] = {}
         for node in {node.name: node for node in nodes}.values():
+            for watcher in self._watchers.values():
+                watcher.node_seen(node)
             home, make = self._homes.get(node.name), make_of(node)
             if home is not None and home.make == make and self._same_cards(home, node):
                 home.replace(self._at(home, node.name), node)
@@ -86,7 +130,7 @@ class Snapshot:
             fresh.setdefault(make, []).append(node)
         for make, members in fresh.items():
             if make not in self._pools:
-                self._pools[make] = Pool(make)
+                self._pools[make] = Pool(make, self._journal)
                 self.pools.append(self._pools[make])
             pool = self._pools[make]
             pool.insert(members)
@@ -96,10 +140,18 @@ class Snapshot:
                     self._book(key, self._bookings[key], 1)
 
     def remove(self, name: str) -> None:
-        """Forget a node.  What its pods hold stays booked and counts again should the node come back."""
+        """Forget a node; what its pods hold counts again should it come back.  Not within a transaction."""
+        self._check_outside()
         home = self._homes.pop(name, None)
         if home is not None:
             self._take_out(home, name)
+            self.changes[Change.NODE_CHANGED] = None
+            for watcher in self._watchers.values():
+                watcher.node_gone(name)
+
+    def _check_outside(self) -> None:
+        if self._journal.depth:
+            raise RuntimeError("nodes cannot change within a transaction: a rollback undoes bookings only")
 
     def _take_out(self, home: Pool, name: str) -> None:
         self.version += 1
@@ -120,39 +172,99 @@ class Snapshot:
             raise KeyError(name)
         return at
 
-    def assume(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Bookings that can be rolled back: see `snapshot.transaction`."""
+        return self._journal.transaction()
+
+    def assume(
+        self, key: str, placement: Placement, resources: Resources = (), pod: manifest.Pod | None = None
+    ) -> Booking:
         """Book a placement.  Raises Overcommitted, and books nothing, if a card has not that much left."""
         if placement.node not in self._homes:
             raise KeyError(placement.node)
-        booking = Booking(placement, resources, charges(placement.grants))
+        booking = self._booking(placement, resources, None, pod)
         self._check(key, booking)
-        return self._enter(key, booking)
+        self._enter(key, booking, 1)
+        return booking
 
-    def restore(self, key: str, placement: Placement, resources: Resources = ()) -> Booking:
-        """Book what a running pod holds, even if a card is then overcommitted."""
-        return self._enter(key, Booking(placement, resources, charges(placement.grants)))
+    def restore(
+        self,
+        key: str,
+        placement: Placement,
+        resources: Resources = (),
+        counted: Placement | None = None,
+        pod: manifest.Pod | None = None,
+    ) -> Booking:
+        """Book what a running pod holds, even if a card is then overcommitted; its quota counts `counted`."""
+        self.forget(key)  # a pod that is seen again is still one pod
+        booking = self._booking(placement, resources, counted, pod)
+        self._enter(key, booking, 1)
+        return booking
 
     def forget(self, key: str) -> Booking | None:
         """Give back what a pod holds; None if it held nothing."""
-        booking = self._bookings.pop(key, None)
+        booking = self._bookings.get(key)
         if booking is not None:
-            self._on_node[booking.placement.node].discard(key)
-            if booking.placement.node in self._homes:
-                self._book(key, booking, -1)
+            self._enter(key, booking, -1)
         return booking
 
-    def _enter(self, key: str, booking: Booking) -> Booking:
-        self.forget(key)  # the same pod, told twice, is one pod
-        self._bookings[key] = booking
-        self._on_node.setdefault(booking.placement.node, set()).add(key)
-        if booking.placement.node in self._homes:
-            self._book(key, booking, 1)
-        return booking
+    def relabel(self, key: str, pod: manifest.Pod) -> None:
+        """The pod has other labels now, and holds what it held.  Not within a transaction."""
+        self._check_outside()
+        old = self._bookings[key]
+        self._bookings[key] = new = msgspec.structs.replace(old, pod=pod)
+        self.version += 1
+        self.changes[Change.POD_RELABELLED] = None
+        _tell(self._watchers.values(), old, -1)
+        _tell(self._watchers.values(), new, 1)
+
+    def _booking(
+        self, placement: Placement, resources: Resources, counted: Placement | None, pod: manifest.Pod | None
+    ) -> Booking:
+        taken = charges(placement.grants)
+        if counted is None or counted is placement:
+            return Booking(placement, resources, taken, self._count(placement, taken), pod)
+        return Booking(placement, resources, taken, self._count(counted, charges(counted.grants)), pod)
+
+    def _enter(self, key: str, booking: Booking, sign: int) -> None:
+        """Book, or with sign -1 give back."""
+        node, namespace = booking.placement.node, key.partition("/")[0]
+        if self._journal.depth:
+            self._note(key, booking, node, namespace, sign)
+        if sign > 0:
+            self._bookings[key] = booking
+            self._on_node.setdefault(node, {})[key] = None
+            self.changes[_CAME] = None
+        else:
+            del self._bookings[key], self._on_node[node][key]
+            self.freed[node] = self.relieved[namespace] = self.changes[_LEFT] = None
+        _tell(self._watchers.values(), booking, sign)
+        for name, amount in booking.counted:
+            self.used[namespace, name] = self.used.get((namespace, name), 0) + sign * amount
+            if not self.used[namespace, name]:
+                del self.used[namespace, name]
+        if node in self._homes:
+            self._book(key, booking, sign)
+
+    def _note(self, key: str, booking: Booking, node: str, namespace: str, sign: int) -> None:
+        """Note how to undo what `_enter` is about to do."""
+        journal, home = self._journal, self.home(node)
+        journal.note(partial(setattr, self, "version", self.version))
+        journal.note(lambda: _tell(self._watchers.values(), booking, -sign))
+        journal.keep(self._bookings, key)
+        journal.keep(self._on_node.setdefault(node, {}), key)
+        journal.keep(self.freed, node)
+        journal.keep(self.relieved, namespace)
+        journal.keep(self.changes, _CAME if sign > 0 else _LEFT)
+        for name, _ in booking.counted:
+            journal.keep(self.used, (namespace, name))
+        if home is not None:
+            journal.note(home[0].as_it_is(home[1]))
 
     def _rows(self, home: Pool, at: int, booking: Booking) -> list[tuple[int, Charge]]:
         """The charges by the row of their card; cards that the node does not have are left out."""
-        taken = booking.charges
-        return [(row, taken[each.id]) for row, each in enumerate(home.nodes[at].devices) if each.id in taken]
+        node = home.nodes[at]
+        return [(row, charge) for id, charge in booking.charges.items() if (row := node.row(id)) is not None]
 
     def _book(self, key: str, booking: Booking, sign: int) -> None:
         self.version += 1
@@ -182,6 +294,13 @@ class Snapshot:
                     f"card {home.nodes[at].devices[row].id} of node {name} has {slots} slots, {memory:,} bytes and "
                     f"{cores} cores left; pod {key} takes {charge.slots}, {charge.memory_bytes:,} and {charge.cores}"
                 )
+
+
+def _tell(watchers: Iterable[Watcher], booking: Booking, sign: int) -> None:
+    """Let watchers see that a pod came, or left."""
+    if booking.pod is not None:
+        for watcher in watchers:
+            (watcher.pod_came if sign > 0 else watcher.pod_left)(booking.pod, booking.placement.node)
 
 
 def _check_named(key: str, charge: Charge, device: Device, tenants: Collection[Charge]) -> None:

@@ -21,10 +21,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from subak.model.card import CardState
 from subak.model.device import GPU, Device
 from subak.model.node import Node
 from subak.model.placement import Charge
-from subak.snapshot.card import CardState
+from subak.snapshot.transaction import Journal, Undo
 
 Column = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -109,6 +110,13 @@ class Verdicts:
             self.texts.append(verdict)
         self.codes[at], self.passes[at] = code, code == 0
 
+    @classmethod
+    def of(cls, codes: npt.NDArray[np.int32], texts: Sequence[Hashable | None]) -> Verdicts:
+        """Verdicts of this moment: for each of a pool's positions (as many as it has room for) one of the texts."""
+        verdicts = cls(lambda node: None, 0)
+        verdicts.codes, verdicts.passes, verdicts.texts = codes, codes == 0, list(texts)
+        return verdicts
+
     def leave(self, at: int) -> None:
         """The position is vacant now."""
         self.passes[at] = False
@@ -129,8 +137,9 @@ class Pool:
     first `size` positions of an array mean anything, and of these some are VACANT.
     """
 
-    def __init__(self, make: Make) -> None:
+    def __init__(self, make: Make, journal: Journal | None = None) -> None:
         self.make = make
+        self.journal = journal or Journal()
         self.is_gpu = [kind == GPU for _, kind in make]
         self.kinds: list[tuple[str, str]] = []
         self._number_of: dict[tuple[str, str], int] = {}
@@ -299,6 +308,24 @@ class Pool:
             self.log = []
             self.generation += 1
 
+    def as_it_is(self, at: int) -> Undo:
+        """Makes what is taken of the node, and the log, again what they are now."""
+        columns = [(column, column[..., at].copy()) for column in (self.state, self.taken, self.usage, self.plain)]
+        maps: list[dict[str, Any]] = [*self.tenants[at], self.resources[at]]
+        held = [(each, each.copy()) for each in maps]
+        log, length, generation = self.log, len(self.log), self.generation
+
+        def undo() -> None:
+            for column, values in columns:
+                column[..., at] = values
+            for each, before in held:
+                each.clear()
+                each.update(before)
+            del log[length:]
+            self.log, self.generation = log, generation
+
+        return undo
+
     def cards(self, at: int) -> list[CardState]:
         """The node's cards as they are now."""
         _, slots_free, memory_free, cores_free, idle = self.state[..., at].tolist()
@@ -322,17 +349,22 @@ class Pool:
         """
         known = self._verdicts.get(key)
         if known is None:
-            known = self._verdicts[key] = Verdicts(judge, self.room)
-            for at in self:
-                if fine is not None and fine.passes[at]:
-                    known.passes[at] = True
-                else:
-                    known.look(at, self.nodes[at])
+            known = self._verdicts[key] = self.judged(judge, fine)
         self._recent[key] = known
         self._recent.move_to_end(key)
         if len(self._recent) > RECENT_VERDICTS:
             self._recent.popitem(last=False)
         return known
+
+    def judged(self, judge: Judge, fine: Verdicts | None = None) -> Verdicts:
+        """The same as of now, not remembered."""
+        found = Verdicts(judge, self.room)
+        for at in self:
+            if fine is not None and fine.passes[at]:
+                found.passes[at] = True
+            else:
+                found.look(at, self.nodes[at])
+        return found
 
     @property
     def present(self) -> Bools:

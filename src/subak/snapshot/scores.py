@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -53,12 +54,25 @@ class Row:
             self.scores = np.concatenate((self.scores, more), axis=-1)
         behind = len(pool.log) - self.seen
         if self.generation != pool.generation or (behind * MANY > pool.size and not self.evaluator.one_by_one):
-            self.scores[..., : pool.size] = self.evaluator.scores(slice(0, pool.size))
+            self._write(slice(0, pool.size), self.evaluator.scores(slice(0, pool.size)))
         elif behind:
             at = np.array(list(dict.fromkeys(pool.log[self.seen :])), np.intp)
-            self.scores[..., at] = self.evaluator.scores(at)
+            self._write(at, self.evaluator.scores(at))
         self.seen, self.generation = len(pool.log), pool.generation
         return self.scores
+
+    def strike_out(self, at: int) -> None:
+        """The node refuses the shape, until something changes there."""
+        self._write(at, NEVER)
+
+    def _write(self, at: Where | int, scores: Column | int) -> None:
+        if self.pool.journal.depth:
+            self.pool.journal.note(partial(self._undo, at, self.scores[..., at].copy(), self.seen, self.generation))
+        self.scores[..., at] = scores
+
+    def _undo(self, at: Where | int, scores: Column, seen: int, generation: int) -> None:
+        self.scores[..., at] = scores
+        self.seen, self.generation = seen, generation
 
 
 def shared(pool: Pool, key: Hashable, evaluator: Callable[[], Evaluator], figures: tuple[int, ...] = ()) -> Row:

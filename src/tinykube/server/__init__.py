@@ -1,4 +1,4 @@
-"""An API server in the same process: what a real kube-apiserver answers, for the kinds that Subak needs.
+"""An API server in the same process.  It answers as a kube-apiserver does, for a few kinds and custom ones.
 
     request ── server ──> registry ── defaults, validation, admission ──> store ──> watchers
                              │  ^

@@ -23,10 +23,10 @@ _JSON_HEADERS = {"content-type": JSON, "cache-control": "no-cache, private"}
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class AnswerForm:
     """How one request wants to see objects of a kind.  `include` is what a Table's rows carry.
 
-    Whoever finds something odd on the way notes it in `warnings`; they come with the answer, even if that is a refusal.
+    `warnings` collects what is odd about the request; they come with the answer, even if that is a refusal.
     """
 
     kind: Kind

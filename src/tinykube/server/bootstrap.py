@@ -24,7 +24,7 @@ _PRIORITY_CLASSES = (
         "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
     ),
 )
-_BY_US = WriteOptions("subak")
+_BY_US = WriteOptions("kube-apiserver")
 
 
 def fill(registry: Registry) -> None:

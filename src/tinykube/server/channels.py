@@ -31,7 +31,7 @@ class _Size(msgspec.Struct):
 
 
 async def converse(request: web.BaseRequest, session: Session) -> web.WebSocketResponse:
-    """Carry what a program says and hears until it has ended, or nobody listens any more."""
+    """Carry what a program says and hears until it has ended or the client has gone."""
     socket = web.WebSocketResponse(protocols=PROTOCOLS, heartbeat=30.0, max_msg_size=0)
     listening: asyncio.Task[None] | None = None
     speaking: asyncio.Task[None] | None = None
@@ -44,7 +44,7 @@ async def converse(request: web.BaseRequest, session: Session) -> web.WebSocketR
         if speaking.done():
             await speaking
     except ConnectionError:
-        pass  # nobody listens any more
+        pass  # the client has gone
     finally:
         for task in (listening, speaking):
             if task is not None:
@@ -57,7 +57,7 @@ async def converse(request: web.BaseRequest, session: Session) -> web.WebSocketR
 
 
 async def _listen(socket: web.WebSocketResponse, session: Session) -> None:
-    """Carry input until the client goes.  Its end is told in v5 only."""
+    """Carry input until the client goes.  Only v5 has a message for its end."""
     async for message in socket:
         if message.type != WSMsgType.BINARY or not message.data:
             continue

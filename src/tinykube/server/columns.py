@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from tinykube.server import kinds, schema, workload_summary
+from tinykube.server import crds, kinds, workload_summary
 from tinykube.server.kinds import Kind
 from tinykube.server.pod_summary import summary
 
@@ -139,19 +139,12 @@ def _node(node: Json, now: float) -> list[Any]:
 
 
 def _event(event: Json, now: float) -> list[Any]:
-    """Both versions of events come here; they differ in the names of fields."""
-
-    def field(*names: str) -> Any:
-        return next((event[name] for name in names if event.get(name)), None)
-
-    about, series = field("involvedObject", "regarding") or {}, event.get("series")
-    source = field("source", "deprecatedSource") or {}
-    first = since(field("firstTimestamp", "deprecatedFirstTimestamp", "eventTime"), now)
-    last_seen = field("lastTimestamp", "deprecatedLastTimestamp")
-    last = since(last_seen, now) if last_seen else first
+    about, series, source = event.get("involvedObject") or {}, event.get("series"), event.get("source") or {}
+    first = since(event.get("firstTimestamp") or event.get("eventTime"), now)
+    last = since(event["lastTimestamp"], now) if event.get("lastTimestamp") else first
     if series:
         last = since(series.get("lastObservedTime"), now)
-    component = source.get("component") or field("reportingComponent", "reportingController") or ""
+    component = source.get("component") or event.get("reportingComponent", "")
     host = source.get("host") or event.get("reportingInstance") or ""
     kind = about.get("kind", "").lower()
     return [
@@ -161,9 +154,9 @@ def _event(event: Json, now: float) -> list[Any]:
         f"{kind}/{about['name']}" if about.get("name") else kind,
         about.get("fieldPath", ""),
         f"{component}, {host}" if host else component,
-        (field("message", "note") or "").strip(),
+        event.get("message", "").strip(),
         first,
-        series.get("count", 0) if series else field("count", "deprecatedCount") or 1,
+        series.get("count", 0) if series else event.get("count") or 1,
         event["metadata"]["name"],
     ]
 
@@ -270,7 +263,6 @@ _KINDS: dict[Kind, tuple[tuple[Column, ...], Cells]] = {
     kinds.POD: (_POD_COLUMNS, _pod),
     kinds.NODE: (_NODE_COLUMNS, _node),
     kinds.EVENT: (_EVENT_COLUMNS, _event),
-    kinds.NEW_EVENT: (_EVENT_COLUMNS, _event),
     kinds.SERVICE: (_SERVICE_COLUMNS, _service),
     kinds.NAMESPACE: ((NAME, Column("Status"), AGE), _plain(lambda each: each.get("status", {}).get("phase", ""))),
     kinds.CONFIG_MAP: (
@@ -315,9 +307,7 @@ _KINDS: dict[Kind, tuple[tuple[Column, ...], Cells]] = {
 
 @cache
 def _custom(kind: Kind) -> tuple[tuple[Column, ...], Cells]:
-    versions = schema.manifest(kind)["spec"]["versions"]
-    (version,) = (each for each in versions if each["name"] == kind.version)
-    defined = version.get("additionalPrinterColumns") or [
+    defined = crds.version(kind).get("additionalPrinterColumns") or [
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
     ]
     columns = [NAME]

@@ -1,6 +1,6 @@
 """How objects go.
 
-Most are gone at once.  A pod on a node is given its grace period: it is marked, and whoever runs it deletes it without
+Most are gone at once.  A pod on a node is given its grace period: it is marked, and its kubelet deletes it without
 grace when its processes have ended.  What has finalizers is marked and stays until they are removed.  A namespace is
 marked and ends when everything in it is gone.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tinykube.server import errors, events
-from tinykube.server.kinds import EVENT, JOB, NAMESPACE, NEW_EVENT, POD, RESOURCE_QUOTA, SERVICE, SERVICE_ACCOUNT, Kind
+from tinykube.server import errors
+from tinykube.server.kinds import EVENT, JOB, NAMESPACE, POD, RESOURCE_QUOTA, SERVICE, SERVICE_ACCOUNT, Kind
 from tinykube.server.options import DeleteOptions, ListOptions
 from tinykube.server.paging import Page
 from tinykube.server.registry import Registry, Target, seconds
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 
-# What a client gets back as it was; of other kinds it is told that they are gone.
+# Kinds whose deletion answers with the object; for others the answer is a Status.
 _RETURNED = frozenset({POD, SERVICE, SERVICE_ACCOUNT, RESOURCE_QUOTA, NAMESPACE})
 _IMMORTAL = ("default", "kube-system", "kube-public")
 
@@ -42,13 +42,13 @@ def delete_collection(registry: Registry, target: Target, listed: ListOptions, o
     for each in page.items:
         metadata = each.object["metadata"]
         one = replace(target, namespace=metadata.get("namespace", ""), name=metadata["name"])
-        if registry.store.stored(events.stored_as(one.kind), one.namespace, one.name) is not None:
+        if registry.store.stored(one.kind, one.namespace, one.name) is not None:
             delete(registry, one, options)
     return page
 
 
 def preserves(kind: Kind, options: DeleteOptions) -> bool:
-    """Whether what an object owns stays, though nobody asked for that."""
+    """Whether what an object owns stays although the request does not say so."""
     return kind is JOB and options.orphan is None and options.policy is None
 
 
@@ -84,7 +84,7 @@ def _delete(registry: Registry, target: Target, stored: Stored, options: DeleteO
         if waits_for or metadata["deletionGracePeriodSeconds"] > 0:
             return stored, False
     if not options.dry_run:
-        stored = registry.store.delete(events.stored_as(target.kind), target.namespace, target.name)
+        stored = registry.store.delete(target.kind, target.namespace, target.name)
     return _answer(target, stored), True
 
 
@@ -128,7 +128,7 @@ def _mark(registry: Registry, metadata: Json) -> None:
 
 def _finalizers(kind: Kind, present: list[str], options: DeleteOptions) -> list[str]:
     """The finalizers that an object has once its deletion is asked for."""
-    if kind in (EVENT, NEW_EVENT):
+    if kind is EVENT:
         return present
     orphan, foreground = ORPHAN in present, FOREGROUND in present
     if options.orphan is not None:
@@ -144,7 +144,7 @@ def _finalizers(kind: Kind, present: list[str], options: DeleteOptions) -> list[
 
 def _answer(target: Target, stored: Stored) -> Json | Stored:
     if target.kind in _RETURNED:
-        return events.shown(target.kind, stored)
+        return stored
     metadata = stored.object["metadata"]
     details = errors.details(target.kind, metadata["name"], metadata["uid"])
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

@@ -1,4 +1,4 @@
-"""What the server tells about itself: versions, groups, resources, health.
+"""What the server says about itself: versions, groups, resources, health.
 
 Clients of today ask once for everything ("aggregated discovery"), older ones group by group.
 """
@@ -8,28 +8,30 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from tinykube.server import documents, events, negotiation, openapi, reviews, routes, schema, swagger
+from tinykube.server import documents, negotiation, openapi, reviews, routes, swagger
 from tinykube.server.answers import answer
-from tinykube.server.kinds import KINDS, NAMESPACE, Kind
+from tinykube.server.kinds import NAMESPACE, Kind
 from tinykube.server.negotiation import JSON
 from tinykube.server.store import encode
 from tinykube.server.users import ADMIN
 from tinykube.transport import Request, Response
 
 Json = dict[str, Any]
+Kinds = tuple[Kind, ...]
 
 AGGREGATED = "APIGroupDiscoveryList"
-VERSION = {
+VERSION = "v1.36.3"
+_VERSION = {
     "major": "1",
     "minor": "36",
     "emulationMajor": "1",
     "emulationMinor": "36",
     "minCompatibilityMajor": "1",
     "minCompatibilityMinor": "35",
-    "gitVersion": "v1.36.3+subak",
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z",
@@ -45,7 +47,15 @@ _HEALTH = ("healthz", "livez", "readyz")
 _OTHER_KINDS = {"binding": "Binding", "exec": "PodExecOptions", "proxy": "NodeProxyOptions"}
 
 
-def answer_to(request: Request, parts: list[str], now: Callable[[], str]) -> Response:
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What a server says about itself: its name, which its version shows, and its kinds."""
+
+    name: str
+    kinds: Kinds
+
+
+def answer_to(request: Request, parts: list[str], server: ServerInfo, now: Callable[[], str]) -> Response:
     """The answer to a request that is not about objects."""
     if len(parts) == 4 and (parts[1], parts[3]) in reviews.REVIEWS:
         if request.method != "POST":
@@ -55,7 +65,7 @@ def answer_to(request: Request, parts: list[str], now: Callable[[], str]) -> Res
         return answer(encode(made), status=201)
     if parts[0] in ("api", "apis", "version"):
         negotiation.check(request.headers.get("accept", ""))
-    found = _document(request, parts)
+    found = _document(request, parts, server)
     if found is None:
         return Response(404, {"content-type": "text/plain; charset=utf-8"}, b"404 page not found\n")
     if request.method not in ("GET", "HEAD"):
@@ -63,67 +73,75 @@ def answer_to(request: Request, parts: list[str], now: Callable[[], str]) -> Res
     return found
 
 
-def _document(request: Request, parts: list[str]) -> Response | None:
+def _document(request: Request, parts: list[str], server: ServerInfo) -> Response | None:
+    kinds = server.kinds
     match parts:
         case ["api"] | ["apis"]:
             version = _aggregated_version(request.headers.get("accept", ""))
             if version:
                 media = f"{JSON};g=apidiscovery.k8s.io;v={version};as={AGGREGATED}"
-                found = aggregated(parts[0], version)
+                found = aggregated(kinds, parts[0], version)
                 headers = {"content-type": media, "vary": "Accept", "etag": f'"{_digest(found)}"'}
                 if request.headers.get("if-none-match") == headers["etag"]:
                     return Response(304, headers)
                 return Response(200, headers, found)
-            return answer(encode(_versions() if parts == ["api"] else _groups()))
+            return answer(encode(_versions() if parts == ["api"] else _groups(kinds)))
         case ["api", "v1"]:
-            return answer(encode(_resources("", "v1")))
+            return answer(encode(_resources(kinds, "", "v1")))
         case ["apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions"]:
-            return answer(_definitions())
+            return answer(_definitions(kinds))
         case ["apis", group]:
-            about = next((each for each in _groups()["groups"] if each["name"] == group), None)
+            about = next((each for each in _groups(kinds)["groups"] if each["name"] == group), None)
             return answer(encode({"kind": "APIGroup", "apiVersion": "v1", **about})) if about else None
         case ["api", _] | ["apis", _, _]:
             group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
-            if group not in _names() or (group in routes.CUSTOM and version not in _names()[group]):
+            versions = _names(kinds).get(group)
+            if versions is None:
                 return None
-            if version not in _names()[group]:
+            if version not in versions:
+                if any(kind.custom for kind in kinds if kind.group == group):
+                    return None
                 raise routes.not_found()
-            return answer(encode(_resources(group, version)))
+            return answer(encode(_resources(kinds, group, version)))
         case ["version"]:
-            return answer(encode(VERSION))
+            return answer(encode({**_VERSION, "gitVersion": f"{VERSION}+{server.name}"}))
         case ["openapi", *rest]:
-            return _openapi(rest, request.headers.get("accept", ""))
+            return _openapi(kinds, rest, request.headers.get("accept", ""))
         case [check] | [check, "ping"] if check in _HEALTH:
             body = f"[+]ping ok\n{check} check passed\n" if "verbose" in request.query else "ok"
             return Response(200, {"content-type": "text/plain; charset=utf-8"}, body.encode())
         case [""]:
-            return answer(encode({"paths": _paths()}))
+            return answer(encode({"paths": _paths(kinds)}))
     return None
 
 
-def _openapi(rest: list[str], accept: str) -> Response | None:
+def _openapi(kinds: Kinds, rest: list[str], accept: str) -> Response | None:
     if rest == ["v2"]:
         if any(clause.media in (swagger.MEDIA, swagger.ANSWERED) for clause in negotiation.clauses(accept)):
-            return Response(200, {"content-type": swagger.ANSWERED}, openapi.old_document(protobuf=True))
-        return answer(openapi.old_document())
+            return Response(200, {"content-type": swagger.ANSWERED}, openapi.old_document(kinds, protobuf=True))
+        return answer(openapi.old_document(kinds))
     if rest == ["v3"]:
-        return answer(openapi.index())
-    found = openapi.document("/".join(rest[1:])) if rest[:1] == ["v3"] else None
+        return answer(openapi.index(kinds))
+    found = openapi.document(kinds, "/".join(rest[1:])) if rest[:1] == ["v3"] else None
     return answer(found) if found else None
 
 
 @cache
-def _definitions() -> bytes:
-    """The definitions of our custom kinds, which kubectl looks through for a kind that it does not find elsewhere."""
-    items = [schema.manifest(kind) for kind in KINDS if kind.custom]
+def _definitions(kinds: Kinds) -> bytes:
+    """The definitions of the custom kinds, which kubectl looks through for a kind that it does not find elsewhere."""
+    items = [kind.definition for kind in kinds if kind.custom]
     about = {"kind": "CustomResourceDefinitionList", "apiVersion": "apiextensions.k8s.io/v1", "metadata": {}}
     return encode({**about, "items": items})
 
 
 @cache
-def _names() -> dict[str, list[str]]:
+def _names(kinds: Kinds) -> dict[str, list[str]]:
     """Groups and their versions."""
-    found = {group: list(versions) for group, versions in routes.GROUPS.items()}
+    found: dict[str, list[str]] = {}
+    for kind in kinds:
+        versions = found.setdefault(kind.group, [])
+        if kind.version not in versions:
+            versions.append(kind.version)
     return found | {group: ["v1"] for group, _ in reviews.REVIEWS}
 
 
@@ -133,9 +151,9 @@ def _versions() -> Json:
 
 
 @cache
-def _groups() -> Json:
+def _groups(kinds: Kinds) -> Json:
     groups = []
-    for group, versions in _names().items():
+    for group, versions in _names(kinds).items():
         if group:
             listed = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
             groups.append({"name": group, "versions": listed, "preferredVersion": listed[0]})
@@ -143,9 +161,9 @@ def _groups() -> Json:
 
 
 @cache
-def _paths() -> list[str]:
+def _paths(kinds: Kinds) -> list[str]:
     found = ["/api", "/api/v1", "/apis", "/openapi/v2", "/openapi/v3", "/version", *(f"/{each}" for each in _HEALTH)]
-    for group, versions in _names().items():
+    for group, versions in _names(kinds).items():
         if group:
             found += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
     return sorted(found)
@@ -176,13 +194,13 @@ def _subresources(kind: Kind) -> Iterator[tuple[str, list[str], Json]]:
         yield name, sorted(verbs), what
 
 
-def _resources(group: str, version: str) -> Json:
+def _resources(kinds: Kinds, group: str, version: str) -> Json:
     made: Json = {"kind": "APIResourceList"}
     if group:
         made["apiVersion"] = "v1"
     made["groupVersion"] = f"{group}/{version}" if group else version
     resources = []
-    for kind in _kinds(group, version):
+    for kind in _kinds(kinds, group, version):
         resources.append(_resource(kind))
         for name, verbs, what in _subresources(kind):
             whole = f"{kind.plural}/{name}"
@@ -195,8 +213,8 @@ def _resources(group: str, version: str) -> Json:
     return made | {"resources": resources}
 
 
-def _kinds(group: str, version: str) -> list[Kind]:
-    found = [kind for kind in KINDS if (kind.group, kind.version) == (group, version)]
+def _kinds(kinds: Kinds, group: str, version: str) -> list[Kind]:
+    found = [kind for kind in kinds if (kind.group, kind.version) == (group, version)]
     return sorted(found, key=lambda kind: kind.plural)
 
 
@@ -212,7 +230,7 @@ def _resource(kind: Kind) -> Json:
         made["shortNames"] = list(kind.short)
     if kind.categories:
         made["categories"] = list(kind.categories)
-    return made | {"storageVersionHash": _hash(events.stored_as(kind))}
+    return made | {"storageVersionHash": _hash(kind)}
 
 
 def _hash(kind: Kind) -> str:
@@ -238,24 +256,25 @@ def _digest(body: bytes) -> str:
 
 
 @cache
-def aggregated(prefix: str, version: str) -> bytes:
+def aggregated(kinds: Kinds, prefix: str, version: str) -> bytes:
     """All groups, versions and resources at once."""
     items = []
-    for group, versions in _names().items():
+    for group, versions in _names(kinds).items():
         if bool(group) == (prefix == "apis"):
             listed = [
-                {"version": each, "resources": _discovered(group, each), "freshness": "Current"} for each in versions
+                {"version": each, "resources": _discovered(kinds, group, each), "freshness": "Current"}
+                for each in versions
             ]
             items.append({"metadata": {"name": group} if group else {}, "versions": listed})
     return encode({"kind": AGGREGATED, "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}, "items": items})
 
 
-def _discovered(group: str, version: str) -> list[Json]:
+def _discovered(kinds: Kinds, group: str, version: str) -> list[Json]:
     found = []
-    for each in _resources(group, version)["resources"]:
+    for each in _resources(kinds, group, version)["resources"]:
         if "/" in each["name"]:
             continue
-        kind = next((kind for kind in _kinds(group, version) if kind.plural == each["name"]), None)
+        kind = next((kind for kind in _kinds(kinds, group, version) if kind.plural == each["name"]), None)
         made: Json = {
             "resource": each["name"],
             "responseKind": {"group": group, "version": version, "kind": each["kind"]},

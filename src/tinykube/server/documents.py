@@ -7,14 +7,22 @@ from typing import Any
 
 import msgspec
 
+from tinykube import depth
 from tinykube.server import errors, negotiation, protobuf
 from tinykube.server.negotiation import JSON, PROTOBUF, YAML
-from tinykube.server.rules import syntax
+from tinykube.status import ApiError
 
 Json = dict[str, Any]
 
 MOST_VALUES = 100_000
-"""Of a body in YAML, which is read in Python and holds up everybody else: a second at most.  JSON has no such bound."""
+"""Of a body in YAML.  Reading it blocks the server, for a second at most.  JSON has no such bound."""
+
+
+class BadYaml(ApiError):
+    """A body that is not YAML."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(400, "BadRequest", f"yaml: {why}")
 
 
 def content(body: bytes, content_type: str) -> tuple[bytes | Any, list[str]]:
@@ -30,19 +38,17 @@ def decoded(body: bytes, content_type: str) -> Json:
     found, _ = content(body, content_type)
     if isinstance(found, bytes):
         try:
-            if syntax.excess(found):
-                raise msgspec.DecodeError("it is too deep")
+            depth.check(found)
             found = msgspec.json.decode(found)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            message = f"couldn't get version/kind; json parse error: {syntax.fault(body)}"
-            raise errors.bad_request(message) from None
+        except (msgspec.DecodeError, ValueError) as error:
+            raise errors.bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if not isinstance(found, dict):
         raise errors.bad_request("couldn't get version/kind; json parse error: the body is no object")
     return found
 
 
 def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
-    """What the first document of a YAML body says, and which keys it has twice."""
+    """What the first document of a YAML body says, and which keys it has twice.  Raises BadYaml."""
     import yaml  # only for what is asked rarely: it is slow to import
 
     from tinykube.yaml import read
@@ -50,14 +56,14 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     try:
         found = read(body, only_first=True, most_values=MOST_VALUES)
     except yaml.MarkedYAMLError as error:
-        raise errors.bad_request(f"yaml: {_told(error)}") from None
+        raise BadYaml(_problem(error)) from None
     except yaml.YAMLError as error:
-        raise errors.bad_request(f"yaml: {' '.join(str(error).split())}") from None
+        raise BadYaml(" ".join(str(error).split())) from None
     twice = [f'line {each.line}: key "{each.key}" already set in map' for each in found.repeated]
     return _as_json(found.content), twice
 
 
-def _told(error: Any) -> str:
+def _problem(error: Any) -> str:
     """The problem in Go's words, which are libyaml's, with the line that Go would name."""
     import yaml
 

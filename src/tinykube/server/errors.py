@@ -57,8 +57,8 @@ def expired(message: str) -> ApiError:
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiError:
     """Fields of the object are wrong.  A single cause stands alone, several are listed in brackets."""
-    told = list(dict.fromkeys(f"{each.field}: {each.message}" if each.field else each.message for each in causes))
-    text = told[0] if len(told) == 1 else "[" + ", ".join(told) + "]"
+    parts = list(dict.fromkeys(f"{each.field}: {each.message}" if each.field else each.message for each in causes))
+    text = parts[0] if len(parts) == 1 else "[" + ", ".join(parts) + "]"
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     about = {key: value for key, value in (("name", name), ("group", kind.group), ("kind", kind.kind)) if value}
     return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', about, causes)

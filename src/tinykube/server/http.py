@@ -1,6 +1,6 @@
-"""The API server on HTTPS, on this machine only, for whoever shows the token.
+"""The API server on HTTPS, on this machine only, for requests with the token.
 
-Answers without an end are written as their reader takes them: one who does not read holds up nobody but himself.
+A watch is written as fast as its reader reads.  A reader that stops holds up nothing else.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ from tinykube.server import errors, routes
 from tinykube.server.answers import refusal
 from tinykube.server.channels import PROTOCOLS, converse
 from tinykube.server.server import MOST_BYTES, Server
-from tinykube.server.tls import Identity
+from tinykube.server.tls import ServerIdentity
 from tinykube.status import ApiError
 from tinykube.transport import Request, Response
 
 HOST = "127.0.0.1"
-NAME = "subak"
-"""What cluster, user and context are called in a kubeconfig."""
 
 _PASSED_ON = ("accept", "content-type", "if-none-match", "upgrade", "user-agent")
 _WARNING = re.compile(r'299 - "(?:[^"\\]|\\.)*"')
 
 
-class Endpoint:
+class Listener:
     """An address at which a server can be reached."""
 
-    def __init__(self, server: Server, identity: Identity) -> None:
+    def __init__(self, server: Server, identity: ServerIdentity) -> None:
         self._server = server
         self._identity = identity
         self._expected = f"Bearer {identity.token}".encode()
@@ -64,26 +62,27 @@ class Endpoint:
             self._runner = None
 
     def kubeconfig(self) -> str:
-        """What kubectl needs to find its way here."""
+        """What kubectl needs to find its way here; cluster, user and context have the server's name."""
+        name = self._server.name
         authority = b64encode(self._identity.authority.encode()).decode()
         return textwrap.dedent(f"""\
             apiVersion: v1
             kind: Config
             clusters:
-            - name: {NAME}
+            - name: {name}
               cluster:
                 server: {self.address}
                 certificate-authority-data: {authority}
             users:
-            - name: {NAME}
+            - name: {name}
               user:
                 token: {self._identity.token}
             contexts:
-            - name: {NAME}
+            - name: {name}
               context:
-                cluster: {NAME}
-                user: {NAME}
-            current-context: {NAME}
+                cluster: {name}
+                user: {name}
+            current-context: {name}
             """)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -107,13 +106,13 @@ class Endpoint:
     async def _upgrade(self, request: web.BaseRequest) -> web.StreamResponse:
         """Only `exec` speaks over WebSockets."""
         try:
-            found = routes.resolve(request.method, request.path.strip("/").split("/"))
+            found = self._server.routes.resolve(request.method, request.path.strip("/").split("/"))
             if found is None or found[0] != "exec":
                 raise routes.not_found()
             offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
             if not any(each in PROTOCOLS for each in offered):
-                told = f"client supports {offered}, server accepts {list(PROTOCOLS)}"
-                raise errors.bad_request(f"unable to upgrade: unable to negotiate protocol: {told}")
+                message = f"client supports {offered}, server accepts {list(PROTOCOLS)}"
+                raise errors.bad_request(f"unable to upgrade: unable to negotiate protocol: {message}")
             target, query = found[1], request.query
             first = {name: query.getone(name) for name in query}
             session = await self._server.execute(target.namespace, target.name, first, query.getall("command", []))
@@ -127,7 +126,7 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 
 
 def _headers(response: Response) -> list[tuple[str, str]]:
-    """Each warning is a header of its own."""
+    """One header for each warning."""
     found = []
     for name, value in response.headers.items():
         if name == "warning":
@@ -144,7 +143,7 @@ def _whole(response: Response, bare: bool = False) -> web.Response:
 
 
 async def _streamed(request: web.BaseRequest, response: Response) -> web.StreamResponse:
-    """Write an answer as it comes; whoever goes away ends it."""
+    """Write an answer as it comes, until its reader goes."""
     assert response.stream is not None
     answer = web.StreamResponse(status=response.status, headers=dict(response.headers))
     try:

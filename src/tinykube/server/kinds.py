@@ -1,8 +1,14 @@
-"""The kinds that are served, and what discovery says about them."""
+"""Kinds of objects, and what discovery says about them.
+
+`KINDS` are served by every server.  Custom kinds come from CustomResourceDefinitions (`crds.kind`) and
+are given to the store of a server that is to serve them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,8 +28,13 @@ class Kind:
     status: bool = False
     subresources: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    custom: bool = False
-    """Of a CustomResourceDefinition: no defaults and no rules beyond its schema, and no strategic merge patch."""
+    definition: Mapping[str, Any] | None = None
+    """The CustomResourceDefinition of a custom kind."""
+
+    @property
+    def custom(self) -> bool:
+        """Whether it has no defaults and no rules beyond its schema, and no strategic merge patch."""
+        return self.definition is not None
 
     @property
     def api_version(self) -> str:
@@ -50,7 +61,6 @@ SECRET = Kind("", "v1", "Secret", "secrets", "secret")
 SERVICE = Kind("", "v1", "Service", "services", "service", ("svc",), status=True, categories=("all",))
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", ("sa",))
 RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", "resourcequota", ("quota",), status=True)
-NEW_EVENT = Kind("events.k8s.io", "v1", "Event", "events", "event", ("ev",))
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease")
 DEPLOYMENT = Kind(
     "apps", "v1", "Deployment", "deployments", "deployment", ("deploy",), status=True, subresources=("scale",),
@@ -65,18 +75,10 @@ JOB = Kind("batch", "v1", "Job", "jobs", "job", status=True, categories=("all",)
 PRIORITY_CLASS = Kind(
     "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "priorityclass", ("pc",), namespaced=False
 )
-POD_GROUP = Kind(
-    "scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", "podgroup", ("pg", "podgroup-v1beta1"), custom=True
-)
-QUEUE = Kind(
-    "scheduling.volcano.sh", "v1beta1", "Queue", "queues", "queue", ("q", "queue-v1beta1"),
-    namespaced=False, status=True, custom=True,
-)  # fmt: skip
-DEVICE = Kind("scheduling.koordinator.sh", "v1alpha1", "Device", "devices", "device", namespaced=False, custom=True)
 
 KINDS = (
     POD, NODE, NAMESPACE, EVENT, CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, RESOURCE_QUOTA,
-    NEW_EVENT, DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB, LEASE, PRIORITY_CLASS, POD_GROUP, QUEUE, DEVICE,
+    DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB, LEASE, PRIORITY_CLASS,
 )  # fmt: skip
 WORKLOADS = (DEPLOYMENT, REPLICA_SET, DAEMON_SET, JOB)
 """Kinds that make pods from a template."""

@@ -1,4 +1,4 @@
-"""What the API server asks of whoever runs the containers: logs, programs run inside, and what they use."""
+"""What the API server asks of the kubelet: logs, programs to run in containers, and what containers use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LogOptions:
 
 
 class Session(Protocol):
-    """A program that runs inside a container for somebody who watches it."""
+    """A program that runs inside a container, with its input and output."""
 
     async def write(self, data: bytes) -> None:
         """Give it input."""
@@ -45,7 +45,7 @@ class Session(Protocol):
 
 
 class Unstarted:
-    """The session of a program that could not begin: whoever watches it hears why when it ends."""
+    """The session of a program that could not start; its end says why."""
 
     def __init__(self, reason: ApiError) -> None:
         self._reason = reason

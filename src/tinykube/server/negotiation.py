@@ -102,7 +102,7 @@ def not_acceptable(spoken: tuple[str, ...]) -> ApiError:
 
 
 def body(content_type: str, spoken: tuple[str, ...]) -> str:
-    """What a body is, by its Content-Type; JSON if nobody says."""
+    """What a body is, by its Content-Type; JSON if there is none."""
     media = content_type.partition(";")[0].strip().lower()
     if not content_type:
         return spoken[0]
@@ -113,7 +113,7 @@ def body(content_type: str, spoken: tuple[str, ...]) -> str:
 
 
 def is_pretty(query: str, agent: str) -> bool:
-    """Whether somebody reads the answer with his own eyes."""
+    """Whether a person reads the answer, who wants it indented."""
     if query:
         return query in ("1", "t", "T", "true", "TRUE", "True")
     return agent.startswith(("curl", "Wget", "Mozilla/5.0"))

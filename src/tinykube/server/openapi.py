@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from tinykube.server import schema, swagger
-from tinykube.server.kinds import KINDS, Kind
+from tinykube.server import crds, schema, swagger
+from tinykube.server.kinds import Kind
 from tinykube.server.patching import understood
 from tinykube.server.store import encode
 
 Json = dict[str, Any]
+Kinds = tuple[Kind, ...]
 
 _V3 = "#/components/schemas/"
 _INFO = {"title": "Kubernetes", "version": "v1.36.3"}
@@ -31,37 +32,37 @@ _FLAGS = ("allowWatchBookmarks", "sendInitialEvents", "watch", "orphanDependents
 
 
 @cache
-def index() -> bytes:
+def index(kinds: Kinds) -> bytes:
     """Where the documents are, one for each group and version."""
     paths = {}
-    for place in dict.fromkeys(_place(kind) for kind in KINDS):
-        digest = hashlib.sha256(document(place) or b"").hexdigest().upper()
+    for place in dict.fromkeys(_place(kind) for kind in kinds):
+        digest = hashlib.sha256(document(kinds, place) or b"").hexdigest().upper()
         paths[place] = {"serverRelativeURL": f"/openapi/v3/{place}?hash={digest}"}
     return encode({"paths": paths})
 
 
 @cache
-def document(place: str) -> bytes | None:
+def document(kinds: Kinds, place: str) -> bytes | None:
     """The document of a group and version, such as `apis/coordination.k8s.io/v1`; None if there is none."""
-    kinds = [kind for kind in KINDS if _place(kind) == place]
-    if not kinds:
+    there = tuple(kind for kind in kinds if _place(kind) == place)
+    if not there:
         return None
     paths: Json = {}
-    for kind in kinds:
+    for kind in there:
         paths |= _paths(kind)
     return encode({
         "openapi": "3.0.0",
         "info": _INFO,
         "paths": paths,
-        "components": {"schemas": _definitions(kinds)},
+        "components": {"schemas": _definitions(there)},
     })  # fmt: skip
 
 
 @cache
-def old_document(protobuf: bool = False) -> bytes:
+def old_document(kinds: Kinds, protobuf: bool = False) -> bytes:
     """All of it as OpenAPI v2."""
-    paths = {path: item for kind in KINDS for path, item in _paths(kind).items()}
-    made = swagger.document(_INFO, paths, _definitions(KINDS))
+    paths = {path: item for kind in kinds for path, item in _paths(kind).items()}
+    made = swagger.document(_INFO, paths, _definitions(kinds))
     return swagger.protobuf(made) if protobuf else encode(made)
 
 
@@ -69,7 +70,7 @@ def _place(kind: Kind) -> str:
     return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
 
 
-def _definitions(kinds: Iterator[Kind] | list[Kind] | tuple[Kind, ...]) -> Json:
+def _definitions(kinds: Kinds) -> Json:
     """The kinds, and all that they are made of."""
     everything = schema.definitions()
     found: Json = {}
@@ -77,7 +78,8 @@ def _definitions(kinds: Iterator[Kind] | list[Kind] | tuple[Kind, ...]) -> Json:
     for kind in kinds:
         name = schema.name(kind)
         gvk = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
-        found[name] = {**everything[name], "x-kubernetes-group-version-kind": gvk}
+        definition = crds.schema(kind) if kind.custom else everything[name]
+        found[name] = {**definition, "x-kubernetes-group-version-kind": gvk}
         waiting.append(found[name])
     while waiting:
         for reference in _references(waiting.pop()):

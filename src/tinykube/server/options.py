@@ -176,12 +176,12 @@ def deletion(body: dict[str, Any]) -> DeleteOptions:
     """The options that the body of a deletion gives; then the query does not count.  Every group has them."""
     if body.get("kind", DELETE.kind) != DELETE.kind:
         version = problem.quote(body.get("apiVersion", ""))
-        told = f"no kind {problem.quote(body['kind'])} is registered for version {version}"
-        raise errors.bad_request(f'{told} in scheme "pkg/runtime/scheme.go:111"')
+        message = f"no kind {problem.quote(body['kind'])} is registered for version {version}"
+        raise errors.bad_request(f'{message} in scheme "pkg/runtime/scheme.go:111"')
     try:
         body, _ = rules.read(DELETE, {**body, "kind": DELETE.kind, "apiVersion": DELETE.api_version}, "Ignore")
-    except ApiError as error:
-        raise errors.bad_request(error.message.rpartition("cannot be handled as a DeleteOptions: ")[2]) from None
+    except rules.NotOfKind as error:
+        raise errors.bad_request(error.why) from None
     conditions = body.get("preconditions") or {}
     dry_run = body.get("dryRun") or []
     return _checked(

@@ -18,7 +18,6 @@ import msgspec
 from tinykube.server import errors, selectors
 from tinykube.server.kinds import Kind
 from tinykube.server.options import ListOptions, revision
-from tinykube.server.rules import syntax
 from tinykube.server.store import Store, Stored
 from tinykube.status import ApiError, Cause
 
@@ -33,7 +32,7 @@ CONTINUE_TOO_OLD = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Objects, and how to get the next ones.  `remaining` is None if nobody counted."""
+    """Objects, and how to get the next ones.  `remaining` is None if they were not counted."""
 
     items: list[Stored]
     revision: int
@@ -56,17 +55,17 @@ class _Token(msgspec.Struct):
     start: str = ""
 
 
-def page(store: Store, stored_as: Kind, kind: Kind, namespace: str, options: ListOptions) -> Page:
-    """The objects that a list asks for; they may be stored as another version of the kind."""
-    start, at = _position(store, stored_as, options)
+def page(store: Store, kind: Kind, namespace: str, options: ListOptions) -> Page:
+    """The objects that a list asks for."""
+    start, at = _position(store, kind, options)
     if at is None:
-        at, found = store.revision, store.range(stored_as, namespace, start)
+        at, found = store.revision, store.range(kind, namespace, start)
     else:
-        found = store.range_at(stored_as, at, namespace, start)
+        found = store.range_at(kind, at, namespace, start)
     test = selectors.test(kind, options.labels, options.fields)
     name = selectors.exact(kind, options.fields, "metadata.name")
     if name is not None and at == store.revision:
-        found = _single(store, stored_as, kind, namespace, name, found)
+        found = _single(store, kind, namespace, name, found)
     limit = 0 if options.version == "0" else options.limit
     if limit <= 0:
         return Page([each for _, each in found if test is None or test(each.object)], at)
@@ -74,12 +73,12 @@ def page(store: Store, stored_as: Kind, kind: Kind, namespace: str, options: Lis
 
 
 def _single(
-    store: Store, stored_as: Kind, kind: Kind, namespace: str, name: str, all: Iterator[tuple[str, Stored]]
+    store: Store, kind: Kind, namespace: str, name: str, all: Iterator[tuple[str, Stored]]
 ) -> Iterator[tuple[str, Stored]]:
     """Spare the search where the selector says which object it is."""
     if kind.namespaced and not namespace:
         return all
-    found = store.stored(stored_as, namespace, name)
+    found = store.stored(kind, namespace, name)
     return iter([(name, found)] if found else [])
 
 
@@ -154,10 +153,8 @@ def _decoded(text: str) -> tuple[str, int]:
         raise errors.bad_request(f"{wrong}: illegal base64 data at input byte {_stray(text)}") from None
     try:
         token = msgspec.json.decode(data, type=_Token)
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise errors.bad_request(f"{wrong}: {error}") from None
-    except msgspec.DecodeError:
-        raise errors.bad_request(f"{wrong}: {syntax.fault(data)}") from None
     if token.v != "meta.k8s.io/v1":
         message = f"{wrong}: server does not recognize this encoded version {token.v}"
         raise errors.bad_request(message)

@@ -31,7 +31,7 @@ class _Malformed(Exception):
     """Bytes that are no message."""
 
 
-class Field(msgspec.Struct, array_like=True):
+class MessageField(msgspec.Struct, array_like=True):
     """A field of a message; one without a name is shown as part of the message itself."""
 
     number: int
@@ -41,9 +41,9 @@ class Field(msgspec.Struct, array_like=True):
 
 
 @cache
-def _messages() -> dict[str, dict[int, Field]]:
+def _messages() -> dict[str, dict[int, MessageField]]:
     text = Path(__file__).with_name("protobuf.json").read_bytes()
-    found = msgspec.json.decode(text, type=dict[str, list[Field]])
+    found = msgspec.json.decode(text, type=dict[str, list[MessageField]])
     return {name: {field.number: field for field in fields} for name, fields in found.items()}
 
 
@@ -63,14 +63,6 @@ def parse(body: bytes) -> Json:
         return {"kind": kind, "apiVersion": api_version, **_message(name, envelope.get("raw", b""))}
     except (_Malformed, IndexError, UnicodeDecodeError, struct.error, msgspec.DecodeError) as error:
         raise errors.bad_request(f"unable to read the body as protobuf: {error}") from None
-
-
-def fields(name: str) -> dict[str, str]:
-    """The fields of a type in the order of its declaration, and their types."""
-    found: dict[str, str] = {}
-    for field in _messages().get(name, {}).values():
-        found |= {field.name: field.type} if field.name else fields(field.type)
-    return found
 
 
 def _name(api_version: str, kind: str) -> str:

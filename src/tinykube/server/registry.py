@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import Any
 
 from tinykube.admission import CREATE, UPDATE, Review
-from tinykube.server import errors, events, rules, schema
-from tinykube.server.kinds import EVENT, LEASE, NAMESPACE, NEW_EVENT, POD, SERVICE, Kind
+from tinykube.server import errors, rules
+from tinykube.server.kinds import EVENT, LEASE, NAMESPACE, POD, SERVICE, Kind
 from tinykube.server.options import ListOptions, WriteOptions, revision
 from tinykube.server.paging import Page, page, too_large
 from tinykube.server.patch import apply, managed_fields
@@ -44,7 +44,7 @@ _SYSTEM = frozenset(
 )
 
 # A PUT may create these.
-_CREATED_BY_UPDATE = frozenset({EVENT, NEW_EVENT, SERVICE, LEASE})
+_CREATED_BY_UPDATE = frozenset({EVENT, SERVICE, LEASE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +83,18 @@ class Registry:
         asked = revision(version, 500)
         if asked > self.store.revision:
             raise too_large(asked, self.store.revision)
-        return events.shown(target.kind, self.find(target))
+        return self.find(target)
 
     def find(self, target: Target) -> Stored:
         """An object as it is stored."""
-        found = self.store.stored(events.stored_as(target.kind), target.namespace, target.name)
+        found = self.store.stored(target.kind, target.namespace, target.name)
         if found is None:
             raise errors.not_found(target.kind, target.name)
         return found
 
     def list(self, target: Target, options: ListOptions) -> Page:
         """The objects of a kind."""
-        found = page(self.store, events.stored_as(target.kind), target.kind, target.namespace, options)
-        if target.kind is not NEW_EVENT:
-            return found
-        items = [events.shown(target.kind, each) for each in found.items]
-        return Page(items, found.revision, found.continued, found.remaining)
+        return page(self.store, target.kind, target.namespace, options)
 
     # Creating
 
@@ -108,10 +104,7 @@ class Registry:
         version = metadata.get("resourceVersion", "")
         versioned = version.isdecimal() and version != "0" and not target.name
         _agree_on_namespace(target, metadata)
-        object = managed_fields.updated(
-            None, object, schema.of(target.kind), manager=options.manager, api_version=target.kind.api_version,
-            now=self.now(),
-        )  # fmt: skip
+        object = managed_fields.updated(None, object, target.kind, manager=options.manager, now=self.now())
         return self.admit(target, object, options, versioned)
 
     def admit(self, target: Target, object: Json, options: WriteOptions, versioned: bool = False) -> Stored:
@@ -130,13 +123,12 @@ class Registry:
         object = rules.create(kind, object, self.store, dry_run=options.dry_run)
         if kind is POD:
             self.review(CREATE, target, object, None, options)
-        stored = events.to_stored(kind, object)
         if versioned and not options.dry_run:
             raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
-        self._check_new(target, stored["metadata"])
+        self._check_new(target, object["metadata"])
         if options.dry_run:
             return Stored(object, 0, encode(object))
-        return events.shown(kind, self.store.create(events.stored_as(kind), stored))
+        return self.store.create(kind, object)
 
     def review(self, operation: str, target: Target, object: Json, old: Json | None, options: WriteOptions) -> None:
         """Put a write to the guards, as validating webhooks see it.  Raises ApiError if one of them refuses it."""
@@ -149,11 +141,11 @@ class Registry:
             suffix = "".join(random.choices(_SUFFIX, k=5))
             metadata["name"] = metadata["generateName"][:_LONGEST_PREFIX] + suffix
             namespace = target.namespace if target.kind.namespaced else ""
-            if self.store.get(events.stored_as(target.kind), namespace, metadata["name"]) is None:
+            if self.store.get(target.kind, namespace, metadata["name"]) is None:
                 return
 
     def _check_new(self, target: Target, metadata: Json) -> None:
-        there = self.store.get(events.stored_as(target.kind), metadata.get("namespace", ""), metadata["name"])
+        there = self.store.get(target.kind, metadata.get("namespace", ""), metadata["name"])
         if there is not None:
             refusal = errors.already_exists(target.kind, metadata["name"])
             if there["metadata"].get("deletionTimestamp"):
@@ -170,38 +162,33 @@ class Registry:
         _agree_on_namespace(target, metadata)
         check_name(target, metadata)
         kind = target.kind
-        stored = self.store.stored(events.stored_as(kind), target.namespace, target.name)
+        stored = self.store.stored(kind, target.namespace, target.name)
         if stored is None:
             if kind not in _CREATED_BY_UPDATE or target.subresource:
                 raise errors.not_found(kind, target.name)
             return self.create(target, object, options), True
         check_uid(target, stored.object, metadata.get("uid", ""))
-        old = events.from_stored(kind, stored.object)
-        object = self._owned(target, object, old, options)
+        object = self._owned(target, object, stored.object, options)
         return self.write(target, object, stored, options), False
 
     def _owned(self, target: Target, object: Json, old: Json, options: WriteOptions) -> Json:
-        object = managed_fields.updated(
-            old, object, schema.of(target.kind), manager=options.manager, api_version=target.kind.api_version,
-            now=self.now(), subresource=target.subresource,
-        )  # fmt: skip
-        return events.disowned(target.kind, object)
+        return managed_fields.updated(
+            old, object, target.kind, manager=options.manager, now=self.now(), subresource=target.subresource
+        )
 
     def write(self, target: Target, object: Json, stored: Stored, options: WriteOptions) -> Stored:
         """Store a changed object that knows who owns its fields."""
         kind = target.kind
         _check_version(target, object["metadata"].get("resourceVersion", ""), stored.revision)
-        old = events.from_stored(kind, stored.object)
-        object = rules.update(kind, object, old, self.store, target.subresource, dry_run=options.dry_run)
+        object = rules.update(kind, object, stored.object, self.store, target.subresource, dry_run=options.dry_run)
         if kind is POD:
-            self.review(UPDATE, target, object, old, options)
-        object = events.to_stored(kind, object)
+            self.review(UPDATE, target, object, stored.object, options)
         object["metadata"] = {**object["metadata"], "resourceVersion": str(stored.revision)}
         object = managed_fields.settled(stored.object, object)
         if _is_over(kind, object, stored.object) and not options.dry_run:
-            self.store.delete(events.stored_as(kind), target.namespace, target.name)
-            return events.shown(kind, Stored(object, stored.revision, encode(object)))
-        return events.shown(kind, self.put(kind, object, stored, options.dry_run))
+            self.store.delete(kind, target.namespace, target.name)
+            return Stored(object, stored.revision, encode(object))
+        return self.put(kind, object, stored, options.dry_run)
 
     def put(self, kind: Kind, object: Json, stored: Stored, dry_run: bool = False) -> Stored:
         """Store the next version of an object as it is; nothing happens if it is the same."""
@@ -209,32 +196,31 @@ class Registry:
             return stored
         if dry_run:
             return Stored(object, stored.revision, encode(object))
-        return self.store.update(events.stored_as(kind), object)
+        return self.store.update(kind, object)
 
     # Patching
 
     def patch(self, target: Target, change: Change, options: WriteOptions) -> Stored:
         """Change an object; `change` makes the next version, read by the rules, of the one that is there."""
         stored = self.find(target)
-        old = events.from_stored(target.kind, stored.object)
-        object = change(old)
+        object = change(stored.object)
         metadata = object["metadata"] = dict(object["metadata"])
         _agree_on_namespace(target, metadata)
         check_name(target, metadata)
-        return self.write(target, self._owned(target, object, old, options), stored, options)
+        return self.write(target, self._owned(target, object, stored.object, options), stored, options)
 
     def apply(self, target: Target, applied: Json, read: Change, options: WriteOptions) -> tuple[Stored, bool]:
         """Server-side apply; `read` has the merged object read by the rules.  Says whether it was created."""
         kind = target.kind
-        stored = self.store.stored(events.stored_as(kind), target.namespace, target.name)
+        stored = self.store.stored(kind, target.namespace, target.name)
         if stored is None and target.subresource:
             raise errors.not_found(kind, target.name)
-        live = events.from_stored(kind, stored.object) if stored else None
+        live = stored.object if stored else None
         object = apply.apply(
-            live, applied, schema.of(kind), manager=options.manager, api_version=kind.api_version,
-            force=options.force, now=self.now(), subresource=target.subresource,
+            live, applied, kind, manager=options.manager, force=options.force,
+            now=self.now(), subresource=target.subresource,
         )  # fmt: skip
-        object = events.disowned(kind, read(object))
+        object = read(object)
         metadata = object["metadata"] = dict(object["metadata"])
         if stored is None and metadata.get("uid"):
             why = f"the provided object specified uid {metadata['uid']}, and no existing object was found"
@@ -300,8 +286,8 @@ def storage_error(target: Target, why: str) -> str:
     kind = target.kind
     place = f"{kind.group}/{kind.plural}" if kind.custom else _place(kind)
     path = f"{target.namespace}/{target.name}" if kind.namespaced else target.name
-    told = f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{path}, ResourceVersion: 0"
-    return f"{told}, AdditionalErrorMsg: {why}"
+    message = f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{path}, ResourceVersion: 0"
+    return f"{message}, AdditionalErrorMsg: {why}"
 
 
 def _place(kind: Kind) -> str:

@@ -1,4 +1,4 @@
-"""Who am I, and what may I do: everything, whoever asks."""
+"""Answers to "who am I" and "what may I do"; every user may do everything."""
 
 from __future__ import annotations
 

@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tinykube.server import errors
-from tinykube.server.kinds import DEPLOYMENT, KINDS, NAMESPACE, NODE, POD, REPLICA_SET, Kind
+from tinykube.server.kinds import DEPLOYMENT, NAMESPACE, NODE, POD, REPLICA_SET, Kind
 from tinykube.server.registry import Target
 from tinykube.status import ApiError
 
@@ -27,13 +29,6 @@ SUBRESOURCES: dict[tuple[Kind, str], dict[str, str]] = {
     (NODE, "proxy"): dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), "proxy"),
 }
 
-GROUPS: dict[str, dict[str, dict[str, Kind]]] = {}
-"""Kinds by group, version and plural."""
-CUSTOM = frozenset(kind.group for kind in KINDS if kind.custom)
-
-for _kind in KINDS:
-    GROUPS.setdefault(_kind.group, {}).setdefault(_kind.version, {})[_kind.plural] = _kind
-
 
 def not_found() -> ApiError:
     """Nothing is there."""
@@ -45,23 +40,33 @@ def not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def resolve(method: str, parts: list[str]) -> tuple[str, Target] | None:
-    """What a request wants, and of which object; None if its path is not about objects."""
-    if parts[0] == "api" and len(parts) > 2:
-        group, version, rest = "", parts[1], parts[2:]
-    elif parts[0] == "apis" and len(parts) > 3:
-        group, version, rest = parts[1], parts[2], parts[3:]
-    else:
-        return None
-    versions = GROUPS.get(group)
-    if versions is None:
-        return None
-    found = _target(versions.get(version, {}), rest)
-    if found is None:
-        if group in CUSTOM:
-            return None  # custom kinds are another server's, whose answer says less
-        raise not_found()
-    return _verb(method, *found), found[0]
+class Routes:
+    """The paths of the kinds that a server has."""
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self._groups: dict[str, dict[str, dict[str, Kind]]] = {}
+        """Kinds by group, version and plural."""
+        self._custom = {kind.group for kind in kinds if kind.custom}
+        for kind in kinds:
+            self._groups.setdefault(kind.group, {}).setdefault(kind.version, {})[kind.plural] = kind
+
+    def resolve(self, method: str, parts: list[str]) -> tuple[str, Target] | None:
+        """What a request wants, and of which object; None if its path is not about objects."""
+        if parts[0] == "api" and len(parts) > 2:
+            group, version, rest = "", parts[1], parts[2:]
+        elif parts[0] == "apis" and len(parts) > 3:
+            group, version, rest = parts[1], parts[2], parts[3:]
+        else:
+            return None
+        versions = self._groups.get(group)
+        if versions is None:
+            return None
+        found = _target(versions.get(version, {}), rest)
+        if found is None:
+            if group in self._custom:
+                return None  # a real cluster has another server for custom kinds, whose answer says less
+            raise not_found()
+        return _verb(method, *found), found[0]
 
 
 def _target(kinds: dict[str, Kind], rest: list[str]) -> tuple[Target, bool] | None:

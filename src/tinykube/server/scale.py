@@ -1,4 +1,4 @@
-"""How many pods a Deployment or a ReplicaSet is to have, as an object of its own: `deployments/NAME/scale`."""
+"""How many pods a Deployment or a ReplicaSet is to have, as an object: `deployments/NAME/scale`."""
 
 from __future__ import annotations
 

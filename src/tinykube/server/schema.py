@@ -1,10 +1,9 @@
 """What fields the served kinds have: types, defaults, and how lists and maps merge.
 
-The schemas are Kubernetes' own, cut down to the kinds that we serve, and those of our custom resource definitions in
-`crds/`.  `schema.json` is made from them by `python -m tests.e2e.schema`.  Its `definitions` are OpenAPI as an API
-server publishes it; its `types` say what the Go structs add: what a type is called, and what becomes of an empty value;
-its `structs` are those that a server has only inside, and prints in some messages.  A definition is read when it is
-first needed.
+The schemas are Kubernetes' own, cut down to the kinds that are served; `python -m tests.e2e.schema` makes
+`schema.json` from them.  Custom kinds bring theirs (`crds`).  Its `definitions` are OpenAPI as an API
+server publishes it; its `types` say what the Go structs add: what a type is called, and what becomes of an empty value.
+A definition is read when it is first needed.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from tinykube.server import crds
 from tinykube.server.kinds import Kind
 
 _HERE = Path(__file__).parent
@@ -68,18 +68,17 @@ class _File(msgspec.Struct):
 
     definitions: dict[str, msgspec.Raw]
     types: dict[str, msgspec.Raw]
-    structs: msgspec.Raw
 
 
 @cache
 def of(kind: Kind) -> Field:
     """The schema of a kind's objects, `apiVersion`, `kind` and `metadata` included."""
-    return _definition(name(kind))
+    return _field(crds.schema(kind), {}, f"v1.{kind.kind}") if kind.custom else _definition(name(kind))
 
 
 @cache
 def definitions() -> dict[str, Any]:
-    """All definitions by name, as the `components.schemas` of an OpenAPI v3 document have them."""
+    """The definitions of all but custom kinds by name, as `components.schemas` of OpenAPI v3 has them."""
     return {name: msgspec.json.decode(text) for name, text in _file().definitions.items()}
 
 
@@ -90,20 +89,6 @@ def name(kind: Kind) -> str:
     if kind.custom:
         return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
     return f"io.k8s.api.{kind.group.split('.')[0] or 'core'}.{kind.version}.{kind.kind}"
-
-
-@cache
-def structs() -> dict[str, list[tuple[str, str, str]]]:
-    """The structs that a pod's spec is made of inside a server: name, name in JSON, and type of each field."""
-    return msgspec.json.decode(_file().structs, type=dict[str, list[tuple[str, str, str]]])
-
-
-@cache
-def manifest(kind: Kind) -> dict[str, Any]:
-    """The CustomResourceDefinition of a custom kind."""
-    from tinykube.yaml import read  # only for what is asked rarely: it is slow to import
-
-    return dict(read((_HERE / "crds" / f"{kind.plural}.yaml").read_text()).content)
 
 
 @cache

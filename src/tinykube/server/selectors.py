@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from tinykube.server import errors
-from tinykube.server.kinds import EVENT, JOB, NAMESPACE, NEW_EVENT, NODE, POD, SECRET, SERVICE, Kind
+from tinykube.server.kinds import EVENT, JOB, NAMESPACE, NODE, POD, SECRET, SERVICE, Kind
 from tinykube.server.rules.problem import quote
 from tinykube.server.rules.validation import names
 
@@ -216,11 +216,6 @@ _EVENT = {
     "source": _event_source,
 }
 
-# events.k8s.io has other names for the fields of the same objects.
-_RENAMED = {each.replace("involvedObject", "regarding"): each for each in _EVENT_FIELDS} | {
-    "reportingController": "reportingComponent", "reason": "reason", "type": "type",
-}  # fmt: skip
-
 _FIELDS: dict[Kind, dict[str, Callable[[Json], str]]] = {
     POD: {
         **_BOTH,
@@ -233,7 +228,6 @@ _FIELDS: dict[Kind, dict[str, Callable[[Json], str]]] = {
     NODE: {**_NAME, "spec.unschedulable": _flag("spec", "unschedulable")},
     NAMESPACE: {**_NAME, "status.phase": _path("status", "phase")},
     EVENT: _EVENT,
-    NEW_EVENT: {**_BOTH, **{new: _EVENT[old] for new, old in _RENAMED.items()}},
     SECRET: {**_BOTH, "type": _path("type")},
     JOB: {**_BOTH, "status.successful": lambda job: str(job.get("status", {}).get("succeeded", 0))},
     SERVICE: {**_BOTH, "spec.clusterIP": _path("spec", "clusterIP"), "spec.type": _path("spec", "type")},
@@ -332,15 +326,15 @@ def selects(selector: Json | None, labels: dict[str, str]) -> bool:
 def text(selector: Json | None) -> str:
     """The same selector as people write it."""
     equal = (selector or {}).get("matchLabels", {})
-    told = []
+    terms = []
     for each in sorted(of(selector), key=lambda each: each.key):
         match each.operator:
             case "exists":
-                told.append(each.key)
+                terms.append(each.key)
             case "!":
-                told.append(f"!{each.key}")
+                terms.append(f"!{each.key}")
             case "in" if (equal.get(each.key),) == each.values:
-                told.append(f"{each.key}={each.values[0]}")
+                terms.append(f"{each.key}={each.values[0]}")
             case _:
-                told.append(f"{each.key} {each.operator} ({','.join(each.values)})")
-    return ",".join(told)
+                terms.append(f"{each.key} {each.operator} ({','.join(each.values)})")
+    return ",".join(terms)

@@ -1,6 +1,6 @@
 """The API server itself: requests in, answers out, no socket needed.
 
-`Server` is a Transport: whoever runs in the same process sends requests by a plain call; `http` serves all others.
+`Server` is a Transport: code in the same process sends requests by a plain call; `http` serves everybody else.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from tinykube.server import (
     options,
     patching,
     pods,
-    routes,
     rules,
     scale,
     selectors,
     streams,
     table,
 )
-from tinykube.server.answers import View, refusal
+from tinykube.server.answers import AnswerForm, refusal
 from tinykube.server.controllers import Controllers
-from tinykube.server.discovery import answer_to
+from tinykube.server.discovery import ServerInfo, answer_to
 from tinykube.server.kinds import POD, Kind
 from tinykube.server.kubelet import Kubelet, Session
 from tinykube.server.negotiation import JSON, YAML, Form
 from tinykube.server.registry import Guard, Hook, Registry, Target
+from tinykube.server.routes import Routes
 from tinykube.server.store import Store, Stored, encode
 from tinykube.server.users import ADMIN
-from tinykube.server.watch import Bell, Watch
+from tinykube.server.watch import ChangeSignal, Watch
 from tinykube.status import ApiError
 from tinykube.transport import Request, Response
 
 Json = dict[str, Any]
-Handler = Callable[[Request, Target, View], Awaitable[Response]]
+Handler = Callable[[Request, Target, AnswerForm], Awaitable[Response]]
 
 MOST_BYTES = 3 * 1024 * 1024
 TURN_SECONDS = 0.005
-"""Whoever sends one request after the other by plain calls lets the others have their turn this often."""
+"""How often a series of plain calls lets other tasks run."""
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ class Server:
     """Answers requests as a kube-apiserver does, for the kinds that it serves.
 
     `hooks` and `guards` stand for admission webhooks.  A hook may change a pod that is being created, or refuse it; a
-    guard may refuse any write of a pod, and a Binding.  Without `workloads` nobody makes the pods of Deployments and
-    the like, as where there is no controller manager.
+    guard may refuse any write of a pod, and a Binding.  Without `workloads` there is no controller for Deployments and
+    the like.  Version and kubeconfig show `name`.
     """
 
     def __init__(
@@ -66,13 +66,17 @@ class Server:
         guards: Sequence[Guard] = (),
         clock: Callable[[], float] = time.time,
         workloads: bool = True,
+        name: str = "tinykube",
     ) -> None:
+        self.name = name
         self.kubelet = kubelet
+        self.routes = Routes(store.kinds)
         self.registry = Registry(store, hooks, guards, clock)
         self._store = store
+        self._info = ServerInfo(name, store.kinds)
         self._clock = clock
         self._turn = 0.0
-        self._bell = Bell(store)
+        self._signal = ChangeSignal(store)
         self._controllers = Controllers(self.registry, workloads)
         self._handlers: dict[str, Handler] = {
             "get": self._get,
@@ -100,13 +104,13 @@ class Server:
                 message = f"Request entity too large: limit is {MOST_BYTES}"
                 raise ApiError(413, "RequestEntityTooLarge", message)
             parts = request.path.strip("/").split("/")
-            found = routes.resolve(request.method, parts)
+            found = self.routes.resolve(request.method, parts)
             if found is None:
-                return answer_to(request, parts, self.registry.now)
+                return answer_to(request, parts, self._info, self.registry.now)
             verb, target = found
             form = _form(request, target, verb)
             include = table.check(request.query.get("includeObject", "")) if form.convert == "Table" else ""
-            view = View(target.kind, form, include, self._clock)
+            view = AnswerForm(target.kind, form, include, self._clock)
             handler = self._scale if target.subresource == "scale" else self._handlers[verb]
             return await handler(request, target, view)
         except ApiError as error:
@@ -122,55 +126,48 @@ class Server:
 
     async def close(self) -> None:
         """End all watches."""
-        self._bell.close()
+        self._signal.close()
         self._controllers.close()
 
     # Reading
 
-    async def _get(self, request: Request, target: Target, view: View) -> Response:
+    async def _get(self, request: Request, target: Target, view: AnswerForm) -> Response:
         return view.object(self.registry.get(target, request.query.get("resourceVersion", "")))
 
-    async def _list(self, request: Request, target: Target, view: View) -> Response:
+    async def _list(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = options.listing(request.query)
         selectors.test(target.kind, wanted.labels, wanted.fields)
         if not wanted.watch:
             return view.page(self.registry.list(target, wanted))
         if view.form.media == YAML:
             raise negotiation.not_acceptable((f"{JSON};stream=watch",))
-        watch = Watch(self._store, self._bell, target.kind, target.namespace, wanted, view.shape())
+        watch = Watch(self._store, self._signal, target.kind, target.namespace, wanted, view.shape())
         headers = {"content-type": JSON, "cache-control": "no-cache, private"}
         return Response(200, headers, stream=watch.stream())
 
     # Writing
 
-    async def _create(self, request: Request, target: Target, view: View) -> Response:
+    async def _create(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _writing(request, options.CREATE)
         object = _read(request, target.kind, wanted.validation, view.warnings)
-        try:
-            stored = self.registry.create(target, object, wanted)
-        except ApiError as error:
-            if error.reason == "AlreadyExists" or " quota: " in error.message:
-                # The object itself was all right, so there may be something to say about it.
-                view.warnings.extend(rules.warnings(target.kind, object))
-            raise
-        return _written(view, target, stored, True)
+        return view.object(self.registry.create(target, object, wanted), 201)
 
-    async def _update(self, request: Request, target: Target, view: View) -> Response:
+    async def _update(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _writing(request, options.UPDATE)
         object = _read(request, target.kind, wanted.validation, view.warnings)
-        return _written(view, target, *self.registry.update(target, object, wanted))
+        return _written(view, *self.registry.update(target, object, wanted))
 
-    async def _patch(self, request: Request, target: Target, view: View) -> Response:
+    async def _patch(self, request: Request, target: Target, view: AnswerForm) -> Response:
         media = patching.media(target.kind, request.headers.get("content-type", ""))
         wanted = _writing(request, options.PATCH, media == patching.APPLY)
         if media == patching.APPLY:
             applied = patching.applied(request.body, wanted, view.warnings)
             reader = patching.reader(target.kind, wanted, view.warnings)
-            return _written(view, target, *self.registry.apply(target, applied, reader, wanted))
+            return _written(view, *self.registry.apply(target, applied, reader, wanted))
         change = patching.change(target, media, request.body, wanted, view.warnings)
-        return _written(view, target, self.registry.patch(target, change, wanted), False)
+        return view.object(self.registry.patch(target, change, wanted))
 
-    async def _scale(self, request: Request, target: Target, view: View) -> Response:
+    async def _scale(self, request: Request, target: Target, view: AnswerForm) -> Response:
         if request.method == "GET":
             return view.object(scale.shown(self.registry.get(target, request.query.get("resourceVersion", ""))))
         if request.method == "PUT":
@@ -179,13 +176,13 @@ class Server:
             return view.object(scale.write(self.registry, target, lambda _: sent, wanted))
         media = patching.media(scale.SCALE, request.headers.get("content-type", ""))
         if media == patching.APPLY:
-            raise errors.bad_request("subak up has no server-side apply for scale; use a merge patch")
+            raise errors.bad_request("this server has no server-side apply for scale; use a merge patch")
         wanted = options.writing(request.query, _agent(request), options.PATCH)
         part = replace(target, kind=scale.SCALE, subresource="")
         change = patching.change(part, media, request.body, wanted, view.warnings)
         return view.object(scale.write(self.registry, target, change, wanted))
 
-    async def _delete(self, request: Request, target: Target, view: View) -> Response:
+    async def _delete(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _deletion(request)
         if deletion.preserves(target.kind, wanted):
             view.warnings.append(_PRESERVED)
@@ -193,13 +190,13 @@ class Server:
         code = 202 if not gone and wanted.orphan is False else 200
         return view.object(result, code) if isinstance(result, Stored) else view.said(result, code)
 
-    async def _delete_collection(self, request: Request, target: Target, view: View) -> Response:
+    async def _delete_collection(self, request: Request, target: Target, view: AnswerForm) -> Response:
         listed, wanted = options.listing({**request.query, "watch": "false"}), _deletion(request)
         if deletion.preserves(target.kind, wanted):
             view.warnings.append(_PRESERVED)
         return view.page(deletion.delete_collection(self.registry, target, listed, wanted))
 
-    async def _bind(self, request: Request, target: Target, view: View) -> Response:
+    async def _bind(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _writing(request, options.CREATE)
         content, _ = documents.content(request.body, request.headers.get("content-type", ""))
         binding = pods.quick_binding(content)
@@ -208,7 +205,7 @@ class Server:
         pods.bind(self.registry, target, binding, wanted)
         return view.said(_CREATED, 201)
 
-    async def _evict(self, request: Request, target: Target, view: View) -> Response:
+    async def _evict(self, request: Request, target: Target, view: AnswerForm) -> Response:
         wanted = _writing(request, options.CREATE)
         eviction = _read(request, pods.EVICTION, wanted.validation, view.warnings)
         chosen = options.deletion(eviction.get("deleteOptions") or {})
@@ -219,14 +216,14 @@ class Server:
 
     # Containers
 
-    async def _log(self, request: Request, target: Target, view: View) -> Response:
+    async def _log(self, request: Request, target: Target, view: AnswerForm) -> Response:
         pod = self.registry.find(target).object
         stream = await streams.logs(self.kubelet, pod, request.query, self._clock())
         if stream is None:
             return Response(204, {"cache-control": "no-cache, private"})
         return Response(200, {"content-type": "text/plain", "cache-control": "no-cache, private"}, stream=stream)
 
-    async def _exec(self, request: Request, target: Target, view: View) -> Response:
+    async def _exec(self, request: Request, target: Target, view: AnswerForm) -> Response:
         """Only reached by those who do not ask for a WebSocket, or who did and were refused."""
         pod = self.registry.find(target).object
         container = streams.check(pod, request.query.get("container", ""))
@@ -234,7 +231,7 @@ class Server:
             raise streams.no_spdy(pod, container)
         raise errors.bad_request("Upgrade request required")
 
-    async def _proxy(self, request: Request, target: Target, view: View) -> Response:
+    async def _proxy(self, request: Request, target: Target, view: AnswerForm) -> Response:
         """What the node's kubelet answers: it is asked for one thing only."""
         self.registry.find(replace(target, subresource=""))
         path = request.path.strip("/").split("/")[5:]
@@ -263,10 +260,7 @@ def _writing(request: Request, kind: Kind, applied: bool = False) -> options.Wri
     return options.writing(request.query, _agent(request), kind, applied, request.user or ADMIN)
 
 
-def _written(view: View, target: Target, stored: Stored, created: bool) -> Response:
-    """The answer to a write: the object as it is stored now, and what there is to say about it."""
-    if not target.subresource:
-        view.warnings.extend(rules.warnings(target.kind, stored.object, new=created))
+def _written(view: AnswerForm, stored: Stored, created: bool) -> Response:
     return view.object(stored, 201 if created else 200)
 
 
@@ -274,16 +268,14 @@ def _read(request: Request, kind: Kind, validation: str, warnings: list[str]) ->
     """The object that a request sends; notes what is odd about it."""
     try:
         content, twice = documents.content(request.body, request.headers.get("content-type", ""))
-    except ApiError as error:
-        if not error.message.startswith("yaml: "):
-            raise
+    except documents.BadYaml as error:
         shown = f"{request.body[:30].hex()}{' ...' if len(request.body) > 30 else ''}"
-        told = f"the object provided is unrecognized (must be of type {kind.kind}): {error.message} ({shown})"
-        raise errors.bad_request(told) from None
+        message = f"the object provided is unrecognized (must be of type {kind.kind}): {error.message} ({shown})"
+        raise errors.bad_request(message) from None
     if twice and validation == "Strict":
         lines = "".join(f"\n  {each}" for each in twice)
-        told = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error:'
-        raise errors.bad_request(f"{told} yaml: unmarshal errors:{lines}")
+        message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error:'
+        raise errors.bad_request(f"{message} yaml: unmarshal errors:{lines}")
     object, odd = rules.read(kind, content, validation)
     if validation == "Warn":
         warnings += [*twice, *odd]

@@ -2,7 +2,7 @@
 
 A commit hands the write to the operating system, so that a process that is killed loses nothing that it had confirmed.
 (A machine that loses power may lose the last moments, but never half a write.)  The directory belongs to one process at
-a time, and nobody but its owner can read what is in it: there are Secrets.
+a time, and only its owner can read what is in it: there are Secrets.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from subak.local import private
-from tinykube.server.kinds import KINDS, Kind
-from tinykube.server.store import HISTORY, Store
+from tinykube import private
+from tinykube.server.kinds import Kind
+from tinykube.server.store import HISTORY, Store, UnknownResource
 
-# "suba" in ASCII: how SQLite files say whose they are.
+# How SQLite files say whose they are.
 APPLICATION = 0x73756261
 VERSION = 1
 
-OURS = frozenset({"lock", "state.db", "state.db-journal", "state.db-shm", "state.db-wal", "identity", "machine"})
-"""All that a state directory holds."""
+OURS = frozenset({"lock", "state.db", "state.db-journal", "state.db-shm", "state.db-wal"})
+"""All that a journal keeps in its directory."""
 
 SCHEMA = f"""
 BEGIN;
@@ -45,10 +45,13 @@ class StateError(Exception):
     """A state directory that cannot be used, and why."""
 
 
-class Journal:
-    """Writes to `state.db` in a directory, which nobody else can open meanwhile."""
+class SqliteJournal:
+    """Writes to `state.db` in a directory, which no other process can open meanwhile.
 
-    def __init__(self, directory: Path) -> None:
+    `beside` are names of other things that the owner of the journal keeps there.
+    """
+
+    def __init__(self, directory: Path, beside: Collection[str] = ()) -> None:
         self._file = directory / "state.db"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -61,13 +64,13 @@ class Journal:
             os.close(self._lock)
             raise StateError(f"{directory}: in use by another process; stop it or choose another directory") from None
         try:
-            _close(directory)
+            _close(directory, OURS.union(beside))
             os.close(private.file(self._file))  # SQLite would make it for all to read
             self._database = self._open()
         except OSError as error:
             os.close(self._lock)
-            told = f"cannot be closed to other users: {error.strerror}; choose another directory"
-            raise StateError(f"{error.filename}: {told}") from error
+            message = f"cannot be closed to other users: {error.strerror}; choose another directory"
+            raise StateError(f"{error.filename}: {message}") from error
         except (StateError, sqlite3.Error) as error:
             os.close(self._lock)
             raise self._damaged(error) from error
@@ -127,12 +130,8 @@ class Journal:
         return revision or 0, self._rows()
 
     def _rows(self) -> Iterator[tuple[str, str, int, bytes]]:
-        served = {kind.resource for kind in KINDS}
         try:
-            for row in self._database.execute("SELECT resource, key, revision, data FROM objects"):
-                if row[0] not in served:
-                    raise StateError(f"{self._file}: holds {row[0]}, which this program does not serve")
-                yield row
+            yield from self._database.execute("SELECT resource, key, revision, data FROM objects")
         except sqlite3.Error as error:
             raise self._damaged(error) from error
 
@@ -143,7 +142,7 @@ class Journal:
 
 
 def kept(directory: Path, kind: Kind, key: str) -> bytes | None:
-    """An object of a state directory that nobody has opened yet; None if it is not there, or cannot be read."""
+    """An object of a state directory that is not open; None if it is not there, or cannot be read."""
     file = directory / "state.db"
     if not file.exists():
         return None
@@ -152,24 +151,29 @@ def kept(directory: Path, kind: Kind, key: str) -> bytes | None:
             query = "SELECT data FROM objects WHERE resource = ? AND key = ?"
             row = database.execute(query, (kind.resource, key)).fetchone()
     except sqlite3.Error:
-        return None  # who opens it is told why
+        return None  # opening it will say why
     return bytes(row[0]) if row else None
 
 
-def _close(directory: Path) -> None:
+def _close(directory: Path, ours: frozenset[str]) -> None:
     """Close what is there to other users.  A directory that holds other things too is left as it is."""
     found = {path.name for path in directory.iterdir()}
-    if found <= OURS and directory.stat().st_uid == os.geteuid():
+    if found <= ours and directory.stat().st_uid == os.geteuid():
         private.close(directory)
-    for name in OURS & found:
+    for name in ours & found:
         private.close(directory / name)
 
 
-def open_store(directory: Path, history: int = HISTORY) -> tuple[Store, Journal]:
+def open_store(
+    directory: Path, history: int = HISTORY, custom: Sequence[Kind] = (), beside: Collection[str] = ()
+) -> tuple[Store, SqliteJournal]:
     """The store that is kept in a directory, made if it is not there.  Close the journal at the end."""
-    journal = Journal(directory)
+    journal = SqliteJournal(directory, beside)
     try:
-        return Store(journal, history), journal
-    except (StateError, msgspec.DecodeError) as error:
+        return Store(journal, history, custom), journal
+    except (StateError, UnknownResource, msgspec.DecodeError) as error:
         journal.close()
+        if isinstance(error, UnknownResource):
+            message = f"{directory / 'state.db'}: holds {error}, which this program does not serve"
+            raise StateError(message) from error
         raise error if isinstance(error, StateError) else StateError(f"{directory}: damaged: {error}") from error

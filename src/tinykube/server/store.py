@@ -2,8 +2,8 @@
 
 One counter serves all kinds: a write raises the revision, and the object carries it as its resourceVersion.  A version
 of an object is encoded once; lists and watches join those bytes.  Each kind has a log of its latest changes, from
-which watches read at their own pace and earlier states are rebuilt.  Whoever asks for more than the log remembers is
-told so, and lists again.
+which watches read at their own pace and earlier states are rebuilt.  A reader who asks for more than the log
+remembers gets an error, and lists again.
 
 A journal, if there is one, has the change on disk before anybody hears of it.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -67,6 +67,10 @@ class Change:
         return self.before.object if self.before else None
 
 
+class UnknownResource(Exception):
+    """The journal holds objects of a resource that is not served."""
+
+
 class Journal(Protocol):
     """Keeps what is stored for the next time."""
 
@@ -80,7 +84,7 @@ class Journal(Protocol):
         """The revision, and all that is kept: resource, key, revision, data."""
 
 
-class Log:
+class ChangeLog:
     """The latest changes of one kind, oldest first.
 
     `forgotten` is the revision of the latest change that it no longer has: what happened after is all here.
@@ -116,7 +120,7 @@ class Table:
         self.kind = kind
         self.objects: dict[str, Stored] = {}
         self.keys: list[str] = []
-        self.log = Log(kind, limit, revision)
+        self.log = ChangeLog(kind, limit, revision)
 
     def names(self, namespace: str) -> list[str]:
         """The keys of a namespace's objects, or of all."""
@@ -140,22 +144,26 @@ class Table:
 class Store:
     """Objects by kind, namespace and name.  One that is stored is never changed in place: copy what you change.
 
-    Refusals are ApiErrors as clients see them.  Everything happens on one thread.
+    `kinds` are those that it has: Kubernetes' own and `custom` ones.  Refusals are ApiErrors as clients see them.
+    Everything happens on one thread.
     """
 
-    def __init__(self, journal: Journal | None = None, history: int = HISTORY) -> None:
+    def __init__(self, journal: Journal | None = None, history: int = HISTORY, custom: Sequence[Kind] = ()) -> None:
+        self.kinds = (*KINDS, *custom)
         self.revision = 1
         self._journal = journal
         self._subscribers: list[Callable[[Change], None]] = []
-        self._untold: deque[Change] = deque()
-        self._telling = False
+        self._unsent: deque[Change] = deque()
+        self._sending = False
         loaded: Iterable[tuple[str, str, int, bytes]] = ()
         if journal is not None:
             revision, loaded = journal.load()
             self.revision = max(self.revision, revision)
-        self._tables = {kind: Table(kind, history, self.revision) for kind in KINDS}
+        self._tables = {kind: Table(kind, history, self.revision) for kind in self.kinds}
         by_resource = {kind.resource: table for kind, table in self._tables.items()}
         for resource, key, revision, data in loaded:
+            if resource not in by_resource:
+                raise UnknownResource(resource)
             by_resource[resource].objects[key] = Stored(decode(data), revision, data)
         for table in self._tables.values():
             table.keys = sorted(table.objects)
@@ -206,7 +214,7 @@ class Store:
         """How many objects there are."""
         return len(self._tables[kind].names(namespace))
 
-    def log(self, kind: Kind) -> Log:
+    def log(self, kind: Kind) -> ChangeLog:
         """The latest changes of a kind."""
         return self._tables[kind].log
 
@@ -230,16 +238,16 @@ class Store:
         found = self._expect(table, key, expected)
         return self._write(table, "DELETED", key, found.object, found)
 
-    def subscribe(self, told: Callable[[Change], None]) -> Callable[[], None]:
-        """Have every change told, in order, from now on; call what is given back to have it stopped.
+    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` with every change, in order, from now on; the function that is returned ends that.
 
-        A subscriber may write: everybody hears of that after what they are hearing now.
+        A listener may write; all listeners get that change after the present one.
         """
-        self._subscribers.append(told)
+        self._subscribers.append(listener)
 
         def stop() -> None:
-            if told in self._subscribers:
-                self._subscribers.remove(told)
+            if listener in self._subscribers:
+                self._subscribers.remove(listener)
 
         return stop
 
@@ -275,21 +283,21 @@ class Store:
                 self._journal.put(kind.resource, key, self.revision, now.data)
         change = Change(type, kind, key, now, before)
         table.take_in(change)
-        self._tell(change)
+        self._send(change)
         return now
 
-    def _tell(self, change: Change) -> None:
-        self._untold.append(change)
-        if self._telling:
+    def _send(self, change: Change) -> None:
+        self._unsent.append(change)
+        if self._sending:
             return
-        self._telling = True
+        self._sending = True
         try:
-            while self._untold:
-                change = self._untold.popleft()
-                for told in tuple(self._subscribers):
-                    told(change)
+            while self._unsent:
+                change = self._unsent.popleft()
+                for listener in tuple(self._subscribers):
+                    listener(change)
         finally:
-            self._telling = False
+            self._sending = False
 
 
 def key_of(namespace: str, name: str) -> str:

@@ -60,8 +60,8 @@ def check(pod: Json, container: str) -> str:
 def no_spdy(pod: Json, container: str) -> ApiError:
     """Why SPDY is not spoken.  kubectl falls back to it when a WebSocket is refused, and shows what it hears then."""
     status = pod.get("status", {})
-    told = [*status.get("containerStatuses", []), *status.get("initContainerStatuses", [])]
-    if not any(each["name"] == container and "running" in each.get("state", {}) for each in told):
+    known = [*status.get("containerStatuses", []), *status.get("initContainerStatuses", [])]
+    if not any(each["name"] == container and "running" in each.get("state", {}) for each in known):
         return errors.internal(f'unable to upgrade connection: container not found ("{container}")')
     return errors.bad_request("unable to upgrade: commands run over WebSockets only, which kubectl speaks since 1.31")
 

@@ -88,8 +88,8 @@ def _call(operation: Json) -> bytes:
 
 
 def _query(parameter: Json) -> bytes:
-    told = ((2, parameter["in"]), (4, parameter["name"]), (6, parameter["type"]))
-    return b"".join(_text(number, text) for number, text in told) + _number(20, 1)
+    fields = ((2, parameter["in"]), (4, parameter["name"]), (6, parameter["type"]))
+    return b"".join(_text(number, text) for number, text in fields) + _number(20, 1)
 
 
 def _schema(schema: Json) -> bytes:

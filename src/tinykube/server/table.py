@@ -32,7 +32,7 @@ def partial(object: Json, version: str) -> Json:
 
 
 def _metadata(object: Json) -> Json:
-    """Without what a real server keeps in a field of its own and shows as an annotation of the whole object only."""
+    """Without what a real server keeps in another field and shows as an annotation of the whole object only."""
     metadata: Json = object["metadata"]
     if object["kind"] != DAEMON_SET.kind or TEMPLATE_GENERATION not in metadata.get("annotations", {}):
         return metadata

@@ -1,4 +1,4 @@
-"""Who the server is, and who may speak to it: a certificate authority of its own, a certificate, and a token.
+"""The server's certificate, the authority that signed it, and the token that clients must show.
 
 Kept in a directory, they stay the same over restarts, so that a kubeconfig that was written once stays valid.
 """
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from subak.local import private
+from tinykube import private
 
 LIFETIME = timedelta(days=365)
 ADDRESSES = ("127.0.0.1", "::1")
@@ -29,7 +29,7 @@ _FILES = {"authority": "ca.crt", "certificate": "tls.crt", "key": "tls.key", "to
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ServerIdentity:
     """PEM texts, and the token that clients must show."""
 
     authority: str
@@ -50,20 +50,20 @@ class Identity:
         return context
 
 
-def identity(directory: Path | None = None) -> Identity:
-    """A new identity, or the one that is kept in a directory while it is valid."""
+def identity(directory: Path | None = None, name: str = "tinykube") -> ServerIdentity:
+    """A new identity, or the one that is kept in a directory while it is valid; certificates show the name."""
     if directory is None:
-        return _made()
+        return _made(name)
     private.directory(directory)
     for name in _FILES.values():
         private.close(directory / name)
     try:
-        kept = Identity(**{field: (directory / name).read_text() for field, name in _FILES.items()})
+        kept = ServerIdentity(**{field: (directory / name).read_text() for field, name in _FILES.items()})
         if _is_valid(kept):
             return kept
     except (OSError, ValueError):
         pass
-    made = _made()
+    made = _made(name)
     for field, name in _FILES.items():
         file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(file, "w") as text:
@@ -71,20 +71,20 @@ def identity(directory: Path | None = None) -> Identity:
     return made
 
 
-def _is_valid(kept: Identity) -> bool:
+def _is_valid(kept: ServerIdentity) -> bool:
     certificate = x509.load_pem_x509_certificate(kept.certificate.encode())
     return bool(kept.token) and certificate.not_valid_after_utc > datetime.now(UTC) + timedelta(days=1)
 
 
-def _made() -> Identity:
+def _made(name: str) -> ServerIdentity:
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "subak-ca")])
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}-ca")])
     authority = (
         _begun(issuer, issuer, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "subak")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     names = [*(x509.DNSName(each) for each in NAMES), *(x509.IPAddress(ip_address(each)) for each in ADDRESSES)]
     certificate = (
         _begun(subject, issuer, key)
@@ -97,7 +97,7 @@ def _made() -> Identity:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Identity(_pem(authority), _pem(certificate), private.decode(), secrets.token_urlsafe(32))
+    return ServerIdentity(_pem(authority), _pem(certificate), private.decode(), secrets.token_urlsafe(32))
 
 
 def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:

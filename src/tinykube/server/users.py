@@ -1,7 +1,7 @@
 """Who speaks to the embedded API server.
 
-Whoever shows the token of the kubeconfig is the administrator.  Programs in the same process send requests by plain
-calls; `Acting` says who they are.  What the server does by itself it does under the name that a real one has for that.
+A request with the token of the kubeconfig comes from the administrator.  Code in the same process sends requests by
+plain calls; `Acting` says as which user.  What the server does by itself it does under the name that a real one uses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOOPBACK = User("system:apiserver", (MASTERS, AUTHENTICATED))
 
 
 class Acting:
-    """A way to a server in the same process, to which whoever takes it is known as `user`."""
+    """A transport to a server in the same process; the server takes its requests as those of `user`."""
 
     def __init__(self, server: Transport, user: User) -> None:
         self._server = server

@@ -1,8 +1,8 @@
-"""Watches: what happens to the objects of a kind, told as it happens.
+"""Watches: the changes of a kind's objects as they happen.
 
-A watch has no queue of its own.  It reads the kind's log at its own pace and knows only how far it has come, so that
-a slow reader costs nothing and holds nobody up.  One that falls so far behind that the log has forgotten its place is
-told so (410) and must list again.
+A watch has no queue.  It reads the kind's log at its own pace and knows only how far it has come, so that a slow reader
+costs nothing and holds up no other.  One that falls so far behind that the log has forgotten its place gets an error
+(410) and must list again.
 
 An object that starts to match the selectors is ADDED to the watcher's world, one that stops is DELETED from it.
 """
@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from typing import Any
 
-from tinykube.server import errors, events, schema, selectors
-from tinykube.server.kinds import KINDS, Kind
+from tinykube.server import errors, schema, selectors
+from tinykube.server.kinds import Kind
 from tinykube.server.options import ListOptions, revision
 from tinykube.server.paging import too_large
 from tinykube.server.rules.decoding import zero
-from tinykube.server.store import Change, Log, Store, Stored, encode
+from tinykube.server.store import Change, ChangeLog, Store, Stored, encode
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
@@ -34,15 +34,15 @@ CHUNK_BYTES = 262_144
 INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
-class Bell:
-    """Rings when something happens to a kind."""
+class ChangeSignal:
+    """Wakes watches when an object of their kind changes."""
 
     def __init__(self, store: Store) -> None:
-        self._waiting: dict[Kind, set[asyncio.Future[None]]] = {kind: set() for kind in KINDS}
-        self._silence = store.subscribe(self._ring)
+        self._waiting: dict[Kind, set[asyncio.Future[None]]] = {kind: set() for kind in store.kinds}
+        self._silence = store.subscribe(self._changed)
         self.closed = False
 
-    def _ring(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         self._wake(self._waiting[change.kind])
 
     @staticmethod
@@ -79,19 +79,24 @@ class Watch:
     """One watcher's view.  `stream` is what it reads: a line of JSON for each event."""
 
     def __init__(
-        self, store: Store, bell: Bell, kind: Kind, namespace: str, options: ListOptions, shape: Shape | None = None
+        self,
+        store: Store,
+        signal: ChangeSignal,
+        kind: Kind,
+        namespace: str,
+        options: ListOptions,
+        shape: Shape | None = None,
     ) -> None:
         self._store = store
-        self._bell = bell
+        self._signal = signal
         self._kind = kind
-        self._stored_as = events.stored_as(kind)
         self._namespace = namespace
         self._options = options
-        self._shape = shape or (lambda stored: events.shown(kind, stored).data)
+        self._shape = shape or (lambda stored: stored.data)
         self._matches = selectors.test(kind, options.labels, options.fields)
         self._position = revision(options.version, 500)
         if options.initial is False and not self._position:
-            self._position = store.revision  # from now on, not from when somebody begins to read
+            self._position = store.revision  # from now on, not from the first read
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Events, several at a time if there are many.  Ends when its time is over."""
@@ -102,20 +107,20 @@ class Watch:
             for chunk in self._chunks(self._initial()):
                 yield chunk
             bookmark = self._next_bookmark(loop.time(), ends)
-            while not self._bell.closed:
-                told = False
-                for chunk in self._chunks(self._news(self._store.log(self._stored_as))):
+            while not self._signal.closed:
+                sent = False
+                for chunk in self._chunks(self._news(self._store.log(self._kind))):
                     yield chunk
-                    told = True
+                    sent = True
                 now = loop.time()
                 if now >= ends:
                     return
                 if now >= bookmark:
                     yield self._bookmark()
                     bookmark = self._next_bookmark(now, ends)
-                    told = True
-                if not told:  # while the watcher reads, more may happen: nobody rings for that again
-                    await self._bell.wait(self._stored_as, min(ends, bookmark))
+                    sent = True
+                if not sent:  # more may have happened while the watcher read, and the signal was given before
+                    await self._signal.wait(self._kind, min(ends, bookmark))
         except ApiError as error:
             yield _line(b"ERROR", encode(error.status()))
 
@@ -138,32 +143,32 @@ class Watch:
             yield b"".join(chunk)
 
     def _initial(self) -> Iterator[bytes]:
-        """The present state, if it is wanted; sets the place from which news are told."""
+        """The present state, if it is wanted; sets the place from which news follow."""
         store, options = self._store, self._options
         if not options.initial:
             return
         if self._position > store.revision:
             raise too_large(self._position, store.revision)
         self._position = store.revision
-        present = [each for _, each in store.range(self._stored_as, self._namespace)]
+        present = [each for _, each in store.range(self._kind, self._namespace)]
         for stored in present:
             if self._matches is None or self._matches(stored.object):
                 yield _line(b"ADDED", self._shape(stored))
         if options.bookmarks:
             yield self._bookmark(INITIAL_END)
 
-    def _news(self, log: Log) -> Iterator[bytes]:
+    def _news(self, log: ChangeLog) -> Iterator[bytes]:
         if self._position < log.forgotten:
             raise errors.expired(f"too old resource version: {self._position} ({log.forgotten})")
         prefix = f"{self._namespace}/" if self._namespace else ""
         for change in log.since(self._position):
             self._position = change.revision
             if change.key.startswith(prefix):
-                line = self._told(change)
+                line = self._news_line(change)
                 if line is not None:
                     yield line
 
-    def _told(self, change: Change) -> bytes | None:
+    def _news_line(self, change: Change) -> bytes | None:
         matches = self._matches
         if matches is None:
             return _line(change.type.encode(), self._shape(change.now))
@@ -178,12 +183,12 @@ class Watch:
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
         """Tell how far the watcher has come.  What happened to other kinds is no reason to stay behind."""
-        if not self._store.log(self._stored_as).since(self._position):
+        if not self._store.log(self._kind).since(self._position):
             self._position = max(self._position, self._store.revision)
         metadata: Json = {"resourceVersion": str(self._position)}
         if annotations:
             metadata["annotations"] = annotations
-        empty = {**_empty(self._stored_as), "metadata": metadata}
+        empty = {**_empty(self._kind), "metadata": metadata}
         return _line(b"BOOKMARK", self._shape(Stored(empty, self._position, encode(empty))))
 
 

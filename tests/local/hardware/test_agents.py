@@ -21,6 +21,7 @@ from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from tests.local.hardware import INTERPRETER, machine
 from tests.node.driver import Driver, Gpu
+from tests.support.custom import CUSTOM
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
 from tinykube.server.server import Server
@@ -36,7 +37,7 @@ class Recording(Server):
     """The embedded server, which remembers what was asked of it."""
 
     def __init__(self) -> None:
-        super().__init__(Store())
+        super().__init__(Store(custom=CUSTOM))
         self.patches: list[str] = []
 
     async def send(self, request: Request) -> Response:

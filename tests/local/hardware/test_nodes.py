@@ -15,11 +15,13 @@ import pytest
 from subak.local.hardware import profiles
 from subak.local.hardware.nodes import Nodes, Started
 from subak.local.hardware.objects import LEASE_NAMESPACE
+from subak.model.manifest import DEVICES
 from subak.node import nvml
 from tests.local.hardware import INTERPRETER, machine, machines
 from tests.node.driver import Driver, Gpu
+from tests.support.custom import CUSTOM
 from tinykube.client import Client
-from tinykube.resource import DEVICES, LEASES, NODES, PODS
+from tinykube.resource import LEASES, NODES, PODS
 from tinykube.server.server import Server
 from tinykube.server.store import Store
 from tinykube.status import ApiError
@@ -40,7 +42,7 @@ class Clock:
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    client = Client(Server(Store()))
+    client = Client(Server(Store(custom=CUSTOM)))
     yield client
     await client.close()
 
@@ -214,7 +216,8 @@ async def test_a_node_that_somebody_deleted_does_not_disturb_the_others(client: 
 
 def test_the_load_does_not_grow_with_the_number_of_nodes() -> None:
     few, many = (
-        Nodes(Client(Server(Store())), machines({"profile": "shared", "count": count})) for count in (10, 2000)
+        Nodes(Client(Server(Store(custom=CUSTOM))), machines({"profile": "shared", "count": count}))
+        for count in (10, 2000)
     )
     assert (few.pause, few.lease_seconds) == (1.0, 40)
     assert (many.pause, many.lease_seconds) == (0.05, 400)
@@ -249,7 +252,7 @@ async def test_a_server_that_refuses_is_heard_once_not_once_per_node() -> None:
             return await super().send(request)
 
     with pytest.raises(ApiError, match="no nodes today"):
-        await Nodes(Client(Refusing(Store())), machines({"profile": "shared", "count": 50})).start()
+        await Nodes(Client(Refusing(Store(custom=CUSTOM))), machines({"profile": "shared", "count": 50})).start()
 
 
 async def test_many_nodes_are_made_in_seconds(client: Client) -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from subak.local.cluster import SCHEDULER, Cluster
+from subak.local.cluster import SCHEDULER, LocalCluster
 from subak.local.hardware import profiles
 from subak.local.hardware.library import empty
 from subak.local.runtime import capability
@@ -32,7 +32,7 @@ Pod = dict[str, Any]
 
 @asynccontextmanager
 async def cluster(*described: Machine, **options: Any) -> AsyncIterator[Client]:
-    async with Cluster(described, INTERPRETER, **{"runtime": "none", **options}) as running:
+    async with LocalCluster(described, INTERPRETER, **{"runtime": "none", **options}) as running:
         yield running.client
 
 
@@ -149,7 +149,7 @@ async def test_a_pod_that_another_scheduler_bound_without_choosing_a_card_fails_
 
 
 async def test_a_card_is_never_overcommitted_by_another_scheduler() -> None:
-    async with Cluster([machine("shared", taints=[])], INTERPRETER, runtime="none") as running:
+    async with LocalCluster([machine("shared", taints=[])], INTERPRETER, runtime="none") as running:
         client = running.client
         await create(client, pod("first", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 20000}))
         await until(client, "first", phase("Running"))

@@ -15,6 +15,7 @@ from subak.local.runtime.spec import Runtime
 from tests.local.kubelet.pods import container
 from tests.local.kubelet.scripted import ScriptedDevices, ScriptedRuntime
 from tests.support import virtual
+from tests.support.custom import CUSTOM
 from tinykube.client import Client
 from tinykube.resource import EVENTS, NODES, PODS, Resource
 from tinykube.server.server import Server
@@ -161,7 +162,7 @@ async def town(
 ) -> AsyncIterator[Town]:
     """A cluster that runs until the story ends.  A store that was used before has the same nodes and pods again."""
     fresh = store is None
-    store = store or Store()
+    store = store or Store(custom=CUSTOM)
     server = Server(store, clock=clock)
     used = runtime or ScriptedRuntime()
     wire, devices = Counting(server), ScriptedDevices()

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tests.support.custom import CUSTOM
 from tinykube.server.server import Server
 from tinykube.server.store import Store
 from tinykube.transport import Request, Response, Transport
@@ -41,7 +42,7 @@ class Talk:
     """Speaks to one server; `way` may lead to another one."""
 
     def __init__(self, server: Server | None = None) -> None:
-        self.server = server or Server(Store())
+        self.server = server or Server(Store(custom=CUSTOM))
         self.way: Transport = self.server
 
     async def send(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.custom import POD_GROUP
 from tests.tinykube.server.talk import CONFIG_MAPS, PODS, TABLE, Talk, config_map, pod
 from tinykube.server import columns, kinds
 from tinykube.server.columns import duration
@@ -136,7 +137,7 @@ def test_nodes_services_events_and_quotas() -> None:
     assert (event[0], event[3], event[6], event[8]) == ("5m", "pod/p", "hi", 1)
     used = {"hard": {"pods": "5", "limits.cpu": "2"}, "used": {"pods": "1"}}
     assert cells(kinds.RESOURCE_QUOTA, status=used)[1:3] == ["pods: 1/5", "limits.cpu: 0/2"]
-    group = cells(kinds.POD_GROUP, spec={"minMember": 2, "queue": "q"}, status={"phase": "Running"})
+    group = cells(POD_GROUP, spec={"minMember": 2, "queue": "q"}, status={"phase": "Running"})
     assert group == ["x", "Running", 2, None, "5m", "q"]
 
 

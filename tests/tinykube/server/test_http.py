@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.tinykube.server.talk import CONFIG_MAPS, PODS, Json, Talk, binding, config_map, pod
-from tinykube.server.http import Endpoint
+from tinykube.server.http import Listener
 from tinykube.server.kubelet import LogOptions, Session
 from tinykube.server.server import MOST_BYTES, Server
 from tinykube.server.store import Store
@@ -86,7 +86,7 @@ class Kubelet:
 class Served:
     """A server that listens, and a client for it."""
 
-    def __init__(self, endpoint: Endpoint, server: Server, kubelet: Kubelet, session: aiohttp.ClientSession) -> None:
+    def __init__(self, endpoint: Listener, server: Server, kubelet: Kubelet, session: aiohttp.ClientSession) -> None:
         self.endpoint = endpoint
         self.talk = Talk(server)
         self.kubelet = kubelet
@@ -100,7 +100,7 @@ class Served:
 async def served() -> AsyncIterator[Served]:
     kubelet, who = Kubelet(), identity()
     server = Server(Store(), kubelet)
-    endpoint = Endpoint(server, who)
+    endpoint = Listener(server, who)
     await endpoint.start()
     trust = ssl.create_default_context(cadata=who.authority)
     async with aiohttp.ClientSession(
@@ -153,7 +153,7 @@ async def test_watches_and_logs_stream(running: Served) -> None:
 
 
 async def test_who_goes_away_ends_his_watch(served: Served) -> None:
-    waiting = served.talk.server._bell._waiting
+    waiting = served.talk.server._signal._waiting
     async with served.session.get(CONFIG_MAPS, params={"watch": "1", "resourceVersion": "2"}) as watch:
         assert watch.status == 200
         await _until(lambda: any(waiting.values()))

@@ -125,16 +125,3 @@ async def test_an_apply_creates_and_then_changes(talk: Talk) -> None:
     other = {**wanted, "data": {"x": "2"}}
     answer = await talk.send("PATCH", f"{CONFIG_MAPS}/a", other, patch="apply", fieldManager="you")
     assert (answer.code, answer.body["reason"]) == (409, "Conflict")
-
-
-async def test_events_are_one_thing_under_two_names(talk: Talk) -> None:
-    event = {
-        "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
-        "message": "hello", "reason": "Said", "type": "Normal", "count": 2,
-    }  # fmt: skip
-    await talk.create("/api/v1/namespaces/default/events", event)
-    seen = await talk.get("/apis/events.k8s.io/v1/namespaces/default/events/e")
-    assert (seen["apiVersion"], seen["note"], seen["regarding"]["name"]) == ("events.k8s.io/v1", "hello", "p")
-    assert seen["deprecatedCount"] == 2
-    listed = await talk.get("/apis/events.k8s.io/v1/events", fieldSelector="regarding.name=p")
-    assert [each["note"] for each in listed["items"]] == ["hello"]

@@ -3,11 +3,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.e2e.schema import custom, lines
+from tests.e2e.schema import lines
+from tests.support.custom import QUEUE
 from tinykube.server import kinds, schema
 from tinykube.server.schema import Field
-
-CUSTOM = [kind for kind in kinds.KINDS if kind.custom]
 
 
 def at(kind: kinds.Kind, path: str) -> Field:
@@ -78,9 +77,9 @@ def test_types_have_the_names_that_messages_use() -> None:
 
 
 def test_constraints_of_custom_kinds_are_kept() -> None:
-    weight = at(kinds.QUEUE, "spec.weight")
+    weight = at(QUEUE, "spec.weight")
     assert (weight.default, weight.extra) == (1, {"minimum": 1, "maximum": 65535})
-    assert at(kinds.QUEUE, "spec").preserve_unknown
+    assert at(QUEUE, "spec").preserve_unknown
 
 
 def test_a_subresource_s_kind_has_a_schema_too() -> None:
@@ -88,24 +87,7 @@ def test_a_subresource_s_kind_has_a_schema_too() -> None:
     assert binding.required == ("target",)
 
 
-@pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: str(kind.plural))
-def test_manifests_of_custom_kinds_say_what_the_served_ones_say(kind: kinds.Kind) -> None:
-    spec = schema.manifest(kind)["spec"]
-    names = spec["names"]
-    assert (spec["group"], spec["scope"]) == (kind.group, "Namespaced" if kind.namespaced else "Cluster")
-    assert (names["kind"], names["plural"], names["singular"]) == (kind.kind, kind.plural, kind.singular)
-    assert tuple(names.get("shortNames", ())) == kind.short
-    assert ("status" in spec["versions"][0].get("subresources", {})) == kind.status
-
-
-@pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: str(kind.plural))
-def test_schema_json_is_made_from_the_manifests(kind: kinds.Kind) -> None:
-    name, definition = custom(kind)
-    assert schema.name(kind) == name
-    assert schema.definitions()[name] == definition, "run python -m tests.e2e.schema"
-
-
 def test_schema_json_has_one_definition_a_line() -> None:
     text = Path(schema.__file__).with_name("schema.json").read_text()
     assert lines(schema.definitions()) in text
-    assert set(msgspec.json.decode(text)) == {"definitions", "types", "structs"}
+    assert set(msgspec.json.decode(text)) == {"definitions", "types"}

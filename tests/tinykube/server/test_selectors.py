@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.custom import QUEUE
 from tinykube.server import selectors
-from tinykube.server.kinds import CONFIG_MAP, EVENT, NEW_EVENT, NODE, POD, QUEUE, Kind
+from tinykube.server.kinds import CONFIG_MAP, EVENT, NODE, POD, Kind
 from tinykube.status import ApiError
 
 WEB = {"app": "web", "tier": "a", "n": "5"}
@@ -89,13 +90,10 @@ def test_escaped_characters_belong_to_the_value() -> None:
     assert chosen(EVENT, "", r"reason=a\,b\=c", reason="a,b=c")
 
 
-def test_both_versions_of_events_are_selected_by_their_own_names() -> None:
+def test_events_are_selected_by_what_they_are_about() -> None:
     assert chosen(
         EVENT, "", "involvedObject.name=p,source=kubelet", involvedObject={"name": "p"}, reportingComponent="kubelet"
     )
-    assert chosen(NEW_EVENT, "", "regarding.name=p", involvedObject={"name": "p"})
-    with pytest.raises(ApiError, match=r"field label not supported: involvedObject\.name"):
-        selectors.fields(NEW_EVENT, "involvedObject.name=p")
 
 
 @pytest.mark.parametrize(

@@ -91,14 +91,6 @@ async def test_unknown_fields_are_warned_of_refused_or_ignored(talk: Talk) -> No
     assert "warning" not in (await talk.send("POST", CONFIG_MAPS, odd, fieldValidation="Ignore")).headers
 
 
-async def test_what_is_said_of_an_object_is_said_even_if_it_is_there(talk: Talk) -> None:
-    told = '299 - "spec.imagePullSecrets[0].name: invalid empty name \\"\\""'
-    strange = pod("p")
-    strange["spec"]["imagePullSecrets"] = [{"name": ""}]
-    answers = [await talk.send("POST", PODS, strange) for _ in range(2)]
-    assert [(each.code, each.headers["warning"]) for each in answers] == [(201, told), (409, told)]
-
-
 async def test_people_get_indented_answers(talk: Talk) -> None:
     plain = await talk.raw("GET", CONFIG_MAPS)
     for options in ({"pretty": "true"}, {"headers": {"user-agent": "curl/8"}}):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tinykube.server.kinds import NODE, POD
-from tinykube.server.sqlite import Journal, StateError, open_store
+from tinykube.server.sqlite import SqliteJournal, StateError, open_store
 from tinykube.server.store import Store
 from tinykube.server.tls import identity
 
@@ -75,7 +75,7 @@ def test_nobody_else_can_look_into_the_state(tmp_path: Path) -> None:
             (state / name).chmod(0o644)
             state.chmod(0o755)
             (state / "identity").chmod(0o755)
-        store, journal = open_store(state)
+        store, journal = open_store(state, beside=["identity"])
         identity(state / "identity")
         store.create(POD, {"metadata": {"namespace": "default", "name": f"p{len(found)}"}})
         assert {"identity", "lock", "state.db", "state.db-wal"} <= {path.name for path in state.iterdir()}
@@ -119,11 +119,11 @@ def test_a_killed_process_loses_nothing_that_it_confirmed(tmp_path: Path) -> Non
 
 
 def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = SqliteJournal(tmp_path)
     with pytest.raises(StateError, match="in use by another process"):
-        Journal(tmp_path)
+        SqliteJournal(tmp_path)
     journal.close()
-    Journal(tmp_path).close()
+    SqliteJournal(tmp_path).close()
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tinykube.server.options import ListOptions
 from tinykube.server.paging import page
 from tinykube.server.server import Server
 from tinykube.server.store import Store
-from tinykube.server.watch import Bell, Watch
+from tinykube.server.watch import ChangeSignal, Watch
 
 ALL_CONFIG_MAPS = "/api/v1/configmaps"
 
@@ -185,17 +185,17 @@ async def test_a_server_that_closes_ends_its_watches(talk: Talk) -> None:
 class Mirror:
     """A client that knows the selected objects from a list, and keeps up by watching.  It lists again if it must."""
 
-    def __init__(self, store: Store, bell: Bell) -> None:
+    def __init__(self, store: Store, signal: ChangeSignal) -> None:
         self.store = store
-        self.bell = bell
+        self.signal = signal
         self.known: dict[str, str] = {}
 
     async def follow(self) -> None:
         while True:
-            found = page(self.store, CONFIG_MAP, CONFIG_MAP, "d", ListOptions(labels="l=x"))
+            found = page(self.store, CONFIG_MAP, "d", ListOptions(labels="l=x"))
             self.known = {each.object["metadata"]["name"]: str(each.revision) for each in found.items}
             options = ListOptions(labels="l=x", watch=True, version=str(found.revision))
-            async for chunk in Watch(self.store, self.bell, CONFIG_MAP, "d", options).stream():
+            async for chunk in Watch(self.store, self.signal, CONFIG_MAP, "d", options).stream():
                 for line in chunk.splitlines():
                     self.take_in(msgspec.json.decode(line))
 
@@ -229,7 +229,7 @@ def test_a_list_and_its_watch_always_lead_to_the_present(steps: list[int | tuple
 
     async def story() -> None:
         store = Store(history=6)
-        mirror = Mirror(store, Bell(store))
+        mirror = Mirror(store, ChangeSignal(store))
         following = asyncio.create_task(mirror.follow())
         for step in [*steps, 30]:
             if isinstance(step, tuple):

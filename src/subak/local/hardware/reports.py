@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from subak.dialects import Dialect, annotation, metax_gpu, nodelock
+from subak.dialects.metax_links import topology_tables
 from subak.model import manifest
 from subak.model.device import Device
 from subak.node.machine import Machine
-from subak.policy.metax import topology_tables
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
 from tinykube.status import ApiError

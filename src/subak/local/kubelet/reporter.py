@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Reporter:
+class StatusReporter:
     """The status of one pod on its way to the API server.
 
     `gone` is set once the server says that it has no such pod any more.

@@ -24,7 +24,7 @@ from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod, Probe, Seen
 from subak.local.kubelet.process import Process
 from subak.local.kubelet.recipe import Unstartable, no_command
-from subak.local.kubelet.reporter import Reporter
+from subak.local.kubelet.reporter import StatusReporter
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.status import refused, status
 from subak.local.kubelet.supplies import Supplies
@@ -79,7 +79,7 @@ class Worker:
         self._stage = Stage.NEW
         self._life: Life | None = None
         self._started_at = 0.0
-        self._reporter = Reporter(house.client, seen.metadata, bytes(seen.status))
+        self._reporter = StatusReporter(house.client, seen.metadata, bytes(seen.status))
         self._processes: dict[int, Process] = {}
         self._supplies = Supplies(house, node)
         self._task: asyncio.Task[None] | None = None

@@ -1,4 +1,4 @@
-"""What a cluster does by itself after a write, as far as somebody would miss it.
+"""What a cluster does by itself after a write.
 
 - `accounts`: every namespace has a `default` service account
 - `namespaces`: a namespace that is being deleted is emptied, then ended
@@ -9,7 +9,7 @@
 - `workloads`: Deployments, ReplicaSets, DaemonSets and Jobs have their pods
 
 A controller takes note of every change and says when it wants to act.  It acts one turn of the loop later at the
-earliest, so that nobody who writes waits for it.
+earliest, so that writers do not wait for it.
 """
 
 from __future__ import annotations

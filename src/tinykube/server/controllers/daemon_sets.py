@@ -43,7 +43,7 @@ def sync(owners: Owners, daemon_set: Json) -> float | None:
     if not is_going(daemon_set):
         try:
             again = _balance(owners, daemon_set)
-        except ApiError:  # it was told
+        except ApiError:  # an event says so
             again = RETRY_SECONDS
     return soonest(again, _report(owners, daemon_set))
 

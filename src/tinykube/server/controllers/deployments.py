@@ -57,7 +57,7 @@ def _today(deployment: Json, sets: list[Json]) -> Json | None:
 
 
 def _create(owners: Owners, deployment: Json) -> Json | None:
-    """The new ReplicaSet, without pods yet; None if somebody else's has its name."""
+    """The new ReplicaSet, without pods yet; None if another object has its name."""
     spec, status = deployment["spec"], deployment["status"]
     collisions = status.get("collisionCount", 0)
     content = [spec["template"], collisions] if collisions else spec["template"]
@@ -83,9 +83,9 @@ def _create(owners: Owners, deployment: Json) -> Json | None:
         REPLICA_SET,
     )
     now = owners.registry.now()
-    told = f'Created new replica set "{name}"'
+    message = f'Created new replica set "{name}"'
     owners.report(DEPLOYMENT, deployment, {
-        **status, "conditions": _progress(status.get("conditions", []), now, "True", "NewReplicaSetCreated", told)
+        **status, "conditions": _progress(status.get("conditions", []), now, "True", "NewReplicaSetCreated", message)
     })  # fmt: skip
     return made
 
@@ -231,16 +231,16 @@ def _judged(
         return conditions, None  # a pod that fails later is no rollout
     done = status["updatedReplicas"] == status["replicas"] == status["availableReplicas"] == replicas
     if done and new is not None:
-        told = f"{name} has successfully progressed."
-        return _progress(conditions, now, "True", "NewReplicaSetAvailable", told), None
+        message = f"{name} has successfully progressed."
+        return _progress(conditions, now, "True", "NewReplicaSetAvailable", message), None
     if _advances(status, before):
         return _progress(conditions, now, "True", "ReplicaSetUpdated", f"{name} is progressing."), _deadline(deployment)
     since = [each["lastUpdateTime"] for each in conditions if each["type"] == "Progressing"] or [now]
     left = seconds(since[0]) + _deadline(deployment) - owners.now
     if left > 0:
         return conditions, left
-    told = f"{name} has timed out progressing."
-    return _progress(conditions, now, "False", "ProgressDeadlineExceeded", told), None
+    message = f"{name} has timed out progressing."
+    return _progress(conditions, now, "False", "ProgressDeadlineExceeded", message), None
 
 
 def _deadline(deployment: Json) -> float:
@@ -262,10 +262,10 @@ def _progress(conditions: list[Json], now: str, status: str, reason: str, messag
     return _dated(conditions, now, "Progressing", status, reason, message)
 
 
-def _dated(conditions: list[Json], now: str, type: str, *told: str) -> list[Json]:
+def _dated(conditions: list[Json], now: str, type: str, *values: str) -> list[Json]:
     """Conditions with one of them set, that says when it was written."""
     known = next((each for each in conditions if each["type"] == type), None)
-    if known is not None and type != "Progressing" and (known["status"], known["reason"], known["message"]) == told:
+    if known is not None and type != "Progressing" and (known["status"], known["reason"], known["message"]) == values:
         return conditions
-    *others, made = condition(conditions, now, type, *told)
+    *others, made = condition(conditions, now, type, *values)
     return [*others, {**made, "lastUpdateTime": now}]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinykube.server import events
 from tinykube.server.deletion import FOREGROUND, ORPHAN, delete
-from tinykube.server.kinds import KINDS, Kind
+from tinykube.server.kinds import Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
 from tinykube.server.store import Change, Stored
@@ -20,7 +19,6 @@ Json = dict[str, Any]
 Place = tuple[Kind, str, str]
 """Kind, namespace and name."""
 
-_SERVED = {(kind.api_version, kind.kind): kind for kind in KINDS}
 _BY_US = WriteOptions("kube-controller-manager")
 
 
@@ -32,7 +30,8 @@ class Garbage:
         self._owned: dict[str, set[Place]] = {}
         self._to_check: dict[Place, None] = {}
         self._to_finish: dict[Place, None] = {}
-        for kind in KINDS:
+        self._served = {(kind.api_version, kind.kind): kind for kind in registry.store.kinds}
+        for kind in registry.store.kinds:
             for object in registry.store.list(kind):
                 self._begin_with(_place(kind, object["metadata"]), object["metadata"])
 
@@ -94,24 +93,24 @@ class Garbage:
 
     def _owner(self, reference: Json, namespace: str) -> tuple[Place, Stored] | None:
         """The owner that is meant, if it is there."""
-        kind = _SERVED.get((reference["apiVersion"], reference["kind"]))
+        kind = self._served.get((reference["apiVersion"], reference["kind"]))
         if kind is None:
             return None
-        place = (events.stored_as(kind), namespace if kind.namespaced else "", reference["name"])
+        place = (kind, namespace if kind.namespaced else "", reference["name"])
         found = self._registry.store.stored(*place)
         if found is None or found.object["metadata"]["uid"] != reference["uid"]:
             return None
         return place, found
 
     def _check(self, place: Place) -> None:
-        """Delete an object that nobody owns any more, or take the names of those who are gone off it."""
+        """Delete an object whose owners are all gone, or drop its references to those that are."""
         stored = self._registry.store.stored(*place)
         references = stored.object["metadata"].get("ownerReferences", ()) if stored else ()
         if stored is None or not references:
             return
         staying, going = [], False
         for reference in references:
-            if (reference.get("apiVersion"), reference.get("kind")) not in _SERVED:
+            if (reference.get("apiVersion"), reference.get("kind")) not in self._served:
                 staying.append(reference)
                 continue
             owner = self._owner(reference, place[1])

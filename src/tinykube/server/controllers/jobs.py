@@ -52,7 +52,7 @@ def sync(owners: Owners, job: Json) -> float | None:
     else:
         try:
             again = _balance(owners, job)
-        except ApiError:  # it was told
+        except ApiError:  # an event says so
             again = RETRY_SECONDS
     _report(owners, job, verdict)
     return soonest(again, left)
@@ -67,7 +67,7 @@ def is_stranded(owners: Owners, pod: Json) -> bool:
 
 
 def free(owners: Owners, pod: Json) -> None:
-    """Let a pod go that nobody is going to count."""
+    """Let a pod go that no Job will count."""
     if is_stranded(owners, pod):
         _release(owners, pod)
 
@@ -153,7 +153,7 @@ def _balance(owners: Owners, job: Json) -> float | None:
     if "completions" in spec:
         wanted = min(wanted, spec["completions"] - status.get("succeeded", 0))
     elif status.get("succeeded", 0):
-        wanted = min(wanted, len(active))  # the work is done: nobody new begins
+        wanted = min(wanted, len(active))  # the work is done: no new pod starts
     leaving = [pod for pod in pods if is_going(pod) and not _over(pod)]
     missing = wanted - len(active) - (len(leaving) if spec["podReplacementPolicy"] == "Failed" else 0)
     for pod in sorted(active, key=lambda pod: (is_ready(pod), pod["metadata"]["name"]))[: max(0, len(active) - wanted)]:
@@ -214,7 +214,7 @@ def _report(owners: Owners, job: Json, verdict: tuple[str, str, str] | None) -> 
 
 
 def _expire(owners: Owners, job: Json) -> float | None:
-    """Delete a finished Job when nobody wants to see it any more."""
+    """Delete a finished Job when its time to live is over."""
     verdict, keep = _verdict(job, "Complete", "Failed"), job["spec"].get("ttlSecondsAfterFinished")
     if verdict is None or keep is None:
         return None

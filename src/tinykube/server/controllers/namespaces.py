@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from tinykube.server.deletion import delete
-from tinykube.server.kinds import KINDS, NAMESPACE, NEW_EVENT, POD, Kind
+from tinykube.server.kinds import NAMESPACE, POD, Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
 from tinykube.server.store import Change
@@ -18,7 +18,6 @@ Json = dict[str, Any]
 
 FINALIZER = "kubernetes"
 
-_CONTENT = tuple(kind for kind in KINDS if kind.namespaced and kind is not NEW_EVENT)
 _BY_US = WriteOptions("kube-controller-manager")
 _AT_ONCE = DeleteOptions(policy="Background")
 
@@ -41,6 +40,7 @@ class Namespaces:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._store = registry.store
+        self._content = [kind for kind in registry.store.kinds if kind.namespaced]
         self._ending = {
             each["metadata"]["name"]
             for each in registry.store.list(NAMESPACE)
@@ -68,9 +68,9 @@ class Namespaces:
         if self._store.count(POD, name):
             self._report(name, [])  # as on a real cluster, pods are waited for in silence
             return
-        for kind in _CONTENT:
+        for kind in self._content:
             self._delete_all(kind, name)
-        remaining = [kind for kind in _CONTENT if self._store.count(kind, name)]
+        remaining = [kind for kind in self._content if self._store.count(kind, name)]
         self._report(name, remaining)
         if not remaining:
             self._end(name)
@@ -100,24 +100,24 @@ class Namespaces:
             return
         status = stored.object.get("status", {})
         before = {each["type"]: each for each in status.get("conditions", ())}
-        told = self._told(name, remaining)
+        found = self._true(name, remaining)
         now = self._registry.now()
         conditions = [
-            _condition(before.get(kind), now, kind, *told.get(kind, ("False", reason, message)))
+            _condition(before.get(kind), now, kind, *found.get(kind, ("False", reason, message)))
             for kind, reason, message in _QUIET
         ]
         self._registry.put(NAMESPACE, {**stored.object, "status": {**status, "conditions": conditions}}, stored)
 
-    def _told(self, name: str, remaining: list[Kind]) -> dict[str, tuple[str, str, str]]:
+    def _true(self, name: str, remaining: list[Kind]) -> dict[str, tuple[str, str, str]]:
         """Status, reason and message of the conditions that are true."""
-        told = {}
+        found = {}
         if remaining:
             counts = sorted(
                 f"{kind.plural}.{kind.group} has {self._store.count(kind, name)} resource instances"
                 for kind in remaining
             )
             text = f"Some resources are remaining: {', '.join(counts)}"
-            told["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
+            found["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
         finalizers = Counter(
             finalizer
             for kind in remaining
@@ -127,8 +127,8 @@ class Namespaces:
         if finalizers:
             held = sorted(f"{each} in {count} resource instances" for each, count in finalizers.items())
             text = f"Some content in the namespace has finalizers remaining: {', '.join(held)}"
-            told["NamespaceFinalizersRemaining"] = ("True", "SomeFinalizersRemain", text)
-        return told
+            found["NamespaceFinalizersRemaining"] = ("True", "SomeFinalizersRemain", text)
+        return found
 
 
 def _condition(before: Json | None, now: str, kind: str, status: str, reason: str, message: str) -> Json:

@@ -2,7 +2,7 @@
 
 An owner names the pods it wants by a selector, and a pod names the one owner that looks after it (its controller).  A
 pod that fits and has none is adopted; one that does not fit any more is let go.  All of this is read from the store at
-the very moment it is needed and written at once, so that nobody acts twice upon old news.
+the very moment it is needed and written at once, so that no controller acts on old news.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tinykube.server.deletion import delete
 from tinykube.server.kinds import EVENT, KINDS, POD, REPLICA_SET, Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target, seconds
+from tinykube.server.rules.admission import NAMESPACE_TERMINATING
 from tinykube.server.store import Change, encode
 from tinykube.status import ApiError
 
@@ -52,16 +53,16 @@ class Owners:
     def note(self, change: Change) -> None:
         """Take in a change of a pod or a ReplicaSet."""
         for object in (change.old, change.object):
-            heap = self._owned.get(_heap(object)) if object is not None else None
-            if object is not None and heap is not None:
-                heap.pop(place(change.kind, object), None)
-                if not heap:
-                    del self._owned[_heap(object)]
+            owned = self._owned.get(_group(object)) if object is not None else None
+            if object is not None and owned is not None:
+                owned.pop(place(change.kind, object), None)
+                if not owned:
+                    del self._owned[_group(object)]
         if change.type != "DELETED":
             self._file(change.kind, change.object)
 
     def _file(self, kind: Kind, object: Json) -> None:
-        self._owned.setdefault(_heap(object), {})[place(kind, object)] = None
+        self._owned.setdefault(_group(object), {})[place(kind, object)] = None
 
     def owned(self, owner: Json, kind: Kind = POD) -> list[Json]:
         """What belongs to an owner, oldest first.  Orphans that fit are adopted, what does not fit is let go."""
@@ -86,14 +87,15 @@ class Owners:
     # Doing
 
     def make(self, owner: Json, pod: Json, kind: Kind = POD) -> Json:
-        """Create what an owner wants; who looks at the owner is told if it is refused."""
+        """Create what an owner wants.  If it is refused, an event of the owner says why."""
         namespace = owner["metadata"]["namespace"]
         pod["metadata"] = {**pod["metadata"], "namespace": namespace, "ownerReferences": [reference(owner)]}
         try:
             object, _ = rules.read(kind, {"apiVersion": kind.api_version, "kind": kind.kind, **pod})
             made = self.registry.create(Target(kind, namespace), object, BY_US).object
         except ApiError as error:
-            if "is being terminated" not in error.message:
+            causes = error.details.get("causes", ())
+            if not any(each["reason"] == NAMESPACE_TERMINATING for each in causes):
                 self.tell(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
             raise
         if kind is POD:
@@ -168,7 +170,7 @@ def place(kind: Kind, object: Json) -> Place:
 
 
 def owner_of(object: Json) -> Place | None:
-    """Where an object's controller should be, if it is of a kind that is served."""
+    """Where an object's controller should be, if it is of one of Kubernetes' own kinds."""
     for each in object["metadata"].get("ownerReferences", ()):
         kind = _SERVED.get((each["apiVersion"], each["kind"]))
         if each.get("controller") and kind is not None:
@@ -182,7 +184,7 @@ def _owner(object: Json) -> str:
     return next((str(each["uid"]) for each in references if each.get("controller")), "")
 
 
-def _heap(object: Json) -> str:
+def _group(object: Json) -> str:
     return _owner(object) or f"/{object['metadata'].get('namespace', '')}"
 
 

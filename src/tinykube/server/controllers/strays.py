@@ -1,4 +1,4 @@
-"""Pods whose node is gone: nobody runs them any more, or will say that they have ended.
+"""Pods whose node is gone: no kubelet runs them any more or will report their end.
 
 A node that comes back within 40 seconds finds its pods as they were.  Pods on no node are gone as soon as they are
 deleted; one that was marked when the server was killed is removed by the next one.

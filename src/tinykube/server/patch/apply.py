@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from tinykube.server import schema as schemas
+from tinykube.server.kinds import Kind
 from tinykube.server.patch import conformity, fieldset, managed_fields, merging, ownership
 from tinykube.server.patch.comparison import Comparison, Malformed, compare
 from tinykube.server.patch.fieldset import Fields
@@ -45,10 +47,9 @@ class _Conflicts(Exception):
 def apply(
     live: Json | None,
     applied: Json,
-    schema: Field,
+    kind: Kind,
     *,
     manager: str,
-    api_version: str,
     force: bool,
     now: str,
     subresource: str = "",
@@ -58,26 +59,27 @@ def apply(
     `now` is the time in RFC 3339.  Defaults are for others to fill in.  If nothing changes, that is `live` with perhaps
     another owner.
     """
-    if (applied.get("apiVersion"), applied.get("kind")) != (api_version, schema.go.rpartition(".")[2]):
+    if (applied.get("apiVersion"), applied.get("kind")) != (kind.api_version, kind.kind):
         raise ApiError(400, "BadRequest", f"invalid object type: {_type_of(applied)}")
     metadata = applied.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("managedFields"), list):
         raise ApiError(400, "BadRequest", "metadata.managedFields must be nil")
+    schema = schemas.of(kind)
     wrong = conformity.problem(schema, applied)
     if wrong:
         raise ApiError(500, "", f"failed to create typed patch object ({_name_of(applied)}): {wrong}")
     if metadata is None:
         applied = {**applied, "metadata": {}}  # that the name is missing is for others to tell
-    entry = Entry(manager, "Apply", api_version, subresource, {}, now)
+    entry = Entry(manager, "Apply", kind.api_version, subresource, {}, now)
     try:
-        result = _applied(live, applied, schema, entry, force)
+        result = _applied(live, applied, kind, entry, force)
     except Malformed:
         raise _untrackable(live or {}, schema) from None
     except _Conflicts as problem:
         conflicts = _unexpected(problem.conflicts, live, schema, entry)
         if conflicts:
             raise _refusal(conflicts) from None
-        result = _applied(live, applied, schema, entry, force=True)
+        result = _applied(live, applied, kind, entry, force=True)
     return _with_last_applied(result, applied) if manager == _KUBECTL else result
 
 
@@ -93,7 +95,7 @@ def _name_of(object: Json) -> str:
 
 
 def _untrackable(live: Json, schema: Field) -> ApiError:
-    """What is stored has lists whose items cannot be told apart."""
+    """What is stored has lists with items of the same key."""
     wrong, name = conformity.problem(schema, live, stored=True), _name_of(live)
     if live["metadata"].get("managedFields"):
         return ApiError(500, "", f"failed to create typed live object ({name}): {wrong}")
@@ -101,16 +103,17 @@ def _untrackable(live: Json, schema: Field) -> ApiError:
     return ApiError(500, "", f"failed to create manager for existing fields: {why}")
 
 
-def _applied(live: Json | None, applied: Json, schema: Field, entry: Entry, force: bool) -> Json:
+def _applied(live: Json | None, applied: Json, kind: Kind, entry: Entry, force: bool) -> Json:
+    schema = schemas.of(kind)
     start = managed_fields.blank(schema) if live is None else live
-    owners = _owners(live, schema, entry)
+    owners = _owners(live, kind, entry)
     last = owners.pop(entry.key, None)
-    untracked = managed_fields.untracked(entry.api_version, applied["kind"], entry.subresource)
+    untracked = managed_fields.untracked(kind, entry.subresource)
     wanted = fieldset.without(merging.fields_of(schema, applied), untracked.ignored)
     merged = merging.merge(schema, start, applied)
     if last is not None and last.fields:
         merged = _pruned(schema, merged, [wanted, *(each.fields for each in owners.values())], last.fields)
-    changes = managed_fields.tracked_changes(schema, start, merged, entry.api_version, entry.subresource)
+    changes = managed_fields.tracked_changes(kind, start, merged, entry.subresource)
     if not force:
         _look_for_conflicts(owners, changes)
     owners = ownership.disowned(owners, changes.all, entry.api_version)
@@ -122,24 +125,24 @@ def _applied(live: Json | None, applied: Json, schema: Field, entry: Entry, forc
     return with_managed_fields(merged, ownership.write(owners))
 
 
-def _owners(live: Json | None, schema: Field, entry: Entry) -> Owners:
-    """Who owns what before.  What an object had before anybody kept books belongs to a manager of its own."""
+def _owners(live: Json | None, kind: Kind, entry: Entry) -> Owners:
+    """Who owns what before.  Fields from before the first managedFields belong to the manager `before-first-apply`."""
     if live is None:
         return {}
     try:
         owners = ownership.read(live["metadata"].get("managedFields"))
-    except ownership.Unreadable as problem:
+    except ownership.BadManagedFields as problem:
         raise ApiError(500, "", f"failed to decode managed fields: {problem}") from problem
     if owners:
         return {key: each for key, each in owners.items() if each.api_version == entry.api_version}
-    blank = managed_fields.blank(schema)
-    changes = managed_fields.tracked_changes(schema, blank, live, entry.api_version, entry.subresource)
+    blank = managed_fields.blank(schemas.of(kind))
+    changes = managed_fields.tracked_changes(kind, blank, live, entry.subresource)
     before = entry._replace(manager=BEFORE, operation="Update", fields=changes.gained)
     return managed_fields.taken({}, changes, before)
 
 
 def _pruned(schema: Field, merged: Json, owned: Iterable[Fields], last: Fields) -> Json:
-    """Without what the manager applied last time, unless somebody owns it now."""
+    """Without what the manager applied last time, unless it has another owner now."""
 
     def left(gone: Fields) -> Fields:
         return fields(merging.remove(schema, merged, gone))
@@ -186,17 +189,18 @@ def _unexpected(
 
 def _refusal(conflicts: list[tuple[Entry, fieldset.Path]]) -> ApiError:
     causes = [
-        Cause("FieldManagerConflict", f"conflict with {owner.told()}", fieldset.told(path)) for owner, path in conflicts
+        Cause("FieldManagerConflict", f"conflict with {owner.named()}", fieldset.printed(path))
+        for owner, path in conflicts
     ]
     if len(conflicts) == 1:
-        told = f"1 conflict: {causes[0].message}: {causes[0].field}"
+        message = f"1 conflict: {causes[0].message}: {causes[0].field}"
     else:
         lines = []
         for owner in sorted({owner.key: owner for owner, _ in conflicts}.values(), key=ownership.identity):
-            lines.append(f"conflicts with {owner.told()}:")
-            lines += [f"- {fieldset.told(path)}" for each, path in conflicts if each.key == owner.key]
-        told = f"{len(conflicts)} conflicts: " + "\n".join(lines)
-    return ApiError(409, "Conflict", f"Apply failed with {told}", causes=causes)
+            lines.append(f"conflicts with {owner.named()}:")
+            lines += [f"- {fieldset.printed(path)}" for each, path in conflicts if each.key == owner.key]
+        message = f"{len(conflicts)} conflicts: " + "\n".join(lines)
+    return ApiError(409, "Conflict", f"Apply failed with {message}", causes=causes)
 
 
 # kubectl's annotation

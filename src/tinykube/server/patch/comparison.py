@@ -1,7 +1,7 @@
 """What differs between two versions of an object, as sets of fields.
 
 The schema says how far to look: a map or list that is atomic is one field, whatever it holds; of a list that is a map
-or a set, each item is a field of its own.  What is equal is not looked into.
+or a set, each item is a field.  What is equal is not looked into.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def child(schema: Field, key: str) -> Field:
 
 
 def is_granular(schema: Field) -> bool:
-    """Whether each item of a list is a field of its own."""
+    """Whether each item of a list is a field."""
     return schema.list_type in ("map", "set") or (not schema.list_type and "merge" in schema.strategies)
 
 

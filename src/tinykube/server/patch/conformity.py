@@ -10,7 +10,7 @@ from tinykube.server.patch.comparison import Malformed, is_granular, step_to
 from tinykube.server.schema import ANY, Field
 
 _ANYTHING = ("any", "int-or-string")
-"""The second has no type of its own in the documents; others look at it later."""
+"""The documents give the second no type; it is checked later."""
 
 _NUMBERS = ("integer", "number")
 _REPEATED = "duplicate entries for key"
@@ -69,9 +69,9 @@ def _list_problems(schema: Field, value: list[Any], path: str) -> Iterator[str]:
                 yield f"{path}: element {index}: {problem}"
                 return
             if step in seen:
-                yield f"{path}: {_REPEATED} {fieldset.told([step])}"
+                yield f"{path}: {_REPEATED} {fieldset.printed([step])}"
             seen.add(step)
-        yield from _problems(schema.items or ANY, each, path + fieldset.told([step]))
+        yield from _problems(schema.items or ANY, each, path + fieldset.printed([step]))
 
 
 def _scalar_problem(schema: Field, value: Any) -> str:

@@ -56,12 +56,12 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(ESCAPED)
 
 
-def told(path: Iterable[str]) -> str:
+def printed(path: Iterable[str]) -> str:
     """A path for people: `.spec.containers[name="main"].image`."""
-    return "".join(_told(step) for step in path)
+    return "".join(_printed_step(step) for step in path)
 
 
-def _told(step: str) -> str:
+def _printed_step(step: str) -> str:
     sort, content = step[0], step[2:]
     if sort == "f":
         return "." + content
@@ -237,7 +237,7 @@ def _below(schema: Field, step: str) -> tuple[bool, Field | None]:
 
 
 def canonical(fields: Any) -> Fields:
-    """A set that somebody else wrote, as we write it.  Steps of unknown sorts are dropped.  Raises ValueError."""
+    """A client's set in the form in which we write it.  Steps of unknown sorts are dropped.  Raises ValueError."""
     result: Fields = {}
     for step, node in (fields or {}).items():
         if step == SELF:

@@ -1,9 +1,9 @@
 """What writes do to `metadata.managedFields`.
 
-An update takes the fields that it changes from everybody else, and what it removes belongs to nobody.  Who writes what
-is there already gains nothing.
+An update takes the fields that it changes from all other owners; fields that it removes have no owner.  Writing the
+value that is there already gains nothing.
 
-Some fields belong to nobody ever: names, versions and other metadata that the API server itself sets, and what a
+Some fields never have an owner: names, versions and other metadata that the API server itself sets, and what a
 resource ignores: an object's status, or everything but the status where `/status` is written.
 """
 
@@ -12,10 +12,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from tinykube.server.kinds import KINDS, POD, Kind
+from tinykube.server import schema as schemas
+from tinykube.server.kinds import POD, Kind
 from tinykube.server.patch import fieldset, ownership
 from tinykube.server.patch.comparison import Comparison, Malformed, compare
-from tinykube.server.patch.ownership import Entry, Owners, Unreadable
+from tinykube.server.patch.ownership import BadManagedFields, Entry, Owners
 from tinykube.server.schema import Field
 
 Json = dict[str, Any]
@@ -24,26 +25,25 @@ Json = dict[str, Any]
 def updated(
     old: Json | None,
     new: Json,
-    schema: Field,
+    kind: Kind,
     *,
     manager: str,
-    api_version: str,
     now: str,
     subresource: str = "",
 ) -> Json:
     """`new` with the managedFields that it has after `manager` created it (`old` is None) or updated it.
 
-    `now` is the time in RFC 3339.  Fields that the server itself changes afterwards belong to nobody, so this comes
+    `now` is the time in RFC 3339.  Fields that the server itself changes afterwards have no owner, so this comes
     before admission.  Who sends managedFields with one empty entry or none at all wants them no longer.
     """
     owners = _owners(old, new, subresource)
     if not owners and old is not None:
         return with_managed_fields(new, [])
     try:
-        changes = tracked_changes(schema, blank(schema) if old is None else old, new, api_version, subresource)
+        changes = tracked_changes(kind, blank(schemas.of(kind)) if old is None else old, new, subresource)
     except Malformed:
         return with_managed_fields(new, [])
-    entry = Entry(manager or "unknown", "Update", api_version, subresource, changes.gained, now)
+    entry = Entry(manager or "unknown", "Update", kind.api_version, subresource, changes.gained, now)
     return with_managed_fields(new, ownership.write(taken(owners, changes, entry)))
 
 
@@ -71,7 +71,7 @@ def settled(old: Json, new: Json) -> Json:
 
 
 def _owners(old: Json | None, new: Json, subresource: str) -> Owners:
-    """Who owns what before the write.  A client may change that by sending managedFields of its own."""
+    """Who owns what before the write.  A client may change that by sending managedFields."""
     live = (old or {}).get("metadata", {}).get("managedFields")
     sent = new["metadata"].get("managedFields")
     if not subresource and sent is not None and sent != live:
@@ -79,13 +79,13 @@ def _owners(old: Json | None, new: Json, subresource: str) -> Owners:
             return {}
         try:
             owners = ownership.read_foreign(sent)
-        except Unreadable:
+        except BadManagedFields:
             owners = {}
         if owners:
             return owners
     try:
         return ownership.read(live)
-    except Unreadable:
+    except BadManagedFields:
         return {}
 
 
@@ -109,7 +109,7 @@ STAMPS = fieldset.of_paths([("apiVersion",), ("kind",), ("metadata",), *(("metad
 
 
 class Untracked:
-    """What belongs to nobody when a resource is written: the stamps, and ignored fields with all below them."""
+    """What has no owner when a resource is written: the stamps, and ignored fields with all below them."""
 
     def __init__(self, *ignored: tuple[str, ...]) -> None:
         self.ignored = fieldset.of_paths(ignored)
@@ -126,24 +126,19 @@ class Untracked:
 
 
 @cache
-def untracked(api_version: str, kind: str, subresource: str) -> Untracked:
-    """What belongs to nobody when a resource is written."""
-    served = _served(api_version, kind)
+def untracked(kind: Kind, subresource: str) -> Untracked:
+    """What has no owner when a resource is written."""
     if subresource == "status":
-        if served == POD:
+        if kind is POD:
             return Untracked(("spec",), ("metadata", "deletionTimestamp"), ("metadata", "ownerReferences"))
-        return Untracked(("spec",), ("metadata",)) if served is not None and served.custom else Untracked(("spec",))
-    return Untracked(("status",)) if served is not None and served.status else Untracked()
+        return Untracked(("spec",), ("metadata",)) if kind.custom else Untracked(("spec",))
+    return Untracked(("status",)) if kind.status else Untracked()
 
 
-def _served(api_version: str, kind: str) -> Kind | None:
-    return next((each for each in KINDS if each.api_version == api_version and each.kind == kind), None)
-
-
-def tracked_changes(schema: Field, old: Json, new: Json, api_version: str, subresource: str) -> Comparison:
+def tracked_changes(kind: Kind, old: Json, new: Json, subresource: str) -> Comparison:
     """What differs between two versions of an object, of what is tracked.  Raises Malformed."""
-    skipped = untracked(api_version, str(new.get("kind", "")), subresource)
-    return compare(schema, skipped.stripped(old), skipped.stripped(new))
+    skipped = untracked(kind, subresource)
+    return compare(schemas.of(kind), skipped.stripped(old), skipped.stripped(new))
 
 
 def blank(schema: Field) -> Any:

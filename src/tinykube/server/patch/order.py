@@ -52,8 +52,8 @@ def check(patch: Items, order: Items, name: Name) -> None:
         if rest and name(rest[0]) == name(each):
             del rest[0]
     if rest:
-        told, wanted = golang.plain(patch), golang.plain(order)
-        raise refusals.failed(f"The order in patch list:\n{told}\n doesn't match {ORDER} list:\n{wanted}\n")
+        given, wanted = golang.plain(patch), golang.plain(order)
+        raise refusals.failed(f"The order in patch list:\n{given}\n doesn't match {ORDER} list:\n{wanted}\n")
 
 
 def ordered(merged: Items, order: Items, live: Items, name: Name) -> Items:

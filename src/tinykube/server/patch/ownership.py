@@ -19,8 +19,8 @@ MOST_UPDATERS = 10
 OLD_UPDATES = "ancient-changes"
 
 
-class Unreadable(Exception):
-    """Somebody wrote managedFields that mean nothing."""
+class BadManagedFields(Exception):
+    """managedFields that cannot be read."""
 
 
 class Entry(NamedTuple):
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
         version = "" if self.operation == "Apply" else self.api_version
         return (self.manager, self.operation, version, self.subresource)
 
-    def told(self) -> str:
+    def named(self) -> str:
         """The writer, in messages."""
         text = golang.quoted(self.manager)
         if self.subresource:
@@ -51,15 +51,15 @@ Owners = dict[Key, Entry]
 
 
 def read(written: Any) -> Owners:
-    """The entries as an object has them.  Raises Unreadable."""
+    """The entries as an object has them.  Raises BadManagedFields."""
     owners: Owners = {}
     for each in written or ():
         if each.get("operation") not in ("Apply", "Update"):
-            raise Unreadable("operation must be `Apply` or `Update`")
+            raise BadManagedFields("operation must be `Apply` or `Update`")
         if not each.get("apiVersion"):
-            raise Unreadable("apiVersion must not be empty")
+            raise BadManagedFields("apiVersion must not be empty")
         if each.get("fieldsType") != "FieldsV1":
-            raise Unreadable(f"invalid fieldsType {golang.quoted(each.get('fieldsType', ''))}")
+            raise BadManagedFields(f"invalid fieldsType {golang.quoted(each.get('fieldsType', ''))}")
         entry = Entry(
             each.get("manager", ""),
             each["operation"],
@@ -75,13 +75,13 @@ def read(written: Any) -> Owners:
 def read_foreign(written: Any) -> Owners:
     """The same for entries that a client sends: their sets may be written in other ways than ours.
 
-    Raises Unreadable.
+    Raises BadManagedFields.
     """
     owners = read(written)
     try:
         return {key: entry._replace(fields=fieldset.canonical(entry.fields)) for key, entry in owners.items()}
     except (ValueError, AttributeError) as problem:
-        raise Unreadable(str(problem)) from problem
+        raise BadManagedFields(str(problem)) from problem
 
 
 def write(owners: Owners) -> list[Json]:
@@ -107,7 +107,7 @@ def _written(entry: Entry) -> Json:
 def disowned(owners: Owners, fields: Fields, api_version: str) -> Owners:
     """The owners after these fields were taken from all.
 
-    Who owns nothing any more is gone, and who wrote in another version: what it owns there cannot be told in this one.
+    An owner that owns nothing any more goes, and so does one of another version, whose fields have other names.
     """
     result: Owners = {}
     for key, entry in owners.items():
@@ -142,9 +142,9 @@ def capped(owners: Owners) -> Owners:
 
 def identity(entry: Entry) -> str:
     """Where nothing else decides, the API server goes by this text."""
-    told = {"manager": entry.manager, "operation": entry.operation}
+    key = {"manager": entry.manager, "operation": entry.operation}
     if entry.operation == "Update":
-        told["apiVersion"] = entry.api_version
+        key["apiVersion"] = entry.api_version
     if entry.subresource:
-        told["subresource"] = entry.subresource
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+        key["subresource"] = entry.subresource
+    return json.dumps(key, ensure_ascii=False, separators=(",", ":"))

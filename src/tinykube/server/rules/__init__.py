@@ -3,8 +3,6 @@
     content ── read ──> decoded and complete ── create, update ──> admitted, prepared, judged ──> to be stored
                fields, types, defaults          namespace, account, priority, quota, immutable fields
 
-`warnings` has what there is to say about an object that was stored all the same.
-
 All refusals are `ApiError`s with the code, the reason and the words of a kube-apiserver.  Nothing that is stored is
 changed in place, and nothing is stored here.
 """
@@ -13,15 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinykube.server import errors, kinds
+from tinykube.server import errors
 from tinykube.server.kinds import Kind
 from tinykube.server.rules import admission, preparation, quota, validation
 from tinykube.server.rules.admission import View
-from tinykube.server.rules.content import read
+from tinykube.server.rules.content import NotOfKind, read
 from tinykube.server.rules.problem import Problems
-from tinykube.server.rules.warnings import warnings
 
-__all__ = ["View", "create", "read", "update", "warnings"]
+__all__ = ["NotOfKind", "View", "create", "read", "update"]
 
 Json = dict[str, Any]
 
@@ -50,7 +47,7 @@ def update(kind: Kind, new: Json, old: Json, view: View, subresource: str = "", 
 
 
 def _own(object: Json) -> Json:
-    """A copy whose upper parts may be changed.  What is deeper comes from `read`, and nobody else has it."""
+    """A copy whose upper parts may be changed.  What is deeper comes from `read` and belongs to this request."""
     object = dict(object)
     for part in ("metadata", "spec", "status"):
         if type(object.get(part)) is dict:
@@ -60,6 +57,4 @@ def _own(object: Json) -> Json:
 
 def _judge(kind: Kind, object: Json, problems: Problems) -> None:
     if problems:
-        # Both APIs of events are one kind inside.
-        kind = kinds.EVENT if kind is kinds.NEW_EVENT else kind
         raise errors.invalid(kind, object["metadata"].get("name", ""), problems)

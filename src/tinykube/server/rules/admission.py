@@ -24,8 +24,13 @@ _SUFFIX = 5
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
+NAMESPACE_TERMINATING = "NamespaceTerminating"
+
+
 class View(Protocol):
-    """What admission may look at: all that is stored."""
+    """What admission may look at: all that is stored, and of which kinds."""
+
+    kinds: tuple[Kind, ...]
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
         """One object."""
@@ -76,7 +81,7 @@ def namespace(kind: Kind, object: Json, view: View) -> None:
     if found.get("status", {}).get("phase") == "Terminating":
         words = f"unable to create new content in namespace {name} because it is being terminated"
         refusal = errors.forbidden(kind, _name(object["metadata"]), words)
-        cause = Cause("NamespaceTerminating", f"namespace {name} is being terminated", "metadata.namespace")
+        cause = Cause(NAMESPACE_TERMINATING, f"namespace {name} is being terminated", "metadata.namespace")
         raise ApiError(refusal.code, refusal.reason, refusal.message, refusal.details, [cause])
 
 
@@ -165,7 +170,7 @@ def _topology(pod: Json, view: View) -> None:
 
 
 def _taint(spec: Json) -> None:
-    """A new node takes no pods until somebody sees that it is ready."""
+    """A new node takes no pods until it is ready."""
     taints = spec.get("taints", [])
     if not any(each.get("key") == _NOT_READY and each.get("effect") == "NoSchedule" for each in taints):
         spec["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]

@@ -13,16 +13,26 @@ from functools import cache
 from types import NoneType
 from typing import Any
 
+from tinykube import depth
 from tinykube.server import errors, schema
 from tinykube.server.kinds import KINDS, Kind
 from tinykube.server.rules import custom, defaults, problem
 from tinykube.server.rules.decoding import Decoder, Reading, decoder, described
 from tinykube.server.rules.problem import quote
-from tinykube.server.rules.scalars import Unreadable
-from tinykube.server.rules.syntax import excess, fault
+from tinykube.server.rules.scalars import BadValue
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
+
+
+class NotOfKind(ApiError):
+    """The content is JSON but no object of the kind; `why` says what it has that the kind does not."""
+
+    def __init__(self, kind: Kind, why: str, given: tuple[str, str] | None = None) -> None:
+        name, version = given or (kind.kind, kind.version)
+        message = f"{name} in version {quote(version)} cannot be handled as a {kind.kind}: {why}"
+        super().__init__(400, "BadRequest", message)
+        self.why = why
 
 
 def read(
@@ -30,7 +40,7 @@ def read(
 ) -> tuple[Json, list[str]]:
     """An object, complete, and warnings about fields that are not in it; `validation` is Strict, Warn or Ignore.
 
-    An `applied` object has been merged and is read in its own way.
+    An `applied` object has been merged and is read in its own way.  Raises ApiError, NotOfKind above all.
     """
     odd: list[str] = []
     given = _parsed(kind, content, odd) if isinstance(content, bytes) else content
@@ -39,7 +49,7 @@ def read(
     _check_kind(kind, given, content)
     object = _custom(kind, given, odd, applied) if kind.custom else _decoded(kind, given, odd)
     if odd and validation == "Strict":
-        raise _unreadable(kind, f"strict decoding error: {', '.join(odd)}")
+        raise NotOfKind(kind, f"strict decoding error: {', '.join(odd)}")
     return object, odd if validation == "Warn" else []
 
 
@@ -52,10 +62,10 @@ def _decoded(kind: Kind, given: Json, odd: list[str]) -> Json:
     reading = Reading(schema.of(kind))
     try:
         object: Json = _decoder(kind)(given, reading)
-    except Unreadable as error:
-        raise _unreadable(kind, str(error)) from None
+    except BadValue as error:
+        raise NotOfKind(kind, str(error)) from None
     if reading.wrong:
-        raise _unreadable(kind, reading.wrong)
+        raise NotOfKind(kind, reading.wrong)
     odd += reading.unknown
     defaults.fill(kind, object)
     object["kind"], object["apiVersion"] = kind.kind, kind.api_version
@@ -65,24 +75,18 @@ def _decoded(kind: Kind, given: Json, odd: list[str]) -> Json:
 def _custom(kind: Kind, given: Json, odd: list[str], applied: bool) -> Json:
     try:
         return custom.read(kind, given, odd, applied)
-    except Unreadable as error:
-        raise _unreadable(kind, str(error)) from None
-
-
-def _unreadable(kind: Kind, why: str) -> ApiError:
-    return errors.bad_request(f"{kind.kind} in version {quote(kind.version)} cannot be handled as a {kind.kind}: {why}")
+    except BadValue as error:
+        raise NotOfKind(kind, str(error)) from None
 
 
 _NO_KIND = "couldn't get version/kind; json parse error"
-_TYPE = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 _SCHEME = "pkg/runtime/scheme.go:111"
 
 
 def _check_kind(kind: Kind, given: Any, content: bytes | Json) -> None:
     """The content is about the kind that was asked for."""
     if type(given) is not dict:
-        words = f"json: cannot unmarshal {described(given)} into Go value of type {_TYPE}"
-        raise _unrecognized(kind, f"{_NO_KIND}: {words}", content)
+        raise _unrecognized(kind, f"{_NO_KIND}: it is no object but {described(given)}", content)
     name, version = given.get("kind"), given.get("apiVersion")
     if name == kind.kind and version == kind.api_version:
         return
@@ -99,18 +103,12 @@ def _check_kind(kind: Kind, given: Any, content: bytes | Json) -> None:
 def _check_built_in(kind: Kind, name: str, version: str) -> None:
     if (name, version) == (kind.kind, kind.api_version):
         return
-    short, known = (
-        version.rpartition("/")[2],
-        [each for each in KINDS if (each.kind, each.api_version) == (name, version)],
-    )
+    short = version.rpartition("/")[2]
     why = f"no kind {quote(name)} is registered for version {quote(version)} in scheme {quote(_SCHEME)}"
-    if known and name == kind.kind:
-        words = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
-        raise errors.bad_request(words)
-    if known and not known[0].custom:
+    if any((each.kind, each.api_version) == (name, version) for each in KINDS):
         package = kind.group.split(".")[0] or "core"
         why = f"converting ({short}.{name}) to ({package}.{kind.kind}): unknown conversion"
-    raise errors.bad_request(f"{name} in version {quote(short)} cannot be handled as a {kind.kind}: {why}")
+    raise NotOfKind(kind, why, (name, short))
 
 
 def _check_custom(kind: Kind, given: Json, name: str, version: str, content: bytes | Json) -> None:
@@ -126,11 +124,11 @@ def _check_custom(kind: Kind, given: Json, name: str, version: str, content: byt
 
 
 def _unrecognized(kind: Kind, why: str, content: bytes | Json) -> ApiError:
-    told = ""
+    excerpt = ""
     if isinstance(content, bytes):
         shown = content[:30].decode(errors="replace") if content[:1] == b"{" else content[:30].hex()
-        told = f" ({shown or '<empty>'}{' ...' if len(content) > 30 else ''})"
-    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why}{told}")
+        excerpt = f" ({shown or '<empty>'}{' ...' if len(content) > 30 else ''})"
+    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why}{excerpt}")
 
 
 def _parsed(kind: Kind, content: bytes, odd: list[str]) -> Any:
@@ -145,11 +143,10 @@ def _parsed(kind: Kind, content: bytes, odd: list[str]) -> Any:
         return found
 
     try:
-        if excess(content):
-            raise ValueError("it is too deep")
+        depth.check(content)
         given = json.loads(content, object_pairs_hook=once, parse_constant=_refused)
-    except ValueError:
-        raise _unrecognized(kind, f"{_NO_KIND}: {fault(content)}", content) from None
+    except ValueError as error:
+        raise _unrecognized(kind, f"{_NO_KIND}: {error}", content) from None
     if doubtful:
         odd += duplicates(content)
     return given
@@ -157,7 +154,7 @@ def _parsed(kind: Kind, content: bytes, odd: list[str]) -> Any:
 
 def _refused(word: str) -> None:
     """Python would read NaN and Infinity, which are no JSON."""
-    raise ValueError(word)
+    raise ValueError(f"{word} is no JSON")
 
 
 def duplicates(content: bytes) -> list[str]:

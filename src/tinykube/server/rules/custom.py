@@ -15,7 +15,7 @@ from tinykube.server import schema
 from tinykube.server.kinds import Kind
 from tinykube.server.rules.decoding import Decoder, Reading, decoder
 from tinykube.server.rules.problem import quote
-from tinykube.server.rules.scalars import Unreadable
+from tinykube.server.rules.scalars import BadValue
 from tinykube.server.schema import Field
 
 Json = dict[str, Any]
@@ -59,7 +59,7 @@ def _metadata(kind: Kind, value: Any, odd: list[str]) -> Json:
         reading = Reading(field)
         read(_sorted(value), reading)  # it has been a map in Go by now, so this is what is met first
     if reading.wrong:
-        raise Unreadable(reading.wrong)
+        raise BadValue(reading.wrong)
     odd += [each.replace('"', '"metadata.', 1) for each in reading.unknown]
     return object
 

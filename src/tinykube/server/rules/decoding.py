@@ -1,10 +1,10 @@
-"""What a request's JSON means to a kind: known fields of the right types, the others told.
+"""Reads a request's JSON as an object of a kind: known fields of the right types; notes all others.
 
 An API server decodes into Go structs, and it shows: what is null counts as absent, what is empty is dropped unless the
-field is a pointer, structs are there even if nobody wrote them.  A schema becomes a closure per object, made when it is
-first met, so that reading a pod costs little more than walking it.
+field is a pointer, structs are there even if the request has none.  A schema becomes a closure per object, made when it
+is first met, so that reading a pod costs little more than walking it.
 
-The first value of a wrong type is told as Go tells it.  Unknown fields are collected; whoever reads decides whether
+The first value of a wrong type is an error in Go's words.  Unknown fields are collected; the caller decides whether
 they are errors, warnings or nothing.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from tinykube.server.rules import scalars
 from tinykube.server.rules.problem import quote
-from tinykube.server.rules.scalars import Unreadable
+from tinykube.server.rules.scalars import BadValue
 from tinykube.server.schema import Field
 
 _NAMES = {dict: "object", list: "array", str: "string", bool: "bool"}
@@ -64,12 +64,12 @@ class Reading:
         self.unknown.append(f"unknown field {quote(self.path(key))}")
 
     def mismatch(self, value: Any, go: str) -> None:
-        """Note a value of a wrong type; only the first is told."""
+        """Note a value of a wrong type; only the first counts."""
         if not self.wrong:
             self.wrong = self.mismatched(value, go)
 
     def mismatched(self, value: Any, go: str) -> str:
-        """How Go tells that a value is of a wrong type."""
+        """How Go says that a value is of a wrong type."""
         return f"json: cannot unmarshal {described(value)} into {self._place()} of type {go}"
 
     def _place(self) -> str:
@@ -129,7 +129,7 @@ def decoder(field: Field) -> Decoder:
 
 
 def zero(field: Field) -> Any:
-    """What a field holds that nobody set."""
+    """What a field holds that is not set."""
     if field.properties is not None:
         return {key: zero(each) for key, each in field.properties.items() if each.empty == "always"}
     if field.format in ("date-time", "micro-time"):
@@ -250,7 +250,7 @@ def _text(field: Field, canonical: Callable[[str], str | None]) -> Decoder:
     def read(value: Any, reading: Reading) -> Any:
         if type(value) is str:
             return canonical(value)
-        raise Unreadable(reading.mismatched(value, "string"))
+        raise BadValue(reading.mismatched(value, "string"))
 
     return read
 
@@ -266,7 +266,7 @@ def _bytes() -> Decoder:
             return ""
         try:
             return scalars.data(value)
-        except Unreadable as error:
+        except BadValue as error:
             reading.wrong = reading.wrong or str(error)
             return ""
 
@@ -276,7 +276,7 @@ def _bytes() -> Decoder:
 def _quantity(value: Any, reading: Reading) -> Any:
     if type(value) in (str, int, float):
         return scalars.quantity(value)
-    raise Unreadable("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
+    raise BadValue("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
 
 
 def _int_or_string(value: Any, reading: Reading) -> Any:
@@ -285,4 +285,4 @@ def _int_or_string(value: Any, reading: Reading) -> Any:
     low, high = _INT["int32"]
     if type(value) is int and low <= value <= high:
         return value
-    raise Unreadable(reading.mismatched(Number(value) if type(value) in (int, float) else value, "int32"))
+    raise BadValue(reading.mismatched(Number(value) if type(value) in (int, float) else value, "int32"))

@@ -20,7 +20,7 @@ _LONGEST = 255
 
 @lru_cache(maxsize=4096)
 def pull_policy(image: str) -> str:
-    """How often an image is pulled if nobody says: an image that may change under its name always."""
+    """The default pull policy: always for an image that may change under its name."""
     domain, name = _split(image)
     found = _NAME.fullmatch(name)
     if found is None or len(found["path"]) > _LONGEST or not _DOMAIN.fullmatch(domain) or _IDENTIFIER.fullmatch(image):

@@ -24,7 +24,7 @@ _HTML = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 def required(path: str, detail: str = "") -> Cause:
     """Nothing was given."""
-    return Cause("FieldValueRequired", _told("Required value", detail), path)
+    return Cause("FieldValueRequired", _detailed("Required value", detail), path)
 
 
 def invalid(path: str, value: Any, detail: str) -> Cause:
@@ -40,17 +40,17 @@ def unsupported(path: str, value: Any, supported: Iterable[str]) -> Cause:
 
 def duplicate(path: str, value: Any, detail: str = "") -> Cause:
     """The value was given before."""
-    return Cause("FieldValueDuplicate", _told(f"Duplicate value: {printed(value)}", detail), path)
+    return Cause("FieldValueDuplicate", _detailed(f"Duplicate value: {printed(value)}", detail), path)
 
 
 def not_found(path: str, value: Any, detail: str = "") -> Cause:
     """The value refers to something that is not there."""
-    return Cause("FieldValueNotFound", _told(f"Not found: {printed(value)}", detail), path)
+    return Cause("FieldValueNotFound", _detailed(f"Not found: {printed(value)}", detail), path)
 
 
 def forbidden(path: str, detail: str) -> Cause:
     """The value may be right elsewhere, but not here."""
-    return Cause("FieldValueForbidden", _told("Forbidden", detail), path)
+    return Cause("FieldValueForbidden", _detailed("Forbidden", detail), path)
 
 
 def too_long(path: str, limit: int) -> Cause:
@@ -105,5 +105,5 @@ def _escaped(letter: str) -> str:
     return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-def _told(what: str, detail: str) -> str:
+def _detailed(what: str, detail: str) -> str:
     return f"{what}: {detail}" if detail else what

@@ -1,6 +1,6 @@
 """What a namespace may have, and what it has.
 
-What is used is counted from what is stored whenever somebody asks, so that it can never be wrong.  A quota counts pods
+Each question counts what is stored, so that the answer can never be wrong.  A quota counts pods
 that are not finished, with what they request and are limited to, or objects of any kind.
 """
 
@@ -18,7 +18,6 @@ from tinykube.server.rules.validation.resources import is_extended, is_native
 
 Json = dict[str, Any]
 
-_UNCOUNTED = (kinds.EVENT, kinds.NEW_EVENT)
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _BOUND_TO_ASK = {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
 _BY_NAME = (kinds.SECRET, kinds.CONFIG_MAP, kinds.RESOURCE_QUOTA)
@@ -26,7 +25,7 @@ _BY_NAME = (kinds.SECRET, kinds.CONFIG_MAP, kinds.RESOURCE_QUOTA)
 
 def creation(kind: Kind, object: Json, view: View) -> None:
     """Refuse an object that would take more than its namespace may have."""
-    if kind in _UNCOUNTED or not kind.namespaced:
+    if kind is kinds.EVENT or not kind.namespaced:
         return
     namespace = object["metadata"]["namespace"]
     for quota in view.list(kinds.RESOURCE_QUOTA, namespace):
@@ -37,8 +36,8 @@ def status(quota: Json, view: View) -> Json:
     """What the status of a quota should be."""
     hard, namespace = quota["spec"].get("hard", {}), quota["metadata"]["namespace"]
     used: Amounts = {}
-    for kind in kinds.KINDS:
-        if kind.namespaced and kind not in _UNCOUNTED:
+    for kind in view.kinds:
+        if kind.namespaced and kind is not kinds.EVENT:
             used.update(_used(quota, kind, _tracked(kind, hard), namespace, view))
     return {"hard": dict(hard), "used": used} if hard else {}
 
@@ -59,8 +58,8 @@ def _check(quota: Json, kind: Kind, object: Json, view: View) -> None:
     used = _used(quota, kind, list(wanted), meta["namespace"], view)
     over = [key for key in wanted if _exceeds(used[key], wanted[key], hard[key])]
     if over:
-        told = (_told({key: each[key] for key in over}) for each in (wanted, used, hard))
-        words = "exceeded quota: {}, requested: {}, used: {}, limited: {}".format(name, *told)
+        amounts = (_printed({key: each[key] for key in over}) for each in (wanted, used, hard))
+        words = "exceeded quota: {}, requested: {}, used: {}, limited: {}".format(name, *amounts)
         raise errors.forbidden(kind, meta["name"], words)
 
 
@@ -201,5 +200,5 @@ def _crosses(affinity: Json) -> bool:
     return False
 
 
-def _told(given: Amounts) -> str:
+def _printed(given: Amounts) -> str:
     return ",".join(f"{name}={given[name]}" for name in sorted(given))

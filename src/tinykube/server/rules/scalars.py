@@ -1,6 +1,6 @@
 """Values that are text in JSON but mean more: quantities, times and bytes.
 
-Each function gives the canonical text of a value, or raises `Unreadable` with the words that Go has for it.
+Each function gives the canonical text of a value, or raises `BadValue` with the words that Go has for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ZONE = r"Z|[+-]\d\d:\d\d"
 _BOUNDS = ("month", 1, 12), ("day", 1, 31), ("hour", 0, 23), ("minute", 0, 59), ("second", 0, 59)
 
 
-class Unreadable(Exception):
+class BadValue(Exception):
     """The value is not what its field wants; the message is Go's."""
 
 
@@ -42,7 +42,7 @@ def quantity(value: str | int | float) -> str:
     except QuantityError:
         text = str(value).strip(" ")
         shaped = _QUANTITY_SHAPE.fullmatch(text) and text.lstrip("+-").replace(".", "").strip("eEinumkKMGTP+-")
-        raise Unreadable(_QUANTITY_WORDS[1 if shaped else 0]) from None
+        raise BadValue(_QUANTITY_WORDS[1 if shaped else 0]) from None
 
 
 @lru_cache(maxsize=8192)
@@ -103,13 +103,13 @@ def _moment(text: str, layout: str, fraction: str) -> datetime:
     for name, pattern in (*_ELEMENTS, (".000000" if micros else "", fraction), ("Z07:00", _ZONE)):
         found = re.match(pattern, rest)
         if found is None:
-            raise Unreadable(
+            raise BadValue(
                 f"parsing time {_quoted(text)} as {quote(layout)}: cannot parse {_quoted(rest)} as {quote(name)}"
             )
         parts.append(found[0])
         rest = rest[found.end() :]
     if rest:
-        raise Unreadable(f"parsing time {_quoted(text)}: extra text: {_quoted(rest)}")
+        raise BadValue(f"parsing time {_quoted(text)}: extra text: {_quoted(rest)}")
     numbers = _checked(text, layout)
     micro = int(f"{parts[-2][1:7]:0<6}") if parts[-2] else 0
     moment = datetime(*numbers, micro, tzinfo=UTC)
@@ -138,11 +138,11 @@ def _checked(text: str, layout: str) -> tuple[int, int, int, int, int, int]:
     )
     for (name, low, high), number in zip(_BOUNDS, (month, day, hour, minute, second), strict=True):
         if not low <= number <= high:
-            raise Unreadable(f"parsing time {quote(text)}: {name} out of range")
+            raise BadValue(f"parsing time {quote(text)}: {name} out of range")
     try:
         datetime(max(year, 1), month, day, tzinfo=UTC)
     except ValueError:
-        raise Unreadable(f"parsing time {quote(text)}: day out of range") from None
+        raise BadValue(f"parsing time {quote(text)}: day out of range") from None
     return max(year, 1), month, day, hour, minute, second
 
 
@@ -158,7 +158,7 @@ def data(text: str) -> str:
         clean = text.replace("\r", "").replace("\n", "")
         if clean != text:
             return data(clean)
-        raise Unreadable(f"illegal base64 data at input byte {_bad_byte(text)}") from None
+        raise BadValue(f"illegal base64 data at input byte {_bad_byte(text)}") from None
 
 
 def _bad_byte(text: str) -> int:

@@ -73,11 +73,14 @@ def test_a_job_that_keeps_its_pods_for_a_while_is_deleted_with_them_later() -> N
     [
         (
             {"completionMode": "Indexed", "completions": 2},
-            "spec.completionMode: Forbidden: is not supported by subak up",
+            "spec.completionMode: Forbidden: is not supported by this server",
         ),
-        ({"suspend": True}, "spec.suspend: Forbidden: is not supported by subak up; create the Job when it may start"),
-        ({"managedBy": "example.com/else"}, "spec.managedBy: Forbidden: is not supported by subak up; leave it out"),
-        ({"podFailurePolicy": {"rules": []}}, "spec.podFailurePolicy: Forbidden: is not supported by subak up"),
+        (
+            {"suspend": True},
+            "spec.suspend: Forbidden: is not supported by this server; create the Job when it may start",
+        ),
+        ({"managedBy": "example.com/else"}, "spec.managedBy: Forbidden: is not supported by this server; leave it out"),
+        ({"podFailurePolicy": {"rules": []}}, "spec.podFailurePolicy: Forbidden: is not supported by this server"),
     ],
 )
 def test_what_is_not_done_is_refused(spec: dict[str, Any], told: str) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tinykube.server import schema
 from tinykube.server.kinds import CONFIG_MAP, NODE, POD, Kind
 from tinykube.server.patch import apply, managed_fields
 from tinykube.status import ApiError
@@ -32,17 +31,12 @@ def applied(
         "metadata": {"name": "x", **(metadata or {})},
         **fields,
     }
-    return apply.apply(
-        live, wanted, schema.of(kind), manager=by, api_version=kind.api_version, force=force, now=now,
-        subresource=subresource,
-    )  # fmt: skip
+    return apply.apply(live, wanted, kind, manager=by, force=force, now=now, subresource=subresource)
 
 
 def updated(live: Json | None, by: str = "updater", now: str = THEN, **fields: Any) -> Json:
     start = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "uid": "1"}}
-    return managed_fields.updated(
-        live, {**(live or start), **fields}, schema.of(CONFIG_MAP), manager=by, api_version="v1", now=now
-    )
+    return managed_fields.updated(live, {**(live or start), **fields}, CONFIG_MAP, manager=by, now=now)
 
 
 def owned(object: Json) -> dict[str, Any]:
@@ -195,7 +189,7 @@ def test_a_status_is_applied_through_its_subresource_only() -> None:
 )
 def test_only_objects_of_the_kind_are_applied(wanted: Any, message: str) -> None:
     with pytest.raises(ApiError) as caught:
-        apply.apply(None, wanted, schema.of(POD), manager="me", api_version="v1", force=False, now=NOW)
+        apply.apply(None, wanted, POD, manager="me", force=False, now=NOW)
     assert (caught.value.code, caught.value.reason, caught.value.message) == (400, "BadRequest", message)
 
 

@@ -83,20 +83,20 @@ def test_one_is_not_true() -> None:
 
 
 def test_keys_of_any_kind_are_told() -> None:
-    assert fieldset.told([fieldset.key_step((("name", ["x", None]),))]) == '[name=["x",null]]'
-    assert fieldset.told([fieldset.key_step((("name", {"x": None}),))]) == "[name=x=null]"
+    assert fieldset.printed([fieldset.key_step((("name", ["x", None]),))]) == '[name=["x",null]]'
+    assert fieldset.printed([fieldset.key_step((("name", {"x": None}),))]) == "[name=x=null]"
 
 
 def test_paths_are_told_as_people_write_them() -> None:
     path = ("f:spec", "f:containers", 'k:{"name":"main"}', "f:ports", 'k:{"containerPort":80,"protocol":"TCP"}')
-    assert fieldset.told(path) == '.spec.containers[name="main"].ports[containerPort=80,protocol="TCP"]'
-    assert fieldset.told(("f:metadata", "f:finalizers", 'v:"x.io/a"')) == '.metadata.finalizers[="x.io/a"]'
-    assert fieldset.told(("f:list", "i:2")) == ".list[2]"
+    assert fieldset.printed(path) == '.spec.containers[name="main"].ports[containerPort=80,protocol="TCP"]'
+    assert fieldset.printed(("f:metadata", "f:finalizers", 'v:"x.io/a"')) == '.metadata.finalizers[="x.io/a"]'
+    assert fieldset.printed(("f:list", "i:2")) == ".list[2]"
 
 
 def test_members_come_before_what_is_below_and_numbers_in_their_order() -> None:
     ports: Fields = {f'k:{{"port":{port}}}': {".": {}, "f:name": {}} for port in (443, 80)}
-    assert [fieldset.told(path) for path in fieldset.paths({"f:z": {}, "f:ports": ports})] == [
+    assert [fieldset.printed(path) for path in fieldset.paths({"f:z": {}, "f:ports": ports})] == [
         ".z", ".ports[port=80]", ".ports[port=443]", ".ports[port=80].name", ".ports[port=443].name",
     ]  # fmt: skip
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tinykube.server import schema
-from tinykube.server.kinds import CONFIG_MAP, LEASE, NODE, POD, QUEUE, Kind
+from tests.support.custom import QUEUE
+from tinykube.server.kinds import CONFIG_MAP, LEASE, NODE, POD, Kind
 from tinykube.server.patch import managed_fields
 
 Json = dict[str, Any]
@@ -18,9 +18,7 @@ def written(
 ) -> Json:
     new = {"apiVersion": kind.api_version, "kind": kind.kind, **new}
     new["metadata"] = {"name": "x", **({} if old is None else {"uid": "1"}), **new.get("metadata", {})}
-    return managed_fields.updated(
-        old, new, schema.of(kind), manager=manager, api_version=kind.api_version, now=now, subresource=subresource
-    )
+    return managed_fields.updated(old, new, kind, manager=manager, now=now, subresource=subresource)
 
 
 def changed(old: Json, manager: str = "me", now: str = NOW, kind: Kind = CONFIG_MAP, **fields: Any) -> Json:
@@ -185,5 +183,5 @@ def test_the_objects_that_are_given_stay_as_they_are() -> None:
     created = written(None, {"data": {"a": "1"}}, now=THEN)
     before, sent = repr(created), {**created, "data": {"a": "2"}}
     told = repr(sent)
-    managed_fields.updated(created, sent, schema.of(CONFIG_MAP), manager="me", api_version="v1", now=NOW)
+    managed_fields.updated(created, sent, CONFIG_MAP, manager="me", now=NOW)
     assert (repr(created), repr(sent)) == (before, told)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tinykube.server.patch import ownership
-from tinykube.server.patch.ownership import Entry, Owners, Unreadable
+from tinykube.server.patch.ownership import BadManagedFields, Entry, Owners
 
 NEWER, OLDER = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
 
@@ -54,7 +54,7 @@ def test_what_is_applied_is_the_same_writers_in_every_version() -> None:
     ],
 )
 def test_nonsense_is_not_taken_from_clients(entry: Any) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(BadManagedFields):
         ownership.read_foreign([entry])
 
 
@@ -82,6 +82,6 @@ def test_versions_are_not_joined_with_each_other() -> None:
 
 
 def test_writers_are_told_with_what_sets_them_apart() -> None:
-    assert Entry("m", "Apply", "v1", "", {}).told() == '"m"'
-    assert updater("m", {}).told() == '"m" using v1'
-    assert updater("m", {}, subresource="status").told() == '"m" with subresource "status" using v1'
+    assert Entry("m", "Apply", "v1", "", {}).named() == '"m"'
+    assert updater("m", {}).named() == '"m" using v1'
+    assert updater("m", {}, subresource="status").named() == '"m" with subresource "status" using v1'

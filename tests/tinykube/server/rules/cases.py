@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from tests.support.custom import CUSTOM
 from tests.tinykube.server.rules.objects import REMOVED, changed
 from tinykube.server.kinds import KINDS, Kind
 
@@ -35,7 +36,7 @@ def cases() -> dict[str, Case]:
 
 
 def _of(group: Json) -> Iterator[tuple[str, Case]]:
-    kind = next(each for each in KINDS if each.resource == group["kind"])
+    kind = next(each for each in (*KINDS, *CUSTOM) if each.resource == group["kind"])
     base = group["base"]
     for name, changes in group.get("create", {}).items():
         yield name, Case(kind, changed(base, _meant(changes)))

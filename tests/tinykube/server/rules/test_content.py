@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.custom import POD_GROUP
 from tests.tinykube.server.rules.objects import named, pod
 from tinykube.server import kinds, rules
 from tinykube.status import ApiError
@@ -91,25 +92,11 @@ def test_texts_of_a_secret_become_its_data() -> None:
     assert "stringData" not in object
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        (b"{", "unexpected end of JSON input"),
-        (b'{"a" 1}', "invalid character '1' after object key"),
-        (b'{"a":1 "b"}', "invalid character '\"' after object key:value pair"),
-        (b'{"a":tru}', "invalid character '}' in literal true (expecting 'e')"),
-        (b"{'a':1}", "invalid character '\\'' looking for beginning of object key string"),
-        (b'{"a":[1 2]}', "invalid character '2' after array element"),
-        (b'{"a":01}', "invalid character '1' after object key:value pair"),
-        (b'{"a":-}', "invalid character '}' in numeric literal"),
-        (b'{"a":"\\x"}', "invalid character 'x' in string escape code"),
-        (b"{} x", "invalid character 'x' after top-level value"),
-    ],
-)
-def test_what_is_not_json_is_told_as_go_tells_it(text: bytes, fault: str) -> None:
-    with pytest.raises(ApiError) as refused:
+@pytest.mark.parametrize("text", [b"{", b'{"a" 1}', b"{'a':1}", b'{"a":[1 2]}', b'{"a":01}', b"{} x", b"", b"[]"])
+def test_what_is_no_json_object_is_refused(text: bytes) -> None:
+    with pytest.raises(ApiError, match="the object provided is unrecognized .must be of type Pod") as refused:
         rules.read(kinds.POD, text)
-    assert f"json parse error: {fault} (" in refused.value.message
+    assert refused.value.code == 400
 
 
 GROUP = {
@@ -121,26 +108,26 @@ GROUP = {
 
 
 def test_nulls_of_custom_kinds_are_dropped() -> None:
-    object, _ = rules.read(kinds.POD_GROUP, GROUP, "Strict")
+    object, _ = rules.read(POD_GROUP, GROUP, "Strict")
     assert object["metadata"] == {"name": "a", "namespace": "default"}
     assert object["spec"] == {"queue": "default", "minTaskMember": {}}
 
 
 def test_nulls_of_applied_custom_kinds_stay_where_there_is_no_default() -> None:
-    object, _ = rules.read(kinds.POD_GROUP, GROUP, "Strict", applied=True)
+    object, _ = rules.read(POD_GROUP, GROUP, "Strict", applied=True)
     assert object["metadata"] == {"name": "a", "namespace": "default"}
     assert object["spec"] == {"queue": "default", "minMember": None, "minTaskMember": {"a": None}}
 
 
 def test_of_several_wrong_fields_of_metadata_custom_kinds_tell_the_first_by_name() -> None:
     with pytest.raises(ApiError) as refused:
-        rules.read(kinds.POD_GROUP, {**GROUP, "metadata": {"name": 0, "labels": {"x": {}}}})
+        rules.read(POD_GROUP, {**GROUP, "metadata": {"name": 0, "labels": {"x": {}}}})
     assert "ObjectMeta.labels of type string" in refused.value.message
 
 
 @pytest.mark.parametrize("value", [False, 0, [], {}])
 def test_a_kind_is_a_text(value: Any) -> None:
     with pytest.raises(ApiError) as refused:
-        rules.read(kinds.POD_GROUP, {**GROUP, "kind": value})
+        rules.read(POD_GROUP, {**GROUP, "kind": value})
     assert refused.value.code == 400
     assert "into Go struct field .kind of type string" in refused.value.message

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.custom import POD_GROUP
 from tests.tinykube.server.rules.objects import named, pod, service
 from tests.tinykube.server.rules.world import World, with_system_fields
 from tinykube.server import kinds, rules
@@ -128,8 +129,8 @@ def test_a_selector_counts_pods_of_a_priority_class() -> None:
 def test_objects_of_any_kind_are_counted() -> None:
     group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
     namespace = Namespace({"count/podgroups.scheduling.volcano.sh": "1", "configmaps": "1"})
-    assert [namespace.add(kinds.POD_GROUP, group), namespace.add(kinds.CONFIG_MAP, named("ConfigMap"))] == ["", ""]
-    assert namespace.add(kinds.POD_GROUP, group) == (
+    assert [namespace.add(POD_GROUP, group), namespace.add(kinds.CONFIG_MAP, named("ConfigMap"))] == ["", ""]
+    assert namespace.add(POD_GROUP, group) == (
         "exceeded quota: one, requested: count/podgroups.scheduling.volcano.sh=1, "
         "used: count/podgroups.scheduling.volcano.sh=1, limited: count/podgroups.scheduling.volcano.sh=1"
     )

@@ -77,15 +77,8 @@ def test_a_port_for_tcp_and_udp_is_one_port_of_the_nodes() -> None:
     assert ports[0]["nodePort"] == ports[1]["nodePort"]
 
 
-def test_a_balancer_that_keeps_traffic_local_gets_a_port_to_ask_for_its_health() -> None:
-    spec = add(World(), "a", {"spec.type": "LoadBalancer", "spec.externalTrafficPolicy": "Local"})["spec"]
-    assert spec["healthCheckNodePort"] in PORTS
-    assert spec["healthCheckNodePort"] != spec["ports"][0]["nodePort"]
-
-
-def test_a_dry_run_takes_nothing() -> None:
+def test_a_dry_run_takes_no_address() -> None:
     world = World()
-    given, _ = rules.read(kinds.SERVICE, service({"spec.type": "NodePort"}), "Strict")
+    given, _ = rules.read(kinds.SERVICE, service(), "Strict")
     made = rules.create(kinds.SERVICE, with_system_fields(given, kinds.SERVICE), world, dry_run=True)
     assert made["spec"]["clusterIP"] == str(NETWORK.network_address)
-    assert made["spec"]["ports"][0]["nodePort"] not in PORTS

@@ -6,10 +6,12 @@ import copy
 import json
 from typing import Any
 
+from tests.support.custom import CUSTOM
+from tests.support.wording import compared
 from tests.tinykube.server.rules.cases import Case
 from tests.tinykube.server.rules.objects import changed
 from tinykube.server import kinds, rules
-from tinykube.server.kinds import Kind
+from tinykube.server.kinds import KINDS, Kind
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
@@ -26,6 +28,8 @@ PRIORITY_CLASSES: list[Json] = [
 
 class World:
     """Stored objects, as admission sees them."""
+
+    kinds = (*KINDS, *CUSTOM)
 
     def __init__(self) -> None:
         self.objects: dict[tuple[Kind, str, str], Json] = {}
@@ -83,12 +87,14 @@ def refusal(status: Json) -> Json:
     found["details"] = details
     if causes and status.get("reason") == "Invalid":
         # Of a difference between specs only the first line is the same.
-        lines = [[each.get("field", ""), each["reason"], each["message"].partition("\n")[0]] for each in causes]
+        lines = [
+            [each.get("field", ""), each["reason"], compared(each["message"].partition("\n")[0])] for each in causes
+        ]
         found["causes"] = sorted(lines)
         found["message"] = status["message"].split(" is invalid: ")[0]
     else:
         found["causes"] = causes
-        found["message"] = status["message"]
+        found["message"] = compared(status["message"])
     return found
 
 

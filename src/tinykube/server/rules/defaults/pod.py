@@ -142,7 +142,7 @@ def _volume(volume: Json) -> None:
 
 
 def _pod_level(spec: Json) -> None:
-    """What the containers ask for is what the pod asks for, where it has limits of its own."""
+    """What the containers ask for is what the pod asks for, where the pod itself has limits."""
     own = spec["resources"]
     if own.get("limits") or own.get("requests"):
         limits = own.get("limits", {})
@@ -175,7 +175,7 @@ def _host_ports(spec: Json) -> None:
 
 
 def _status(status: Json) -> None:
-    """The first of a pod's addresses has a field of its own, and amounts are as rough as elsewhere."""
+    """The first of a pod's addresses has another field too, and amounts are as rough as elsewhere."""
     first, all_of_them = status.get("podIP"), status.get("podIPs")
     if first and (not all_of_them or all_of_them[0].get("ip") != first):
         status["podIPs"] = [{"ip": first}]

@@ -22,17 +22,9 @@ def fill(service: Json) -> None:
         port.setdefault("protocol", "TCP")
         if port.get("targetPort") in (0, ""):
             port["targetPort"] = port["port"]
-    if accessible(spec):
+    if kind in _OUTSIDE or (kind == "ClusterIP" and spec.get("externalIPs")):
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if kind in ("ClusterIP", *_OUTSIDE):
         spec.setdefault("internalTrafficPolicy", "Cluster")
     if kind == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
-        for ingress in service["status"].get("loadBalancer", {}).get("ingress", ()):
-            if ingress.get("ip"):
-                ingress.setdefault("ipMode", "VIP")
-
-
-def accessible(spec: Json) -> bool:
-    """Whether the service can be reached from outside of the cluster."""
-    return spec.get("type") in _OUTSIDE or (spec.get("type") == "ClusterIP" and bool(spec.get("externalIPs")))

@@ -33,8 +33,7 @@ _CREATION: dict[Kind, Callable[[Problems, Json], None]] = {
     kinds.POD: pod.creation,
     kinds.NODE: node.creation,
     kinds.NAMESPACE: small.namespace,
-    kinds.EVENT: event.core,
-    kinds.NEW_EVENT: event.creation,
+    kinds.EVENT: event.check,
     kinds.CONFIG_MAP: data.config_map,
     kinds.SECRET: data.secret,
     kinds.SERVICE: service.creation,
@@ -55,8 +54,7 @@ _UPDATE: dict[tuple[Kind, str], Callable[[Problems, Json, Json], None]] = {
     (kinds.NAMESPACE, ""): small.namespace_update,
     (kinds.NAMESPACE, "status"): small.namespace_status,
     (kinds.NAMESPACE, "finalize"): small.namespace_finalize,
-    (kinds.EVENT, ""): lambda problems, new, old: event.core(problems, new),
-    (kinds.NEW_EVENT, ""): event.update,
+    (kinds.EVENT, ""): lambda problems, new, old: event.check(problems, new),
     (kinds.CONFIG_MAP, ""): data.config_map_update,
     (kinds.SECRET, ""): data.secret_update,
     (kinds.SERVICE, ""): service.update,
@@ -103,7 +101,7 @@ def of_update(kind: Kind, new: Json, old: Json, subresource: str = "") -> Proble
         _UPDATE[kind, subresource](problems, new, old)
     changed = new["metadata"].get("finalizers") != old["metadata"].get("finalizers")
     if problems or kind in _UNNAMED or changed:
-        common: Problems = []  # what is wrong with the metadata is told by everybody who looks at it
+        common: Problems = []  # every rule that looks at the metadata reports what is wrong with it
         metadata.creation(common, new["metadata"], kind.namespaced, metadata.segment, core=False)
         metadata.update(common, new["metadata"], old["metadata"], core=False)
         problems = common + problems

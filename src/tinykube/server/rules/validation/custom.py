@@ -9,7 +9,7 @@ from tinykube.server import schema
 from tinykube.server.kinds import Kind
 from tinykube.server.rules import problem
 from tinykube.server.rules.problem import Problems
-from tinykube.server.rules.scalars import Unreadable, time
+from tinykube.server.rules.scalars import BadValue, time
 from tinykube.server.rules.validation import metadata, names
 from tinykube.server.schema import Field
 from tinykube.status import Cause
@@ -94,7 +94,7 @@ def _out_of_range(problems: Problems, path: str, which: str) -> None:
 
 
 def _neither(problems: Problems, path: str, value: Any) -> None:
-    """Of a value that is neither a number nor a text: all ways to say so are told."""
+    """Of a value that is neither a number nor a text: a real server says so in several ways."""
     _mismatch(problems, path, value, "integer,string")
     if value is None:
         return
@@ -135,7 +135,7 @@ def _constraints(problems: Problems, path: str, value: Any, given: dict[str, Any
 def _time(problems: Problems, path: str, value: str) -> None:
     try:
         time(value)
-    except Unreadable:
-        told = problem.quote(value)
-        words = f"Invalid value: {told}: {path} in body must be of type date-time: {told}"
+    except BadValue:
+        shown = problem.quote(value)
+        words = f"Invalid value: {shown}: {path} in body must be of type date-time: {shown}"
         problems.append(Cause("FieldValueTypeInvalid", words, path))

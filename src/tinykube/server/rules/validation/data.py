@@ -6,7 +6,8 @@ import base64
 import json
 from typing import Any
 
-from tinykube.server.rules import problem, syntax
+from tinykube import depth
+from tinykube.server.rules import problem
 from tinykube.server.rules.problem import Problems
 from tinykube.server.rules.validation import metadata, names
 
@@ -86,11 +87,10 @@ def _docker(problems: Problems, data: dict[str, str], key: str) -> None:
     hidden = "<secret contents redacted>"
     text = base64.b64decode(data[key])
     try:
-        if syntax.excess(text):
-            raise ValueError("it is too deep")
+        depth.check(text)
         content = json.loads(text)
-    except ValueError:
-        words = syntax.fault(text)
+    except ValueError as error:
+        words = str(error)
     else:
         if isinstance(content, dict):
             return

@@ -71,8 +71,8 @@ def _own_labels(problems: Problems, job: Json) -> None:
         if given.get(key) != value:
             path = f"spec.template.metadata.labels[{key}]"
             words = f"must be '{value}'"
-            told = problem.invalid(path, dict(sorted(given.items())), words)
-            problems.append(told if key in given else problem.required(path, words))
+            message = problem.invalid(path, dict(sorted(given.items())), words)
+            problems.append(message if key in given else problem.required(path, words))
     selector = spec["selector"]
     if not selectors.selects(selector, wanted):
         told_selector = {**selector, "matchLabels": dict(sorted(selector.get("matchLabels", {}).items()))}
@@ -115,4 +115,4 @@ def _unsupported(problems: Problems, spec: Json) -> None:
         ("managedBy", spec.get("managedBy", CONTROLLER) != CONTROLLER, "leave it out"),
     ):
         if asked:
-            problems.append(problem.forbidden(f"spec.{name}", f"is not supported by subak up; {remedy}"))
+            problems.append(problem.forbidden(f"spec.{name}", f"is not supported by this server; {remedy}"))

@@ -37,8 +37,8 @@ def update(problems: Problems, new: Json, old: Json, path: str = "metadata", *, 
     if "deletionTimestamp" in old:
         added = sorted(set(new.get("finalizers", ())) - set(old.get("finalizers", ())))
         if added:
-            told = "[]string{" + ", ".join(problem.quote(each) for each in added) + "}"
-            words = f"no new finalizers can be added if the object is being deleted, found new finalizers {told}"
+            shown = "[]string{" + ", ".join(problem.quote(each) for each in added) + "}"
+            words = f"no new finalizers can be added if the object is being deleted, found new finalizers {shown}"
             problems.append(problem.forbidden(f"{path}.finalizers", words))
     if not new.get("resourceVersion"):
         problems.append(problem.invalid(f"{path}.resourceVersion", "", "must be specified for an update"))

@@ -41,8 +41,8 @@ _KEY_WORDS = f"must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}
 
 
 def _pattern(words: str, pattern: str, *examples: str) -> str:
-    told = " or ".join(f"'{example}', " for example in examples)
-    return f"{words} (e.g. {told}regex used for validation is '{pattern}')"
+    listed = " or ".join(f"'{example}', " for example in examples)
+    return f"{words} (e.g. {listed}regex used for validation is '{pattern}')"
 
 
 def between(low: int, high: int) -> str:

@@ -26,8 +26,8 @@ def creation(problems: Problems, node: Json) -> None:
     if len(ranges) > 1 and strange:
         text = ranges[strange[0]]
         words = f"invalid CIDR[{strange[0]}]: <nil> (invalid CIDR address: {text})"
-        told = f"invalid PodCIDRs. failed to check with dual stack with error:{words}"
-        problems.append(problem.internal("spec.podCIDRs", told))
+        message = f"invalid PodCIDRs. failed to check with dual stack with error:{words}"
+        problems.append(problem.internal("spec.podCIDRs", message))
     if len(ranges) > 1 and (strange or len(ranges) > 2 or len(set(families)) < 2):
         words = "may specify no more than one CIDR for each IP family"
         problems.append(problem.invalid("spec.podCIDRs", ranges, words))
@@ -68,6 +68,5 @@ def _addresses(problems: Problems, given: Json) -> None:
     seen = []
     for index, address in enumerate(given.get("addresses", ())):
         if address in seen:
-            told = {"Type": address.get("type", ""), "Address": address.get("address", "")}
-            problems.append(problem.duplicate(f"status.addresses[{index}]", told))
+            problems.append(problem.duplicate(f"status.addresses[{index}]", address))
         seen.append(address)

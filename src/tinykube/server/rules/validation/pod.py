@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tinykube.server.rules import amounts, inner, problem, scalars
+from tinykube.server.rules import amounts, problem, scalars
 from tinykube.server.rules.problem import Problems
 from tinykube.server.rules.validation import metadata, names, resources, scheduling, security, volumes
 from tinykube.server.rules.validation.containers import Containers, trimmed
@@ -180,13 +180,12 @@ def _claims(problems: Problems, path: str, claims: list[Json]) -> None:
             problem.each(problems, f"{here}.name", name, names.dns_label(name))
             seen.add(name)
         own, template = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
-        told = inner.shown("PodResourceClaim", claim)
         if own is not None and template is not None:
             words = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            problems.append(problem.invalid(here, told, words))
+            problems.append(problem.invalid(here, claim, words))
         if own is None and template is None:
             words = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            problems.append(problem.invalid(here, told, words))
+            problems.append(problem.invalid(here, claim, words))
         for key in ("resourceClaimName", "resourceClaimTemplateName"):
             if claim.get(key) is not None:
                 problem.each(problems, f"{here}.{key}", claim[key], names.subdomain_name(claim[key]))
@@ -251,9 +250,9 @@ def _dns(problems: Problems, path: str, given: Json | None, policy: str) -> None
 
 def _own_users(problems: Problems, spec: Json) -> None:
     words = "when `hostUsers` is false"
-    for key, told in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+    for key, name in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(key):
-            problems.append(problem.forbidden(f"spec.{told}", words))
+            problems.append(problem.forbidden(f"spec.{name}", words))
     for path, container in every_container(spec):
         if "volumeDevices" in container:
             problems.append(problem.forbidden(f"{path}.volumeDevices", words))

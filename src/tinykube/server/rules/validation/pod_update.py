@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 from typing import Any
 
-from tinykube.server.rules import inner, problem, scalars
+from tinykube.server.rules import problem, scalars
 from tinykube.server.rules.problem import Problems
 from tinykube.server.rules.validation import metadata, names, scheduling
 from tinykube.server.rules.validation.pod import every_container, own_annotations, whole
@@ -176,8 +178,18 @@ def _others(problems: Problems, spec: Json, before: Json) -> None:
     if before.get("schedulingGates"):
         _gated(problems, munged, before)
     if not same(munged, before):
-        words = f"pod updates may not change fields other than {_UPDATABLE}\n{inner.difference(before, munged)}"
+        words = f"pod updates may not change fields other than {_UPDATABLE}\n{_difference(before, munged)}"
         problems.append(problem.forbidden("spec", words))
+
+
+def _difference(before: Json, after: Json) -> str:
+    """The lines in which two specs differ, with three lines around them."""
+    was, becomes = (
+        [f"{line}\n" for line in json.dumps(each, indent=1, ensure_ascii=False, sort_keys=True).splitlines()]
+        for each in (before, after)
+    )
+    changes = difflib.unified_diff(was, becomes)
+    return "".join(list(changes)[2:])  # without the names of files
 
 
 def _gated(problems: Problems, munged: Json, before: Json) -> None:
@@ -204,14 +216,14 @@ def _narrowed(problems: Problems, new: Json, old: Json) -> None:
     after = (new.get(_TERMS) or {}).get("nodeSelectorTerms") or []
     if before and len(before) != len(after):
         words = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        problems.append(problem.invalid(path, [inner.shown("NodeSelectorTerm", term) for term in after] or None, words))
+        problems.append(problem.invalid(path, after or None, words))
         return
     for index, (term, was) in enumerate(zip(after, before, strict=False)):
         lines = [(term.get(key, []), was.get(key, [])) for key in ("matchExpressions", "matchFields")]
         empty = not any(old_lines for _, old_lines in lines) and any(new_lines for new_lines, _ in lines)
         if empty or any(new_lines[: len(old_lines)] != old_lines for new_lines, old_lines in lines):
             words = "only additions are allowed (no mutations or deletions)"
-            problems.append(problem.invalid(f"{path}[{index}]", inner.shown("NodeSelectorTerm", term), words))
+            problems.append(problem.invalid(f"{path}[{index}]", term, words))
 
 
 def _put_back(munged: Json, before: Json, key: str) -> None:
@@ -277,5 +289,8 @@ def _addresses(problems: Problems, key: str, now: Json, before: Json) -> None:
         problems.append(problem.internal(path, words))
     families = [":" in each for each in given]
     if len(given) > 1 and (strange or len(given) > 2 or len(set(families)) < 2):
-        told = [{"IP": each} for each in given]
-        problems.append(problem.invalid(path, told, "may specify no more than one IP for each IP family"))
+        problems.append(
+            problem.invalid(
+                path, [{"ip": each} for each in given], "may specify no more than one IP for each IP family"
+            )
+        )

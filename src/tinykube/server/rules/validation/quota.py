@@ -76,16 +76,12 @@ def _unfit(scope: str, hard: dict[str, str]) -> list[str]:
 
 def _selector(problems: Problems, path: str, spec: Json, hard: dict[str, str]) -> None:
     lines = spec["scopeSelector"].get("matchExpressions", ())
-    told = {"MatchExpressions": [
-        {"ScopeName": each.get("scopeName", ""), "Operator": each.get("operator", ""), "Values": each.get("values")}
-        for each in lines
-    ]}  # fmt: skip
     for line in lines:
         scope, operator, values = line.get("scopeName", ""), line.get("operator", ""), line.get("values", ())
         if scope not in _SCOPES:
             problems.append(problem.invalid(f"{path}.scopeName", scope, "unsupported scope"))
         for _ in _unfit(scope, hard):
-            problems.append(problem.invalid(path, told, "unsupported scope applied to resource"))
+            problems.append(problem.invalid(path, spec["scopeSelector"], "unsupported scope applied to resource"))
         if scope in _SCOPES and scope not in ("PriorityClass", "VolumeAttributesClass") and operator != "Exists":
             words = (
                 "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "

@@ -1,6 +1,6 @@
 """What amounts of what resources may be asked for.
 
-A name without a domain must be one that Kubernetes knows.  A name with a domain of its own is an extended resource, as
+A name without a domain must be one that Kubernetes knows.  A name with a domain is an extended resource, as
 cards are: whole numbers only, and no more limit than request, since it cannot be overcommitted.
 """
 
@@ -37,7 +37,7 @@ def is_native(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_extended(name: str) -> bool:
-    """Whether a resource is somebody's own, as `nvidia.com/gpu`."""
+    """Whether it is an extended resource, as `example.com/card`."""
     return not is_native(name) and not name.startswith("requests.") and not names.label_key(f"requests.{name}")
 
 
@@ -137,7 +137,7 @@ def _against_limit(problems: Problems, path: str, name: str, text: str, limit: s
 def _huge(problems: Problems, path: str, name: str, text: str) -> None:
     try:
         page = scalars.nanos(scalars.quantity(name.removeprefix("hugepages-")))
-    except scalars.Unreadable:
+    except scalars.BadValue:
         page = 0
     if page <= 0 or page % _WHOLE or -(-scalars.nanos(text) // _WHOLE) % (page // _WHOLE):
         problems.append(problem.invalid(path, text, f"{text} is not positive integer multiple of {name}"))

@@ -58,8 +58,7 @@ def taints(problems: Problems, path: str, given: list[Json]) -> None:
         elif effect not in _EFFECTS:
             problems.append(problem.unsupported(f"{here}.effect", effect, _EFFECTS))
         if (key, effect) in seen:
-            told = {"Key": key, "Value": taint.get("value", ""), "Effect": effect, "TimeAdded": taint.get("timeAdded")}
-            problems.append(problem.duplicate(here, told, "taints must be unique by key and effect pair"))
+            problems.append(problem.duplicate(here, taint, "taints must be unique by key and effect pair"))
         seen.add((key, effect))
 
 

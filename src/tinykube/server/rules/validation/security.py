@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tinykube.server.rules import inner, problem
+from tinykube.server.rules import problem
 from tinykube.server.rules.problem import Problems
 from tinykube.server.rules.validation import names, paths
 
@@ -54,11 +54,11 @@ def of_container(problems: Problems, path: str, given: Json, *, host_users: bool
     if given.get("allowPrivilegeEscalation") is False:
         if given.get("privileged"):
             words = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            problems.append(problem.invalid(path, inner.shown("SecurityContext", given), words))
+            problems.append(problem.invalid(path, given, words))
         for capability in given.get("capabilities", {}).get("add", ()):
             if capability == "CAP_SYS_ADMIN":
                 words = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-                problems.append(problem.invalid(path, inner.shown("SecurityContext", given), words))
+                problems.append(problem.invalid(path, given, words))
     _app_armor(problems, f"{path}.appArmorProfile", given.get("appArmorProfile"))
 
 
@@ -105,8 +105,7 @@ def _seccomp(problems: Problems, path: str, profile: Json | None) -> None:
         else:
             paths.downward(problems, here, local)
     elif local is not None:
-        told = inner.shown("SeccompProfile", profile)
-        problems.append(problem.invalid(here, told, "can only be set when seccomp type is Localhost"))
+        problems.append(problem.invalid(here, profile, "can only be set when seccomp type is Localhost"))
 
 
 def _app_armor(problems: Problems, path: str, profile: Json | None) -> None:

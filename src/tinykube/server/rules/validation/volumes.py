@@ -229,9 +229,9 @@ def _projected(problems: Problems, path: str, source: Json) -> None:
     paths.mode(problems, f"{path}.defaultMode", source.get("defaultMode"))
     taken: set[str] = set()
 
-    def take(place: str, told: str) -> None:
+    def take(place: str, shown: str) -> None:
         if place and place in taken:
-            problems.append(problem.invalid(path, told, "conflicting duplicate paths"))
+            problems.append(problem.invalid(path, shown, "conflicting duplicate paths"))
         taken.add(place)
 
     for index, each in enumerate(source.get("sources") or ()):

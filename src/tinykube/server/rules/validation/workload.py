@@ -137,7 +137,7 @@ def _daemon_set(problems: Problems, spec: Json) -> None:
         elif not _number(limits["maxUnavailable"]) and not surge:
             problems.append(problem.required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
         elif surge:
-            words = "is not supported by subak up; set maxUnavailable instead, and maxSurge to 0"
+            words = "is not supported by this server; set maxUnavailable instead, and maxSurge to 0"
             problems.append(problem.forbidden(f"{path}.maxSurge", words))
     elif strategy["type"] != "OnDelete":
         problems.append(problem.unsupported(path, _go(strategy), ("RollingUpdate", "OnDelete")))

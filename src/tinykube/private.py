@@ -1,4 +1,4 @@
-"""Files and directories that nobody but their owner can look into, from the first moment on.
+"""Files and directories that only their owner can read, from the first moment on.
 
 What was made by an earlier version, or by hand, is closed to others when it is used.
 """
@@ -26,7 +26,7 @@ def file(path: Path) -> int:
 
 
 def close(path: Path | int) -> None:
-    """Take from everybody but the owner what they may do; what is not there is fine.  Raises OSError."""
+    """Take all rights from everybody but the owner; a missing file is fine.  Raises OSError."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:

@@ -8,31 +8,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects.metax_gpu import LOSSES, SCORES
-from subak.model.device import Device
-from subak.model.placement import Charge
-from subak.model.request import BINPACK, SPREAD
-from subak.policy.metax import (
+from subak.dialects.metax_links import (
+    LOSSES,
+    SCORES,
     STEP,
     UNKNOWN,
     Tables,
     best_cards,
     by_zones,
-    card_qos,
-    class_fits,
     metax_gpu_node_score,
     node_points,
     node_tables,
-    online_order,
-    online_score,
     pair_score,
-    qos_fits,
     topology_tables,
-    weighted,
     zone_score,
 )
-from subak.policy.score import LINKED
-from subak.snapshot.card import CardState
+from subak.dialects.metax_rules import (
+    LINKED,
+    card_qos,
+    class_fits,
+    online_order,
+    online_score,
+    qos_fits,
+    weighted,
+)
+from subak.model.card import CardState
+from subak.model.device import Device
+from subak.model.placement import Charge
+from subak.model.request import BINPACK, SPREAD
 
 
 def devices(zones: list[int], free: list[int] | None = None) -> list[Device]:

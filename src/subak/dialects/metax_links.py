@@ -1,18 +1,12 @@
-"""MetaX's rules: who may share a card, and which cards are wired best.
+"""How MetaX cards are wired, and what taking some of them gains and loses.
 
-Shared cards (sGPU)
+Zones, for shared cards (sGPU) that are taken whole
 
-    QoS     an idle card takes any policy, a pod with 100 cores too (it needs an idle card anyway); else the card's
-            policy must be empty or the pod's
-    class   an idle card takes any; one with online or offline pods only such, and no offline ones beside online ones
-    zones   cards taken whole come from the smallest link zone that has enough, else from the smallest zones together
-            s(X)  = 10 for each pair of X in the same zone
-            score = 10 s(A) - (s(F) - s(A) - s(F without A))        F: idle cards, A: those taken whole
-    online  cards with fewest online pods first, then fewest offline ones; those with offline pods only come last
-            score = -100 offline on such a card, else -20 online - 2 offline
-    Both scores count +10000 under binpack and -10000 under spread, whose best node is the one with the lowest score.
+    cards from the smallest link zone that has enough, else from the smallest zones together
+    s(X)  = 10 for each pair of X in the same zone
+    score = 10 s(A) - (s(F) - s(A) - s(F without A))                F: idle cards, A: those taken whole
 
-Whole cards, as MetaX's plugin computes it
+Links, for whole cards, as MetaX's plugin computes it
 
     pair      = 110 connected by MetaXLink, 50 behind the same PCIe switch, 10 else
     score(S)  = sum over the pairs of S
@@ -26,26 +20,24 @@ Whole cards, as MetaX's plugin computes it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subak.dialects.metax_gpu import LOSSES, SCORES
-from subak.dialects.metax_sgpu import OFFLINE, ONLINE
-from subak.model.device import FULL_CORES, Device
-from subak.model.placement import Charge
+from subak.model.card import CardState
+from subak.model.device import Device
 from subak.model.request import SPREAD
-from subak.snapshot.card import CardState
+
+SCORES, LOSSES = "metax.scores", "metax.losses"
+"""Names of the vendor's tables in `Node.tables`."""
 
 LINKED, SWITCHED, APART = 110, 50, 10
 """Scores of a pair of cards."""
 
 ZONE_PAIR = 10
-DECISIVE = 10_000
-"""Makes a score of links outweigh how full the nodes are."""
 
 NODE_OFFSET = 2_000
 UNKNOWN = 1_000_000
@@ -59,38 +51,6 @@ MOST_CARDS = 16
 
 Tables = Mapping[str, Mapping[int, int]]
 T = TypeVar("T")
-
-
-def qos_fits(policy: str | None, card_policy: str, used: int, cores: int) -> bool:
-    """Whether a pod of this QoS policy (None: online) may join a card that `used` others hold."""
-    return policy is None or used == 0 or cores == FULL_CORES or card_policy in ("", policy)
-
-
-def card_qos(card: CardState) -> str:
-    """The QoS policy in force on a card.
-
-    The register lags behind: it shows a new policy only after MetaX's plugin has made the sub-device.  What the
-    card's tenants were placed with is true at once and stays true, so that it beats the register.
-    """
-    brought = [policy for charge in card.tenants.values() if (policy := _brought(charge)) is not None]
-    return max(brought, default=card.device.qos)
-
-
-def _brought(charge: Charge) -> str | None:
-    """The policy that a tenant gives a card; None if it has none, as online pods and those of other dialects."""
-    if charge.shares == 1 and charge.cores == FULL_CORES:  # the whole card, not two halves of it
-        return ""
-    return charge.tag[0] or None
-
-
-def class_fits(app_class: str, tenants: Iterable[str]) -> bool:
-    """Whether a pod of this application class may join pods of those classes."""
-    classes = set(tenants)
-    if not classes:
-        return True
-    if classes == {""}:
-        return not app_class
-    return bool(app_class) and not (app_class == OFFLINE and ONLINE in classes)
 
 
 def by_zones(cards: Sequence[T], count: int, zone: Callable[[T], int]) -> list[T]:
@@ -114,33 +74,6 @@ def zone_score(free: Sequence[int], chosen: Sequence[int]) -> int:
 
 def _zone_pairs(zones: Mapping[int, int]) -> int:
     return sum(ZONE_PAIR * size * (size - 1) // 2 for zone, size in zones.items() if zone > 0)
-
-
-def weighted(raw: int, node_policy: str) -> int:
-    """A zone or online score as it enters a node's total: the better node wins under either policy."""
-    return -DECISIVE * raw if node_policy == SPREAD else DECISIVE * raw
-
-
-def online_rank(classes: Iterable[str]) -> tuple[bool, int, int]:
-    """Sort key of a card, by the classes of its tenants, for an online pod: the lowest is best."""
-    found = Counter(classes)
-    return found[OFFLINE] > 0 and found[ONLINE] == 0, found[ONLINE], found[OFFLINE]
-
-
-def online_order(cards: Iterable[CardState]) -> list[CardState]:
-    """The cards in the order in which an online pod takes them; equal ones keep theirs."""
-    return sorted(cards, key=lambda card: online_rank(tenant_classes(card)))
-
-
-def online_score(classes: Iterable[str]) -> int:
-    """How well a card suits an online pod, by the classes of its tenants."""
-    only_offline, online, offline = online_rank(classes)
-    return -100 * offline if only_offline else -20 * online - 2 * offline
-
-
-def tenant_classes(card: CardState) -> list[str]:
-    """The application classes of a card's tenants."""
-    return [charge.tag[1] for charge in card.tenants.values()]
 
 
 def pair_score(a: Device, b: Device) -> int:

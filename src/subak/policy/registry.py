@@ -1,0 +1,61 @@
+"""All policies by name.  To add one, write its file and name it here; `policy` states what it must do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from subak.model import manifest
+from subak.model.request import BINPACK, LEAST_ALLOCATED, MOST_ALLOCATED, SPREAD, Pick, Request
+from subak.policy import Across, CardPick, Filter, NodeScore, pick
+from subak.policy.allocated import Allocated
+from subak.policy.node import Offered, Terms
+from subak.policy.score import Use
+from subak.snapshot.cluster import Snapshot
+from subak.snapshot.watcher import Change
+
+FILTERS: dict[str, Filter] = {each.name: each for each in (Terms(), Offered())}
+"""In the order in which a node is asked; the first that refuses gives the reason."""
+
+ACROSS: dict[str, type[Across]] = {}
+
+SCORES: dict[str, NodeScore] = {
+    each.name: each
+    for each in (Use(BINPACK, 1), Use(SPREAD, -1), Allocated(LEAST_ALLOCATED), Allocated(MOST_ALLOCATED))
+}
+
+PICKS: dict[str, CardPick] = {
+    Pick.IN_ORDER: pick.first,
+    Pick.LINKS: pick.best_linked,
+    Pick.TREE: pick.by_tree,
+    Pick.RULES: pick.by_rules,
+}
+
+
+def score_of(request: Request) -> NodeScore:
+    """The score that the request names; a name that nobody knows means binpack, as HAMi has it."""
+    return SCORES.get(request.node_policy) or SCORES[BINPACK]
+
+
+def shaped(snapshot: Snapshot, request: Request, pod: manifest.Pod) -> Request:
+    """The request with all that policies read of the pod besides."""
+    policies: list[Filter | NodeScore] = [*FILTERS.values(), score_of(request)]
+    policies += [snapshot.watched(kind) for kind in ACROSS.values()]
+    reads = tuple([(each.name, read) for each in policies if (read := each.reads(pod)) is not None])
+    return replace(request, reads=reads) if reads else request
+
+
+def across(snapshot: Snapshot, request: Request) -> list[Across]:
+    """The filters across nodes that have a say about the request."""
+    if not request.reads:
+        return []
+    return [snapshot.watched(kind) for name, kind in ACROSS.items() if request.read(name) is not None]
+
+
+def filters(snapshot: Snapshot, request: Request) -> list[Filter]:
+    """All filters that have a say about the request."""
+    return [*FILTERS.values(), *across(snapshot, request)]
+
+
+def cures(snapshot: Snapshot, request: Request) -> frozenset[Change]:
+    """What may cure a refusal by filters across nodes."""
+    return frozenset[Change]().union(*[each.cures for each in across(snapshot, request)])

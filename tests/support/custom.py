@@ -1,0 +1,8 @@
+"""The custom kinds of our clusters, for tests of a server that has them."""
+
+from __future__ import annotations
+
+from subak.local import custom
+
+CUSTOM = custom.kinds()
+DEVICE, POD_GROUP, QUEUE = CUSTOM
