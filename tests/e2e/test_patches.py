@@ -57,7 +57,7 @@ class Resource:
 
     @property
     def schema(self) -> Field:
-        return pod_template() if self.kind is POD_TEMPLATE else schema.of(self.kind)
+        return schema.of(self.kind)
 
     @property
     def path(self) -> str:
@@ -95,12 +95,14 @@ class Api:
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[Api]:
-    found = Api(cluster)
+    found, of = Api(cluster), schema.of
     crd = yaml.safe_load((CRDS / "queues.yaml").read_text())
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     found.send("POST", definitions, crd)
     wait_until(lambda: found.send("GET", RESOURCES[-1].path)[0] == 200)
-    yield found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "of", lambda kind: pod_template() if kind is POD_TEMPLATE else of(kind))
+        yield found
     found.send("DELETE", f"{definitions}/{crd['metadata']['name']}")
 
 
