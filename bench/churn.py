@@ -1,12 +1,12 @@
-"""A scheduler core at work on a full cluster: what every single event costs, in CPU time.
+"""A scheduler core on a full cluster: the CPU time of every single event.
 
 The cluster has 5,000 nodes of 8 cards, some 40,000 pods run, 15 % as many wait, and they ask in 2,000 different ways.
-Measured are a restart; pods that come (placed or refused, with the explanation) and go, nodes and devices that change;
+It measures a restart; pods that come (placed or refused, with the explanation) and go; nodes and devices that change;
 how a start grows with the number of nodes; nodes that join while pods wait; arrivals with few and with many shapes.
-After the churn the core's own ledger is read: nobody is lost, no card is overcommitted, whoever waits was told why.
+After the churn it checks the core's ledger: no pod is lost, no card is overcommitted, every waiting pod has a report.
 
-`--against DIR` measures the code of another checkout (`git worktree add DIR COMMIT`) as well, by the same program, the
-two in turns, because machines are noisy.  A side that is slow sees fewer events in its time; the table says how many.
+`--against DIR` also measures the code of another checkout (`git worktree add DIR COMMIT`), with the same program and in
+turns, because machines are noisy.  A slow side sees fewer events in its time; the table says how many.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Process:
 
 
 def measure(checkouts: dict[str, Path], size: Size) -> dict[str, Result]:
-    """What each side measured."""
+    """Run the sides in turns; gives what each of them measured."""
     processes = [Process(name, checkout, size) for name, checkout in checkouts.items()]
     try:
         while any(process.result is None for process in processes):
@@ -113,7 +113,7 @@ def main(against: Path | None, growth: str, out: Path, write: bool, **numbers: A
 
 
 def plot(results: dict[str, Result], file: Path) -> None:
-    """For each cost the part of events that exceed it."""
+    """Plot for each cost the part of events that exceed it."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,13 +1,13 @@
-"""A whole cluster in one process: pods per second until they run, memory, restart after a kill, wake-up of who waits.
+"""A whole cluster in one process: pods per second until they run, memory, restart after a kill, wake-up of waiters.
 
-`subak up --state` with simulated nodes of eight cards, and the runtime that starts nothing.  A client in a process of
-its own creates pods in four dialects over HTTPS, 32 at a time, and waits until all of them run.  In the middle the
-cluster is killed and started again.  Then a third of the pods leaves and as many come.  At the end the invariants are
-checked on what the API server says: exactly the pods that were created and not deleted are there, each holds a card,
-and no card has more than it can hold.
+It runs `subak up --state` with simulated nodes of eight cards, and the runtime that starts nothing.  Another process
+creates pods in four dialects over HTTPS, 32 at a time, and waits until all of them run.  In the middle the
+cluster is killed and started again.  Then a third of the pods leaves and as many come.  At the end it checks the
+invariants in the API server: exactly the pods that were created and not deleted exist, each holds a card, and no card
+holds more than it can.
 
-The server's CPU time is shown beside wall time, because machines are noisy and the client shares the processors.  Wake-
-ups are measured on a small cluster that runs real processes.
+The table shows the server's CPU time beside wall time, because machines are noisy and the client shares the processors.
+Wake-ups are measured on a small cluster that runs real processes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ WHOLE = {"volcano.sh/gpu-memory": 11_178}
 
 @dataclass(frozen=True)
 class Usage:
-    """A process, as the kernel counts it."""
+    """The kernel's counters of a process."""
 
     pid: int
 
@@ -72,7 +72,7 @@ class Usage:
 
     @property
     def memory_mib(self) -> int:
-        """The most memory that it had."""
+        """Peak memory."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
 
@@ -97,18 +97,18 @@ def connect(cluster: Live) -> Client:
 
 @dataclass
 class Stopwatch:
-    """When each pod was asked for, and when it was seen to run; by name."""
+    """When each pod was requested, and when it was seen running; by name."""
 
     asked: dict[str, float] = field(default_factory=dict)
     running: dict[str, float] = field(default_factory=dict)
 
     def waits(self) -> Samples:
-        """Seconds from asking until running."""
+        """Seconds from the request until the pod runs."""
         return summary(array("d", [self.running[name] - asked for name, asked in self.asked.items()]))
 
 
 async def create(client: Client, numbers: range, watch: Stopwatch) -> None:
-    """Create pods; those whose answer was lost are asked for again."""
+    """Create pods; requests whose answer was lost are sent again."""
     crowd = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:
@@ -141,7 +141,7 @@ async def delete(client: Client, numbers: range) -> None:
 
 
 async def follow(events: AsyncIterator[object], watch: Stopwatch, coming: range, leaving: range) -> None:
-    """Wait until all who come run, and all who leave are gone."""
+    """Wait until all coming pods run, and all leaving pods are gone."""
     missing, staying = {f"p{number}" for number in coming}, {f"p{number}" for number in leaving}
     async with asyncio.timeout(PATIENCE):
         while missing or staying:
@@ -156,7 +156,7 @@ async def follow(events: AsyncIterator[object], watch: Stopwatch, coming: range,
 
 
 async def load(cluster: Live, coming: range, leaving: range = range(0)) -> dict[str, int | float]:
-    """Create pods and delete others, until the ones run and the others are gone."""
+    """Create and delete pods, and wait until the new ones run and the others are gone."""
     client, usage, watch, running = connect(cluster), Usage(cluster.process.pid), Stopwatch(), "status.phase=Running"
     listing = await client.list(PODS, fields=running)
     events = await client.watch(PODS, revision=listing.revision, fields=running)
@@ -181,7 +181,7 @@ async def load(cluster: Live, coming: range, leaving: range = range(0)) -> dict[
 
 
 async def check(cluster: Live, numbers: Iterable[int]) -> None:
-    """Exactly these pods are there, each holds a card, and no card holds more than it can."""
+    """Check that exactly these pods exist, each holds a card, and no card holds more than it can."""
     client = connect(cluster)
     now = await picture(client)
     await client.close()
@@ -195,7 +195,7 @@ async def check(cluster: Live, numbers: Iterable[int]) -> None:
 
 
 async def wake(cluster: Live, times: int) -> array[float]:
-    """Seconds from asking for the deletion of a pod until the one that waited for its card is ready."""
+    """Seconds from the deletion of a pod until the pod that waited for its card is ready."""
     client, found = connect(cluster), array("d")
     for number in range(times):
         first, second = f"holds-{number}", f"waits-{number}"
@@ -213,14 +213,14 @@ async def wake(cluster: Live, times: int) -> array[float]:
 
 
 def restarted(stack: ExitStack, cluster: Live, options: list[str]) -> tuple[Live, float]:
-    """Kill a cluster and start it again; seconds until it is ready."""
+    """Kill a cluster and start it again; gives the seconds until it is ready."""
     cluster.stop(signal.SIGKILL)
     began = time.perf_counter()
     return stack.enter_context(live(*options)), time.perf_counter() - began
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])

@@ -1,10 +1,10 @@
 """Decisions per second on one core, and how they depend on the size of the cluster.
 
-A decision is `place` and `assume` for a pod that has been read: which node, which cards, booked.  The load is mixed
-(`bench.load`): 200 shapes of all dialects.  The clusters are filled first; then for each pod that comes the oldest
-leaves, so that they stay as full as they are.  A refusal is measured with its explanation, for pods that no card can
-hold.  Sizes take turns in several rounds, because machines are noisy; CPU time of the process counts.  At the end the
-ledger is read.  The slow reference of the tests decides the same pods on the smallest size.
+A decision is `place` and `assume` for a pod that has been read: choose node and cards, and book them.  The load is
+mixed (`bench.load`): 200 shapes of all dialects.  The clusters are filled first; then for each new pod the oldest
+leaves, so they stay equally full.  A refusal is measured with its explanation, for pods that no card can hold.  Sizes
+take turns in several rounds, because machines are noisy; CPU time of the process counts.  At the end the ledger is
+checked.  The slow reference of the tests decides the same pods on the smallest size.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SHAPES = 200
 SMALLEST = 0.02
 REFERENCE_DECISIONS = 40
 REFUSALS = 4
-"""In each round."""
+"""Refusals in each round."""
 
 OUT = Path(__file__).parent / "out"
 
 
 @dataclass
 class Cluster:
-    """A cluster in use, and what was measured on it."""
+    """A cluster in use, and the measurements on it."""
 
     size: int
     snapshot: Snapshot
@@ -53,12 +53,12 @@ class Cluster:
     refusals: array[float] = field(default_factory=lambda: array("d"))
 
     def fill(self, pods: int) -> None:
-        """Pods come until so many run."""
+        """Place pods until so many run."""
         while len(self.running) < pods:
             self._decide(next(self.arrivals))
 
     def turn(self, decisions: int) -> None:
-        """Decide so many pods; for each that comes the oldest leaves."""
+        """Decide so many pods; for each new one the oldest leaves."""
         began = time.process_time()
         for request in islice(self.arrivals, decisions):
             start = time.process_time()
@@ -78,7 +78,7 @@ class Cluster:
             self.refusals.append(time.process_time() - start)
 
     def clear(self) -> None:
-        """Measure anew; the cluster stays as it is."""
+        """Forget the measurements; the cluster stays as it is."""
         self.left = 0
         self.rates.clear()
         del self.decisions[:], self.refusals[:]
@@ -94,7 +94,7 @@ class Cluster:
         return True
 
     def check(self, pods: int) -> None:
-        """Raise unless the ledger holds exactly those who run, and no card holds more than it can."""
+        """Raise unless the ledger holds exactly the running pods, and no card holds more than it can."""
         held = self.snapshot.bookings.keys()
         if held != set(self.running) or len(held) != pods:
             raise AssertionError(f"{len(held):,} pods hold cards, {len(self.running):,} run, {pods:,} should")
@@ -176,7 +176,7 @@ def reference_rate(size: int, requests: list[Request], interpreter: Interpreter)
 
 
 def plot(clusters: list[Cluster], slow: float, file: Path) -> None:
-    """Decisions per second over the size of the cluster."""
+    """Plot decisions per second over the size of the cluster."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,12 +1,12 @@
 """Drives a scheduler core as the service does, and measures the CPU time of every single event.
 
-The driver plays everybody else: it is the API server that carries out bindings and writes reports down, and the watch
-that tells of them a little later.  Its clock is that of a service with one core to itself: it moves by the CPU time
-that the scheduler takes, and to whatever comes next while the scheduler is idle.
+The driver plays all other parts: the API server that carries out bindings and stores reports, and the watch that
+delivers them a little later.  Its clock is that of a service with a CPU core to itself: it moves by the CPU time that
+the scheduler takes, and jumps to the next event while the scheduler is idle.
 
-An event costs what the scheduler takes to handle it and to run one cycle, and the garbage that was collected since the
-event before.  If the scheduler wants more cycles, each is of the kind `further cycle`; as in the service, news that
-have come meanwhile go first.  So every explanation and every collection is paid for by somebody in the table.
+An event costs the time to handle it and to run one cycle, and the garbage collection since the event before.  If the
+scheduler wants more cycles, each counts as `further cycle`; as in the service, events go before further cycles.
+So the table contains the cost of every explanation and every collection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from subak.scheduler.messages import Bind, BindFailed, Event, Instruction, PodGo
 from subak.scheduler.service import PER_CYCLE
 
 ECHO_AFTER = 0.005
-"""Seconds until a watch tells of what was written."""
+"""Seconds until a watch delivers a write."""
 
 RUNS_AFTER = 0.5
 """Seconds until a bound pod is seen to run."""
@@ -38,11 +38,11 @@ DEPARTURE, WITHDRAWAL = "departure", "withdrawal"
 ECHO, FAILED, CYCLE = "echo of a write", "binding refused", "further cycle"
 
 News = Callable[[], Event | None]
-"""What a watch tells when its time has come; None if it has nothing to tell any more."""
+"""Gives the event that a watch delivers when its time has come; None if it is no longer due."""
 
 
 class Garbage:
-    """Seconds spent on garbage collection, by the collector's own account."""
+    """Seconds spent on garbage collection, measured in the collector's callbacks."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -58,12 +58,12 @@ class Garbage:
             self.total += self.seconds[-1]
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop measuring."""
         gc.callbacks.remove(self._hear)
 
 
-class Told(NamedTuple):
-    """What a pod was told last, and when."""
+class Reported(NamedTuple):
+    """The last report of a pod, and its time."""
 
     message: str
     reasons: frozenset[str]
@@ -71,11 +71,11 @@ class Told(NamedTuple):
 
 
 class Driver:
-    """A core, what is true around it, and what it cost so far.
+    """A core, the true state around it, and its costs so far.
 
-    `pods` is what the API server stores, `running` the keys of bound pods, `told` the last reason that was written for
-    each pod, `told_in` how many were written in each second of the driver's clock.  Of `one_fails_in` bindings the API
-    server refuses one; of 0 none.
+    `pods` is what the API server stores, `running` the keys of bound pods, `reported` the last report of each pod,
+    `reports_in` the number of reports in each second of the driver's clock.  The API server refuses one in
+    `one_fails_in` bindings; none if it is 0.
     """
 
     def __init__(self, garbage: Garbage) -> None:
@@ -86,8 +86,8 @@ class Driver:
         self.counts: Counter[str] = Counter()
         self.pods: dict[str, manifest.Pod] = {}
         self.running: list[str] = []
-        self.told: dict[str, Told] = {}
-        self.told_in: Counter[int] = Counter()
+        self.reported: dict[str, Reported] = {}
+        self.reports_in: Counter[int] = Counter()
         self.longest_silence = 0.0
         self.one_fails_in = 0
         self._garbage = garbage
@@ -97,10 +97,10 @@ class Driver:
         self._numbers = count()
 
     def clear(self) -> None:
-        """Measure anew; the cluster stays as it is."""
+        """Forget the measurements; the cluster stays as it is."""
         self.costs.clear()
         self.counts.clear()
-        self.told_in.clear()
+        self.reports_in.clear()
         self.longest_silence = 0.0
         self._garbage.seconds.clear()
         self._collected = self._garbage.total
@@ -108,7 +108,7 @@ class Driver:
     # What happens
 
     def start(self, events: Iterable[Event]) -> float:
-        """Everything is told before the first cycle, as when the service starts; CPU seconds, those cycles included."""
+        """Deliver all events before the first cycle, as when the service starts; gives CPU seconds with the cycles."""
         before = self.spent
         for event in events:
             began = self._begin()
@@ -121,8 +121,8 @@ class Driver:
         gc.freeze()  # as the service
         return self.spent - before
 
-    def tell(self, kind: str, event: Event) -> list[Instruction]:
-        """One event, and one cycle; what the core wants done is done."""
+    def deliver(self, kind: str, event: Event) -> list[Instruction]:
+        """Deliver one event, run one cycle, and carry out the instructions."""
         began = self._begin()
         self.core.handle(event)
         out = self.core.cycle(self.now, PER_CYCLE)
@@ -131,60 +131,60 @@ class Driver:
         return out
 
     def arrive(self, pod: manifest.Pod) -> bool:
-        """A pod is created; whether it was placed in the cycle that followed."""
+        """Create a pod; True if the next cycle placed it."""
         self.pods[pod.key] = pod
         self._silent_since[pod.key] = self.now
-        out = self.tell(PLACED, PodSeen(pod))
+        out = self.deliver(PLACED, PodSeen(pod))
         placed = any(isinstance(each, Bind) and each.key == pod.key for each in out)
         if not placed:
             self.costs.setdefault(REFUSED, array("d")).append(self.costs[PLACED].pop())
         return placed
 
     def depart(self, at: int) -> None:
-        """The running pod at this position leaves: every other finishes first, the others are deleted."""
+        """Remove the running pod at this position: every second one finishes first, the others are deleted."""
         self.running[at], self.running[-1] = self.running[-1], self.running[at]
         key = self.running.pop()
         pod = self.pods.pop(key)
         self.counts["left"] += 1
         if self.counts["left"] % 2:
             self._later(ECHO_AFTER, ECHO, lambda: PodGone(key))
-            self.tell(DEPARTURE, PodSeen(in_phase(pod, "Succeeded")))
+            self.deliver(DEPARTURE, PodSeen(in_phase(pod, "Succeeded")))
         else:
-            self.tell(DEPARTURE, PodGone(key))
+            self.deliver(DEPARTURE, PodGone(key))
 
     def withdraw(self, key: str) -> None:
-        """The user deletes a pod that waits."""
-        del self.pods[key], self.told[key]
+        """Delete a pod that waits."""
+        del self.pods[key], self.reported[key]
         self._silent_since.pop(key, None)
-        self.tell(WITHDRAWAL, PodGone(key))
+        self.deliver(WITHDRAWAL, PodGone(key))
 
     def rest(self) -> None:
-        """All cycles that the core wants now."""
+        """Run all cycles that the core wants now."""
         while (due := self.core.wakes_at()) is not None and due <= self.now:
             self._cycle()
 
     def wait(self, until: float) -> None:
-        """Time passes, with the news and cycles that fall into it.  If it is later already, only news do."""
+        """Let time pass, with the events and cycles that fall into it.  If it is later already, only with events."""
         until = max(until, self.now)
         while self._next(until):
             pass
         self.now = max(self.now, until)
 
     def settle(self, most: float) -> float:
-        """Nothing new happens until nothing is left to do, or for so many seconds; the seconds that passed."""
+        """Wait until nothing is left to do, for so many seconds at most; gives the seconds that passed."""
         began = self.now
         while self.now < began + most and self._next(began + most):
             pass
         return self.now - began
 
     def waiting(self) -> list[str]:
-        """The pods that have no node yet, as the API server knows them."""
+        """The pods in the API server that have no node yet."""
         return [key for key, pod in self.pods.items() if not pod.spec.node_name]
 
     # What the core wants done
 
     def _next(self, until: float) -> bool:
-        """Whatever comes next before this moment; whether there was something."""
+        """Process the next event or cycle before this moment; False if there is none."""
         wake = self.core.wakes_at()
         cycle = None if wake is None else max(wake, self.now)
         if self._news and self._news[0][0] <= until and (cycle is None or self._news[0][0] <= cycle):
@@ -192,7 +192,7 @@ class Driver:
             self.now = max(self.now, due)
             event = news()
             if event is not None:
-                self.tell(kind, event)
+                self.deliver(kind, event)
             return True
         if cycle is None or cycle >= until:
             return False
@@ -207,11 +207,11 @@ class Driver:
         self._carry_out(out)
 
     def _begin(self) -> float:
-        """The moment, set back by the time of the garbage that was collected since the event before."""
+        """The current CPU time, less the garbage collection since the event before."""
         return time.process_time() - (self._garbage.total - self._collected)
 
     def _charge(self, kind: str, began: float) -> None:
-        """Note the cost of what began at this moment."""
+        """Note the cost of an event that began at this time."""
         seconds = time.process_time() - began
         self._collected = self._garbage.total
         self.costs.setdefault(kind, array("d")).append(seconds)
@@ -237,21 +237,21 @@ class Driver:
             return
         pod = self.pods[key] = bound(self.pods[key], bind.node, bind.annotations)
         self._silent_since.pop(key, None)
-        self.told.pop(key, None)
+        self.reported.pop(key, None)
         self._later(ECHO_AFTER, ECHO, lambda: self._is_bound(pod))
         self._later(RUNS_AFTER, ECHO, lambda: self._runs(in_phase(pod, "Running")))
 
     def _report(self, report: Report) -> None:
-        """The reason is written into the pod's status, and the watch tells of the pod again."""
+        """Write the reason into the pod's status, and let the watch deliver the pod again."""
         key = report.key
         self.counts["reports"] += 1
-        self.told_in[int(self.now)] += 1
+        self.reports_in[int(self.now)] += 1
         if key not in self.pods:
             return  # it has left meanwhile
         since = self._silent_since.pop(key, None)
         if since is not None:
             self.longest_silence = max(self.longest_silence, self.now - since)
-        self.told[key] = Told(report.message, frozenset(report.reasons), self.now)
+        self.reported[key] = Reported(report.message, frozenset(report.reasons), self.now)
         self._later(ECHO_AFTER, ECHO, lambda: PodSeen(self.pods[key]) if key in self.pods else None)
 
     def _is_bound(self, pod: manifest.Pod) -> Event:

@@ -1,4 +1,4 @@
-"""What happens to a cluster from outside: pods come and go in balance, nodes and devices change and change back."""
+"""Events from outside a cluster: pods come and go in balance, nodes and devices change and change back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from subak.scheduler.messages import DeviceSeen, Event, NodeGone, NodeSeen
 ARRIVAL, NODE, DEVICE, COMES, BEAT = "arrival", "node change", "device change", "node gone or back", "heartbeat"
 
 MIX = {ARRIVAL: 44, DEPARTURE: 40, WITHDRAWAL: 4, NODE: 4, DEVICE: 2, COMES: 2, BEAT: 4}
-"""Of a hundred."""
+"""How many of each kind in a hundred."""
 
 OUTSIDE = (PLACED, REFUSED, DEPARTURE, WITHDRAWAL, NODE, DEVICE, COMES, BEAT)
 """The kinds under which they are counted."""
 
 
 class Happenings:
-    """What happens next, by a seed."""
+    """A random sequence of events, made from a seed."""
 
     def __init__(self, driver: Driver, world: World, seed: int) -> None:
         self._driver = driver
@@ -43,7 +43,7 @@ class Happenings:
         }
 
     def __iter__(self) -> Iterator[str]:
-        """Lets one thing after the other happen: each kind twice at first, since a slow core sees few events."""
+        """Make one event after the other: each kind twice at first, since a slow core sees few events."""
         for kind in (*self._acts, *self._acts):
             self._acts[kind]()
             yield kind
@@ -53,12 +53,12 @@ class Happenings:
             yield kind
 
     def undo(self) -> None:
-        """What has changed and not changed back, does so now."""
+        """Change back what has not changed back yet."""
         for kind in list(self._undo):
-            self._driver.tell(kind, self._undo.pop(kind))
+            self._driver.deliver(kind, self._undo.pop(kind))
 
     def _balanced(self, kind: str) -> str:
-        """As many pods go as come: whoever would outnumber the others becomes one of them."""
+        """Keep the balance: an arrival or departure that would outnumber the other kind becomes that kind."""
         if kind in (ARRIVAL, DEPARTURE, WITHDRAWAL):
             if self._balance > 0 and kind == ARRIVAL:
                 kind = DEPARTURE
@@ -71,19 +71,19 @@ class Happenings:
         self._driver.depart(self._chance.randrange(len(self._driver.running)))
 
     def _withdraw(self) -> None:
-        waiting = list(self._driver.told)
+        waiting = list(self._driver.reported)
         if waiting:
             self._driver.withdraw(self._chance.choice(waiting))
 
     def _there_and_back(self, kind: str, change: Callable[[], tuple[Event, Event]]) -> None:
-        """Something changes; the next time it changes back."""
+        """Change something, or change it back the next time."""
         event = self._undo.pop(kind, None)
         if event is None:
             event, self._undo[kind] = change()
-        self._driver.tell(kind, event)
+        self._driver.deliver(kind, event)
 
     def _change_node(self) -> tuple[Event, Event]:
-        """An administrator closes a node, labels it, or takes CPUs from it."""
+        """Cordon a node, label it, or take CPUs from it."""
         node = self._chance.choice(self._world.nodes)
         match self._chance.randrange(3):
             case 0:
@@ -97,18 +97,18 @@ class Happenings:
         return NodeSeen(changed), NodeSeen(node)
 
     def _change_device(self) -> tuple[Event, Event]:
-        """A card falls sick."""
+        """Make a card unhealthy."""
         number, healthy = self._chance.choice(list(self._world.devices.items()))
         return DeviceSeen(load.device(number, sick=self._chance.randrange(load.CARDS))), DeviceSeen(healthy)
 
     def _take_node(self) -> tuple[Event, Event]:
-        """A node is taken out; its pods stay what they are."""
+        """Remove a node; its pods stay as they are."""
         node = self._chance.choice(self._world.nodes)
         return NodeGone(node.name), NodeSeen(node)
 
     def _beat(self) -> None:
-        """A node says that it lives."""
+        """Send a node's heartbeat."""
         node = self._chance.choice(self._world.nodes)
         ready = [manifest.Condition(type="Ready", status="True")]
         status = manifest.NodeStatus(capacity=node.capacity, conditions=ready)
-        self._driver.tell(BEAT, NodeSeen(msgspec.structs.replace(node, status=status)))
+        self._driver.deliver(BEAT, NodeSeen(msgspec.structs.replace(node, status=status)))

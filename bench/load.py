@@ -1,8 +1,8 @@
 """A mixed load, made from a seed: nodes of several vendors, and pods in every dialect that ask for different amounts.
 
-Six nodes in ten have NVIDIA cards, offered through HAMi, Volcano and Koordinator alike; the others are of four other
-makes.  Pods come in the same proportions.  A `Shape` is what a pod asks for: memory and cores of cards, CPU and memory
-of the node all vary.
+Six nodes in ten have NVIDIA cards, offered through HAMi, Volcano and Koordinator alike; the others have cards of four
+other kinds.  Pods come in the same proportions.  A `Shape` is what a pod asks for: memory and cores of cards, CPU and
+memory of the node all vary.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def node(number: int) -> manifest.Node:
 
 
 def device(number: int, sick: int | None = None) -> manifest.Device:
-    """Koordinator's Device object of an NVIDIA node; one of its cards may be sick."""
+    """Koordinator's Device object of an NVIDIA node; one of its cards may be unhealthy."""
     resources = {
         **{"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory": f"{MIB_PER_CARD}Mi"},
         "koordinator.sh/gpu-memory-ratio": "100",
@@ -91,7 +91,7 @@ def _card(number: int, index: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a pod asks for, and of whose cards."""
+    """What a pod asks for, and of which vendor."""
 
     vendor: str
     limits: dict[str, Any]
@@ -156,7 +156,7 @@ MAKERS: tuple[tuple[int, str, Callable[[random.Random, float], Amounts]], ...] =
     (10, "sgpu", _sgpu),
     (10, "metax", _metax),
 )
-"""How often, of whose cards, and in what words."""
+"""How often, of which vendor, and in which dialect."""
 
 LARGEST_CPU = 56
 LARGEST_MEMORY_GIB = 420

@@ -1,4 +1,4 @@
-"""What a benchmark prints: progress, and its figures as `docs/benchmarks.md` shows them; `--write` puts them there."""
+"""The output of benchmarks: progress, and figures as in `docs/benchmarks.md`; `--write` puts them there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 
 def say(text: str) -> None:
-    """Tell of progress, beside the figures."""
+    """Print progress, apart from the figures."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -25,7 +25,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def show(name: str, parts: Iterable[str], write: bool, page: Path = PAGE) -> None:
-    """Print what a benchmark found; if asked, put it into the page, between the marks that carry its name."""
+    """Print the figures of a benchmark; if asked, put them into the page, between the marks with its name."""
     text = "\n".join([f"{machine()}\n", *(part.rstrip("\n") + "\n" for part in parts)])
     print(text, end="")
     if write:
@@ -42,7 +42,7 @@ def pasted(page: str, name: str, text: str) -> str:
 
 
 def machine() -> str:
-    """When, and on what; other work on the machine disturbs, so how much there was."""
+    """Date and machine, and its load, since other work disturbs the figures."""
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"model name\s*:\s*(.+)", info)
     now = datetime.now(UTC)

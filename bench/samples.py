@@ -1,4 +1,4 @@
-"""What a kind of event cost: how many were seen, the usual ranks, the worst."""
+"""The costs of a kind of event: count, percentiles, maximum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DECADES = 5
 
 
 class Samples(msgspec.Struct, frozen=True):
-    """All costs of one kind, in seconds.  `tail` is for a plot: point by point the cost that fewer and fewer exceed."""
+    """All costs of one kind, in seconds.  `tail` is for a plot: the costs that fewer and fewer events exceed."""
 
     count: int
     total: float
@@ -24,12 +24,12 @@ class Samples(msgspec.Struct, frozen=True):
 
     @property
     def mean(self) -> float:
-        """Seconds of an event on the average."""
+        """Seconds of an event on average."""
         return self.total / self.count
 
 
 def summary(costs: array[float]) -> Samples:
-    """What these costs amount to; there must be one at least."""
+    """The summary of these costs; there must be at least one."""
     ordered = sorted(costs)
 
     def rank(part: float) -> float:
@@ -40,7 +40,7 @@ def summary(costs: array[float]) -> Samples:
 
 
 def summaries(costs: Mapping[str, array[float]]) -> dict[str, Samples]:
-    """The summary of each kind that was seen."""
+    """The summary of each kind that occurred."""
     return {kind: summary(each) for kind, each in costs.items() if each}
 
 

@@ -1,7 +1,7 @@
 """One side of `bench churn`: a process that measures the code it imports, a turn at a time.
 
-The first line of standard input says how much to measure, as JSON.  Each further line asks for one turn and is answered
-by one line: what was done, or at the end all that was measured.  So several sides can take turns.
+The first line of standard input says how much to measure, as JSON.  Each further line asks for one turn, and the answer
+is one line: progress, or at the end all measurements.  So several sides can take turns.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TURN = 4.0
 ONE_FAILS_IN = 200
 ROUNDS = 5
 STRANGERS = 20
-"""Pods that wait, and fit nowhere, while nodes join."""
+"""How many pods wait, and fit nowhere, while nodes join."""
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How much is measured; what the options of `bench churn` say."""
+    """How much to measure: the options of `bench churn`."""
 
     nodes: int
     waiting: float
@@ -49,10 +49,10 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct):
-    """All that was measured.  Times are CPU seconds; `behind`, `told_after` and `settled` are of the driver's clock."""
+    """All measurements.  Times are CPU seconds; `behind`, `reported_after` and `settled` use the driver's clock."""
 
-    nodes_told: float = 0.0
-    pods_told: float = 0.0
+    nodes_seconds: float = 0.0
+    pods_seconds: float = 0.0
     running: int = 0
     waiting: int = 0
     wanted: int = 0
@@ -67,7 +67,7 @@ class Result(msgspec.Struct):
     left: int = 0
     reports: int = 0
     most_reports: int = 0
-    told_after: float = 0.0
+    reported_after: float = 0.0
     collections: int = 0
     longest_collection: float = 0.0
     any: Samples | None = None
@@ -80,14 +80,14 @@ class Result(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a turn brought: progress, or the result."""
+    """The result of a turn: progress, or all measurements."""
 
     done: str = ""
     result: Result | None = None
 
 
 class Side:
-    """What is measured, turn by turn."""
+    """The measurements, turn by turn."""
 
     def __init__(self, size: Size) -> None:
         self.size = size
@@ -98,10 +98,10 @@ class Side:
         self.happenings = Happenings(self.driver, self.world, size.seed)
 
     def turns(self) -> Iterator[str]:
-        """Everything; yields what is done after each turn."""
+        """Measure everything; yields the progress after each turn."""
         for part in (self.start, self.fill, self.quiet, self.churn, self.flood):
             yield from part()
-        del self.world, self.driver, self.happenings  # what comes next has clusters of its own
+        del self.world, self.driver, self.happenings  # the next measurements build other clusters
         gc.collect()
         for part in (self.grow, self.join, self.compare_shapes):
             yield from part()
@@ -112,11 +112,11 @@ class Side:
         """A restart: all nodes, then all pods."""
         world, driver, result = self.world, self.driver, self.result
         nodes: list[Event] = [NodeSeen(node) for node in world.nodes]
-        result.nodes_told = driver.start([*nodes, *(DeviceSeen(device) for device in world.devices.values())])
-        yield f"{len(world.nodes):,} nodes told in {result.nodes_told:.1f} s"
-        result.pods_told = driver.start(PodSeen(pod) for pod in world.running)
+        result.nodes_seconds = driver.start([*nodes, *(DeviceSeen(device) for device in world.devices.values())])
+        yield f"{len(world.nodes):,} nodes told in {result.nodes_seconds:.1f} s"
+        result.pods_seconds = driver.start(PodSeen(pod) for pod in world.running)
         result.running = len(driver.core.snapshot.bookings)
-        yield f"{result.running:,} pods told in {result.pods_told:.1f} s"
+        yield f"{result.running:,} pods told in {result.pods_seconds:.1f} s"
 
     def fill(self) -> Iterator[str]:
         """Pods come until so many wait."""
@@ -135,7 +135,7 @@ class Side:
         yield f"{result.waiting:,} pods wait after {result.fill:.1f} s"
 
     def quiet(self) -> Iterator[str]:
-        """One event after the other, each with all that follows from it until nothing is left to do."""
+        """One event after the other, each with all its consequences until nothing is left to do."""
         driver, number = self.driver, 0
         costs: dict[str, array[float]] = {}
         driver.clear()
@@ -154,7 +154,7 @@ class Side:
         yield f"{number:,} single events in {driver.spent - began:.1f} s"
 
     def churn(self) -> Iterator[str]:
-        """Pods come and go, nodes and devices change, at the rate that is offered; then the ledger is read."""
+        """Pods come and go, nodes and devices change, at a given rate; then the ledger is checked."""
         driver, result = self.driver, self.result
         driver.clear()
         driver.one_fails_in = ONE_FAILS_IN
@@ -174,7 +174,7 @@ class Side:
         result.settled = driver.settle(self.size.bound)
         yield f"{result.events:,} events in {result.busy:.1f} s"
         result.left, result.reports = driver.counts["left"], driver.counts["reports"]
-        result.most_reports, result.told_after = max(driver.told_in.values(), default=0), driver.longest_silence
+        result.most_reports, result.reported_after = max(driver.reports_in.values(), default=0), driver.longest_silence
         result.collections = len(self.garbage.seconds)
         result.longest_collection = max(self.garbage.seconds, default=0.0)
         result.kinds = summaries(driver.costs)
@@ -183,7 +183,7 @@ class Side:
         yield str(result.ledger)
 
     def flood(self) -> Iterator[str]:
-        """The same, but something has always happened already."""
+        """The same without pauses: the next event is always there."""
         driver, result = self.driver, self.result
         began, turn = driver.spent, TURN
         for kind in self.happenings:
@@ -212,7 +212,7 @@ class Side:
         turn = TURN
         for number in range(self.size.nodes):
             before = driver.spent
-            driver.tell("join", NodeSeen(load.node(number)))
+            driver.deliver("join", NodeSeen(load.node(number)))
             driver.rest()
             costs.append(driver.spent - before)
             if driver.spent > self.size.seconds / 4:
@@ -232,7 +232,7 @@ class Side:
             sides[shapes] = driver, world
             yield f"{shapes:,} shapes: {len(world.running):,} pods run"
             self._come_and_go(driver, map(world.pod, world.kinds), self.size.fill_seconds)
-            driver.clear()  # each shape has come once: what is remembered per shape is there
+            driver.clear()  # each shape has come once, so all caches per shape are filled
             yield f"{shapes:,} shapes: each has come once"
         seconds = self.size.seconds / 4 / len(sides) / ROUNDS
         for number in range(ROUNDS):
@@ -255,7 +255,7 @@ class Side:
 
 
 def main() -> None:
-    """Answer each line by one turn."""
+    """Answer each line with one turn."""
     gc.set_threshold(50_000, 20, 100)  # as `subak up`
     side = Side(msgspec.json.decode(sys.stdin.readline(), type=Size))
     turns = side.turns()

@@ -17,13 +17,13 @@ Results = dict[str, Result]
 
 
 def events(results: Results) -> str:
-    """What each kind of event cost while many happened."""
+    """The cost of each kind of event under load."""
     rows = {kind: [_samples(result, kind) for result in results.values()] for kind in (*OUTSIDE, ALL, *INSIDE)}
     return _compared("event", list(results), rows)
 
 
 def alone(results: Results) -> str:
-    """What each kind of event cost by itself, with all that followed from it."""
+    """The cost of each kind of event alone, with all its consequences."""
     rows = {kind: [result.alone.get(kind) for result in results.values()] for kind in MIX}
     return _compared("event by itself", list(results), rows)
 
@@ -55,11 +55,11 @@ def _cells(samples: Samples | None) -> list[str]:
 
 
 def figures(results: Results, size: Size) -> str:
-    """Everything else, beside its goal."""
+    """All other figures, beside their goals."""
     rows: list[tuple[str, Callable[[Result], float | None], str, str]] = [
-        (f"start: {size.nodes:,} nodes, s", lambda each: each.nodes_told, ".2f", ""),
-        ("start: the pods that run, s", lambda each: each.pods_told, ".2f", ""),
-        ("start: both, s", lambda each: each.nodes_told + each.pods_told, ".2f", "3"),
+        (f"start: {size.nodes:,} nodes, s", lambda each: each.nodes_seconds, ".2f", ""),
+        ("start: the pods that run, s", lambda each: each.pods_seconds, ".2f", ""),
+        ("start: both, s", lambda each: each.nodes_seconds + each.pods_seconds, ".2f", "3"),
         ("pods that ran then", lambda each: each.running, ",.0f", ""),
         ("pods that waited when the churn began", lambda each: each.waiting, ",.0f", ""),
         ("CPU until so many waited, s", lambda each: each.fill, ".1f", ""),
@@ -71,7 +71,7 @@ def figures(results: Results, size: Size) -> str:
         ("pods that left", lambda each: each.left, ",.0f", ""),
         ("reports", lambda each: each.reports, ",.0f", ""),
         ("reports in one second, at most", lambda each: each.most_reports, ",.0f", ""),
-        ("longest until told why, s", lambda each: each.told_after, ",.2f", f"{size.bound:g}"),
+        ("longest until told why, s", lambda each: each.reported_after, ",.2f", f"{size.bound:g}"),
         ("garbage collections", lambda each: each.collections, ",.0f", ""),
         ("longest collection, ms", lambda each: each.longest_collection * 1e3, ",.1f", ""),
         *((f"{count:,} NodeSeen, s", _growth(count), ".2f", "") for count in size.growth),
@@ -95,7 +95,7 @@ def figures(results: Results, size: Size) -> str:
 
 
 def ledgers(results: Results) -> str:
-    """What the cores' ledgers said after the churn."""
+    """The state of the cores' ledgers after the churn."""
     return "".join(f"{name}: {result.ledger}.\n" for name, result in results.items())
 
 
@@ -104,7 +104,7 @@ def _growth(count: int) -> Callable[[Result], float | None]:
 
 
 def _steepness(growth: dict[int, float]) -> float | None:
-    """How much more each node costs where there are most; 1 if the whole is linear."""
+    """How much more each node costs in the largest cluster; 1 if the growth is linear."""
     if len(growth) < 2:
         return None
     few, many = min(growth), max(growth)
@@ -112,7 +112,7 @@ def _steepness(growth: dict[int, float]) -> float | None:
 
 
 def _arrival(shapes: int) -> Callable[[Result], float | None]:
-    """Milliseconds of an arrival that was placed, on the average."""
+    """Milliseconds of an arrival that was placed, on average."""
 
     def read(result: Result) -> float | None:
         samples = result.arrivals.get(shapes, {}).get(PLACED)

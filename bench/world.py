@@ -1,8 +1,7 @@
 """A full cluster, made from a seed: nodes, the pods that run there with their records, and pods that will come.
 
-Each node is filled by itself, with the very rules of the scheduler, until several pods in a row find no room there.
-So a scheduler that is told all of it stands where it would stand after months of work, and most of what comes next
-has to wait.
+Each node is filled separately, with the scheduler's own rules, until several pods in a row find no room there.  So a
+scheduler that starts on it is where it would be after months of work, and most new pods have to wait.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ FULL = 8
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A shape of which pods are made: its vendor, an admitted pod as text, and what it asks for."""
+    """A shape of pods: its vendor, an admitted pod as text, and its request."""
 
     vendor: str
     text: bytes
@@ -35,7 +34,7 @@ class Kind:
 
 
 class World:
-    """What is true before the scheduler starts.  `devices` are Koordinator's, by the number of their node."""
+    """The cluster before the scheduler starts.  `devices` are Koordinator's, by the number of their node."""
 
     def __init__(self, nodes: int, shapes: int, seed: int = 1, pods_per_node: int | None = None) -> None:
         self._interpreter = Interpreter()
@@ -52,7 +51,7 @@ class World:
             yield self.pod(self._chance.choice(self.kinds))
 
     def pod(self, kind: Kind) -> manifest.Pod:
-        """A new pod, decoded as a watch decodes it, so that it shares nothing with others."""
+        """A new pod, decoded as by a watch, so that it shares no objects with others."""
         number = next(self._numbers)
         made = msgspec.json.decode(kind.text, type=manifest.Pod)
         metadata = msgspec.structs.replace(made.metadata, name=f"pod-{number}", uid=f"uid-{number}")
@@ -83,12 +82,12 @@ class World:
 
 
 def bound(pod: manifest.Pod, node: str, records: dict[str, str]) -> manifest.Pod:
-    """The pod once it is bound."""
+    """The pod after it is bound."""
     metadata = msgspec.structs.replace(pod.metadata, annotations={**pod.annotations, **records})
     spec = msgspec.structs.replace(pod.spec, node_name=node)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
 def in_phase(pod: manifest.Pod, phase: str) -> manifest.Pod:
-    """The pod in another phase of its life."""
+    """The pod in another phase."""
     return msgspec.structs.replace(pod, status=manifest.PodStatus(phase=phase))

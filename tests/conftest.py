@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.runs import NATIVE, locked
 from tests.support import fuzz
 from tests.support.card import Card, driver
+from tests.support.native import NATIVE, locked
 
 PROGRAMS = "tests/native/test_libsubak.py"
 SLOW = ("tests/native/", "tests/scenarios/", "tests/cli/", "tests/test_")

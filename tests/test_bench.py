@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench import __main__, churn, decisions, ledger, load, printed
-from bench.driver import CYCLE, DEPARTURE, WITHDRAWAL, Driver, Garbage, Told
+from bench.driver import CYCLE, DEPARTURE, WITHDRAWAL, Driver, Garbage, Reported
 from bench.happenings import ARRIVAL, MIX, Happenings
 from bench.samples import summary
 from bench.world import World
@@ -80,7 +80,7 @@ def test_the_ledger_tells_of_whoever_is_lost_or_still_there(driver: Driver) -> N
     snapshot.restore(key, booking.placement, booking.resources)
     snapshot.restore("default/ghost", booking.placement, booking.resources)
     found = ledger.read(driver, 1)
-    assert (found.lost, found.ghosts, found.sound) == (0, 1, False)
+    assert (found.lost, found.leaked, found.sound) == (0, 1, False)
 
 
 def test_the_ledger_tells_of_cards_that_hold_too_much(driver: Driver) -> None:
@@ -94,15 +94,15 @@ def test_the_ledger_tells_of_cards_that_hold_too_much(driver: Driver) -> None:
 def test_the_ledger_tells_of_whoever_was_not_told_why(driver: Driver) -> None:
     waiting = driver.waiting()
     assert waiting
-    del driver.told[waiting[0]]
+    del driver.reported[waiting[0]]
     found = ledger.read(driver, 1)
-    assert (found.untold, found.sound) == (1, False)
+    assert (found.silent, found.sound) == (1, False)
 
 
 def test_the_ledger_tells_how_old_a_wrong_reason_is(driver: Driver) -> None:
     before = ledger.read(driver, 1)
     assert before.same_reasons <= before.asked
-    driver.told = {key: Told("the moon is full", frozenset(), driver.now - 77.0) for key in driver.told}
+    driver.reported = {key: Reported("the moon is full", frozenset(), driver.now - 77.0) for key in driver.reported}
     found = ledger.read(driver, 1)
     assert (found.word_for_word, found.same_reasons) == (0, 0)
     assert found.oldest == pytest.approx(77.0)
@@ -113,13 +113,13 @@ class Late:
     """A core that explains two seconds later."""
 
     due: float | None = None
-    told: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def handle(self, event: Event) -> None:
-        self.told.append(event)
+        self.events.append(event)
 
     def cycle(self, now: float, most: int) -> list[Instruction]:
-        if self.due is None and len(self.told) == 1:
+        if self.due is None and len(self.events) == 1:
             self.due = now + 2.0
         elif self.due is not None and self.due <= now:
             self.due = None
@@ -135,12 +135,12 @@ def test_what_a_core_does_later_is_paid_for_and_heard() -> None:
     driver, late = Driver(garbage), Late()
     driver.core = cast(Core, late)
     driver.arrive(load.pod("a", load.too_large(1)[0]))
-    assert not driver.told
+    assert not driver.reported
     assert driver.settle(60) < 60
-    assert driver.told["default/a"].message == "no room"
+    assert driver.reported["default/a"].message == "no room"
     assert driver.longest_silence >= 2.0
     assert len(driver.costs[CYCLE]) == 1
-    assert len(late.told) == 2, "the watch tells of what was written"
+    assert len(late.events) == 2, "the watch tells of what was written"
     garbage.stop()
 
 
@@ -148,8 +148,8 @@ def test_garbage_that_is_collected_between_events_is_charged_to_the_next() -> No
     garbage = Garbage()
     driver = Driver(garbage)
     garbage.total += 100.0
-    driver.tell("first", NodeSeen(load.node(1)))
-    driver.tell("second", NodeSeen(load.node(2)))
+    driver.deliver("first", NodeSeen(load.node(1)))
+    driver.deliver("second", NodeSeen(load.node(2)))
     assert driver.costs["first"][0] > 100.0 > driver.costs["second"][0]
     garbage.stop()
 

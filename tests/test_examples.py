@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli import Answer, subak, write
+from tests.support.commands import Answer, subak, write
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FOLDERS = ("volcano", "koordinator", "shared", "moore-threads", "iluvatar", "metax")

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli import write
+from tests.support.commands import write
 from tests.support.live import PATIENCE, Live, live
 
 POD = {

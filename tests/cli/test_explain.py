@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli import asking, explain, node, offering, pod, running
+from tests.support.commands import asking, explain, node, offering, pod, running
 
 NODES = [offering("a", 512), offering("b", 300), offering("c", 2048), node("d")]
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from subak.cli.files import Document, FileError, documents
-from tests.cli import Content, asking, offering, place, subak, write
+from tests.support.commands import Content, asking, offering, place, subak, write
 from tests.tinykube.test_yaml import BOMB
 
 GOOD = offering("good", 1000)

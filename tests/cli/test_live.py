@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli import Answer, subak, write
+from tests.support.commands import Answer, subak, write
 from tests.support.live import PATIENCE, Live, live
 
 HARDWARE = """

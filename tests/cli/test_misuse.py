@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from subak.cli import COMMANDS
-from tests.cli import subak, write
+from tests.support.commands import subak, write
 from tests.support.fuzz import examples
 from tests.support.live import PATIENCE, ROOT, Live, commands, live
 

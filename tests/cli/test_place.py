@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli import Content, Object, asking, node, offering, place, pod, running, subak, write
+from tests.support.commands import Content, Object, asking, node, offering, place, pod, running, subak, write
 from tests.tinykube.test_yaml import BOMB
 
 GOOD = offering("good", 1000)

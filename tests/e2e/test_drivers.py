@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e import debian
-from tests.native.runs import ABLE, NATIVE, ROOT, build, directory
+from tests.support.native import ABLE, NATIVE, ROOT, build, directory
 
 REQUESTS = sorted((NATIVE / "tests" / "data").glob("cudart-*-requests.txt"))
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from subak.local.kubelet.kubelet import Kubelet
 from tests.e2e.cluster import Cluster
-from tests.local.kubelet.pods import container
-from tests.local.kubelet.scripted import ScriptedDevices, ScriptedRuntime
-from tests.local.kubelet.town import Counting, Town, add_node, running
+from tests.support.kubelet.harness import Counting, Harness, add_node, running
+from tests.support.kubelet.pods import container
+from tests.support.kubelet.scripted import ScriptedDevices, ScriptedRuntime
 from tinykube.client import Client
 from tinykube.http import HttpTransport
 from tinykube.kubeconfig import load
@@ -25,12 +25,12 @@ PATIENCE = 30.0
 
 
 @asynccontextmanager
-async def town(cluster: Cluster, directory: Path) -> AsyncIterator[Town]:
+async def harness(cluster: Cluster, directory: Path) -> AsyncIterator[Harness]:
     transport = HttpTransport(load(cluster.kubeconfig))
     client, wire = Client(transport), Counting(transport)
     runtime, devices = ScriptedRuntime(), ScriptedDevices()
     kubelet = Kubelet(Client(wire), runtime, devices, [NODE], directory, processes=False, clock=time.time)
-    place = Town(client, Store(), kubelet, runtime, devices, wire)
+    place = Harness(client, Store(), kubelet, runtime, devices, wire)
     try:
         async with running(place):
             yield place
@@ -39,28 +39,28 @@ async def town(cluster: Cluster, directory: Path) -> AsyncIterator[Town]:
         await transport.close()
 
 
-async def create(place: Town, name: str, *containers: dict[str, Any], **spec: Any) -> None:
+async def create(place: Harness, name: str, *containers: dict[str, Any], **spec: Any) -> None:
     usual = {"nodeName": NODE, "automountServiceAccountToken": False}
     await place.create(*containers, name=name, **{**usual, **spec})
 
 
-async def phase(place: Town, phase: str, name: str) -> dict[str, Any]:
+async def phase(place: Harness, phase: str, name: str) -> dict[str, Any]:
     return await place.until(lambda pod: pod["status"]["phase"] == phase, name, PATIENCE)
 
 
 async def test_pods_live_on_a_real_api_server_as_on_ours(cluster: Cluster, tmp_path: Path) -> None:
-    async with town(cluster, tmp_path) as place:
+    async with harness(cluster, tmp_path) as place:
         await add_node(place.client, NODE)
         await place.add(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"level": "info"}})
         await lives(place)
         await deaths(place)
-    async with town(cluster, tmp_path) as place:
+    async with harness(cluster, tmp_path) as place:
         await afterlives(place)
         await place.client.delete(CONFIG_MAPS, "settings", "default")
         await place.client.delete(NODES, NODE)
 
 
-async def lives(place: Town) -> None:
+async def lives(place: Harness) -> None:
     env = [{"name": "LEVEL", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "level"}}}]
     await create(place, "service", container(env=env), init=[container("setup")], restartPolicy="OnFailure")
     await place.until(lambda _: "service/setup" in place.runtime.containers, "service", PATIENCE)
@@ -87,7 +87,7 @@ async def lives(place: Town) -> None:
     assert refused["status"]["reason"] == "OutOfcpu"
 
 
-async def deaths(place: Town) -> None:
+async def deaths(place: Harness) -> None:
     for name in ("crasher", "job", "big"):
         await place.delete(name)
         await place.gone(name, PATIENCE)
@@ -98,7 +98,7 @@ async def deaths(place: Town) -> None:
     assert await asyncio.wait_for(place.runtime["forced/main"].wait(), PATIENCE) == 143
 
 
-async def afterlives(place: Town) -> None:
+async def afterlives(place: Harness) -> None:
     await place.until(lambda _: "service/setup" in place.runtime.containers, "service", PATIENCE)
     place.runtime["service/setup"].exit(0)
     pod = await place.until(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import debian
-from tests.native.runs import ABLE, build, directory
+from tests.support.native import ABLE, build, directory
 
 LIBRARIES = (
     "libjemalloc.so.2",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from subak.local.kubeconfig import NAME, Kubeconfig, Taken, claim, claim_first
+from subak.local.kubeconfig import NAME, FileTaken, Kubeconfig, claim, claim_first
 from tinykube.server.http import Listener
 from tinykube.server.server import Server
 from tinykube.server.store import Store
@@ -108,7 +108,7 @@ def test_a_named_file_that_is_ours_is_taken_over_and_not_shared(path: Path, cont
     path.parent.mkdir()
     path.write_text(content)
     held = claim(path)
-    with pytest.raises(Taken, match="another `subak up` that is running has this file: name another one"):
+    with pytest.raises(FileTaken, match="another `subak up` that is running has this file: name another one"):
         claim(path)
     held.release()
     assert not path.exists()
@@ -126,7 +126,7 @@ def test_a_named_file_that_is_ours_is_taken_over_and_not_shared(path: Path, cont
 def test_a_named_file_of_somebody_else_is_left_alone(path: Path, content: str) -> None:
     path.parent.mkdir()
     path.write_text(content)
-    with pytest.raises(Taken, match="not from `subak up`: name a file that is not there yet"):
+    with pytest.raises(FileTaken, match="not from `subak up`: name a file that is not there yet"):
         claim(path)
     assert path.read_text() == content
     assert list(path.parent.iterdir()) == [path]

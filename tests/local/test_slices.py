@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from subak.dialects.interpreter import Interpreter
-from subak.local.slices import Slice, Slices, Taken, claim, in_use
+from subak.local.slices import CardsTaken, Slice, Slices, claim, in_use
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.reason import Refusal
@@ -153,13 +153,13 @@ def test_more_than_the_cards_have_is_refused_instead_of_waiting_for_ever(machine
 def test_the_cards_are_a_clusters_or_those_of_slices_never_both(machine: Callable[[], Slices]) -> None:
     slices = machine()
     slice = slices.enter(ask(1_000))
-    with pytest.raises(Taken, match="in use by subak run: job-1"):
+    with pytest.raises(CardsTaken, match="in use by subak run: job-1"):
         claim(slices.directory, "a cluster")
     end(slice)
     owned = claim(slices.directory, "a cluster")
-    with pytest.raises(Taken, match="they belong to a cluster"):
+    with pytest.raises(CardsTaken, match="they belong to a cluster"):
         slices.enter(ask(1_000))
-    with pytest.raises(Taken, match="they belong to a cluster"):
+    with pytest.raises(CardsTaken, match="they belong to a cluster"):
         claim(slices.directory, "another cluster")
     os.close(owned)
     assert isinstance(attempt(slices, slices.enter(ask(1_000))), manifest.Pod)
@@ -235,7 +235,7 @@ def test_what_cannot_be_read_may_hold_anything(machine: Callable[[], Slices], mo
         return usual(path, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(Taken, match=r"000000001.json cannot be used: Permission denied"):
+    with pytest.raises(CardsTaken, match=r"000000001.json cannot be used: Permission denied"):
         attempt(slices, waiting)
 
 
@@ -322,7 +322,7 @@ def test_a_record_that_says_to_be_another_takes_nothing_from_it(machine: Callabl
 
 def test_a_directory_that_cannot_be_used_is_told(machine: Callable[[], Slices], tmp_path: Path) -> None:
     (tmp_path / "slices").touch()
-    with pytest.raises(Taken, match="slices cannot be kept in .*: File exists"):
+    with pytest.raises(CardsTaken, match="slices cannot be kept in .*: File exists"):
         machine()
 
 
@@ -344,7 +344,7 @@ def test_who_cannot_be_recorded_has_no_card(machine: Callable[[], Slices], monke
         return usual(descriptor, content[: room - offset], offset)
 
     monkeypatch.setattr(os, "pwrite", nearly_full)
-    with pytest.raises(Taken, match="cannot be used: No space left on device"):
+    with pytest.raises(CardsTaken, match="cannot be used: No space left on device"):
         attempt(slices, slice)
 
 

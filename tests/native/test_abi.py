@@ -6,7 +6,7 @@ import runpy
 
 import pytest
 
-from tests.native.runs import ABLE, NATIVE
+from tests.support.native import ABLE, NATIVE
 
 NOT_IN_HEADERS = {"function cuGetProcAddress_v2_ptsz"}  # exported by drivers, and asked for by CUDA's runtime
 

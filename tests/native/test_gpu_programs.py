@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.runs import ABLE, NATIVE, build, reach
+from tests.support.native import ABLE, NATIVE, build, reach
 
 pytestmark = pytest.mark.skipif(not ABLE, reason="gcc and make build the library")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from subak.node import regions
-from tests.native.runs import ABLE, build, programs, reach, run
+from tests.support.native import ABLE, build, programs, reach, run
 
 MIB = 1 << 20
 

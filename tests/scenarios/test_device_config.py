@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import subak
 from tests.scenarios.test_up import ready, sleeper
+from tests.support.commands import subak
 from tests.support.live import Live, live
 
 CONFIG = "mthreads: {resourceCountName: lab.example/card, resourceMemoryName: lab.example/units}"

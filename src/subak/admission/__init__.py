@@ -1,1 +1,1 @@
-"""What happens to a pod before it is stored: requests that cannot mean anything are refused, defaults filled in."""
+"""Admission of pods before they are stored: fills in defaults and refuses impossible requests."""

@@ -1,18 +1,18 @@
-"""Whose the records are: the annotations on a pod that say which cards it holds belong to the scheduler and the agents.
+"""Guards records: only the scheduler and the agents may write the annotations that say which cards a pod holds.
 
-A record that anybody could change would make a card look free that is not.  So every write by which the annotations of
-a pod can change is reviewed, and one that adds, changes or removes a record is refused unless a writer of records sent
-it.  The doors of a Kubernetes API server are
+If anybody could change a record, a card that is in use could look free.  So every write that can change the annotations
+of a pod is reviewed, and refused if it adds, changes or removes a record and its user is no writer of records.  These
+requests to a Kubernetes API server can change annotations:
 
     pods                    create, update, patch; server-side apply is a patch
     pods/status             update, patch: its metadata is stored too
     pods/binding, bindings  create: the annotations of a Binding become the pod's
 
-The other subresources of pods take no annotations from a request; should one do so some day, it is an update like any
-other here.  A write that leaves the records as they are is nobody's business: controllers and users send whole pods
-back.  Nobody may create a pod that has a record, not even a writer, see `review`.
+The other subresources of pods take no annotations from a request; if one ever does, it counts as an update.  A write
+that leaves the records unchanged passes, since controllers and users send whole pods back.  Nobody may create a pod
+that has a record, not even a writer (see `review`).
 
-On a real cluster this is what a validating webhook answers: it needs nothing but the review.
+On a real cluster, a validating webhook can answer the same: it needs only the review.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from subak.dialects.interpreter import Interpreter
 from tinykube.admission import Review
 
 LONGEST_SHOWN = 200
-"""Letters of a value in a message: the record of a large pod would fill the screen."""
+"""How many letters of a value a message shows: the record of a large pod would fill the screen."""
 
 _WHY = "it records an allocation, which only the scheduler and the agents of nodes write"
 
 
 def guard(interpreter: Interpreter, writers: Container[str], review: Review) -> None:
-    """Raises ApiError if the write changes a record and its user is none of the `writers`, who are users or groups."""
+    """Raise ApiError if the write changes a record and its user is none of the `writers` (users or groups)."""
     if review.object is None or review.user.is_among(writers):
         return
     before, after = (interpreter.owned_among(_annotations(each)) for each in (review.old, review.object))

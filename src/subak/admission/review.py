@@ -1,7 +1,7 @@
-"""The review of a pod that is to be created, on the object as it was sent.
+"""The review of a new pod, on the object as it was sent.
 
-Pods that ask for no card pass as they are.  The others are put to the dialects: what these fill in (limits, variables,
-annotations) is written into the object, and what they refuse is an `ApiError` like that of an admission webhook.
+Pods that ask for no card pass unchanged.  For the others, the dialects fill in defaults (limits, variables,
+annotations), which are written into the object, or refuse it with an `ApiError` like that of an admission webhook.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WEBHOOK = "pods.subak.io"
 
 
 def review(interpreter: Interpreter, pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod with its defaults filled in.  Raises ApiError if it cannot mean anything."""
+    """The pod with its defaults filled in.  Raises ApiError if its request is impossible."""
     try:
         lean = msgspec.convert(pod, manifest.Pod)
     except msgspec.ValidationError as error:
@@ -34,14 +34,14 @@ def review(interpreter: Interpreter, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def denied(message: str, field: str = "", reason: str = "FieldValueInvalid") -> ApiError:
-    """The refusal of a webhook, as an API server passes it on."""
+    """The refusal of a webhook, in the form in which an API server passes it on."""
     text = f'admission webhook "{WEBHOOK}" denied the request: {message}'
     causes = [Cause(reason, message, field)] if field else []
     return ApiError(403, "Forbidden", text, causes=causes)
 
 
 def _filled(pod: dict[str, Any], before: manifest.Pod, after: manifest.Pod) -> dict[str, Any]:
-    """The object with what the lean pod has gained."""
+    """The object with the defaults that the lean pod has gained."""
     if after == before:
         return pod
     pod = {**pod, "metadata": {**pod["metadata"]}, "spec": {**pod["spec"]}}
@@ -64,7 +64,7 @@ def _filled_container(
         return container
     container = dict(container)
     if after.resources != before.resources:
-        # Requests beside limits: the defaults of the API server have been filled in already.
+        # Requests too, since the API server has copied limits to requests before this review.
         container["resources"] = {
             **container.get("resources", {}),
             "limits": _written(after.limits),

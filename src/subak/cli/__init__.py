@@ -36,7 +36,7 @@ COMMANDS = {
 
 
 class _Lazy(click.Group):
-    """Imports a command's module when it is used, so that `--help` is quick."""
+    """Imports a command's module only when it is used, so that `--help` is quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

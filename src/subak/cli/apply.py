@@ -1,4 +1,4 @@
-"""`subak apply`: make objects be as files say."""
+"""`subak apply`: create or change objects as files say."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def apply(connection: Connection, files: tuple[str, ...], dry_run: bool, f
 
 
 async def _apply(connection: Connection, known: Known, document: Document, dry_run: bool, force: bool) -> str:
-    """Apply one object; gives the line that says what became of it."""
+    """Apply one object; gives the line to print."""
     resource, content = known.resource, document.content
     namespace = (document.namespace or connection.namespace) if resource.namespaced else ""
     name = document.name

@@ -1,4 +1,4 @@
-"""Cards in the form that scripts rely on, and the strokes with which they are drawn."""
+"""Cards as data for scripts, and the strokes of their bars."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
 
 
 def terminal() -> Console:
-    """Where people read.  No emoji: a device string may hold what looks like the code of one."""
+    """Standard output for people.  No emoji: a device string may contain what looks like an emoji code."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 def line(console: Console, *parts: str | tuple[str, str]) -> None:
-    """One line of texts and texts with a style; as they are, since names and values may look like markup."""
+    """Print one line of texts, some with a style, without markup: names and values may look like it."""
     from rich.text import Text
 
     console.print(Text.assemble(*parts))
 
 
 def strokes(console: Console) -> tuple[str, str, str]:
-    """The strokes of a bar on this terminal: memory, what else makes the card as full as it is, and what is free."""
+    """The strokes of a bar on this terminal: for memory, for what fills the card beyond that, and for the free part."""
     return ("█", "▒", "·") if console.encoding.startswith("utf") else ("#", "=", ".")
 
 
 def uses_of(card: CardState, uses: Uses) -> dict[str, Use | None]:
-    """What each tenant of a card uses; None where nobody knows."""
+    """What each tenant of a card uses; None if unknown."""
     return {key: uses.get((card.device.id, key)) for key in card.tenants}
 
 
 def used_card_data(node: Node, card: CardState, uses: Uses) -> dict[str, Any]:
-    """`card_data` with what is really used, of the card and by each tenant; null is unknown."""
-    data, told = card_data(node, card), uses_of(card, uses)
+    """`card_data` with the real use of the card and of each tenant; null if unknown."""
+    data, used = card_data(node, card), uses_of(card, uses)
     for tenant in data["tenants"]:
-        tenant["in_use"] = _use_data([told[tenant["pod"]]])
-    return data | {"in_use": _use_data(list(told.values()))}
+        tenant["in_use"] = _use_data([used[tenant["pod"]]])
+    return data | {"in_use": _use_data(list(used.values()))}
 
 
 def together(uses: Sequence[Use | None]) -> Use | None:
-    """What all of them use; unknown if one of them is, or if there is nobody of whom one could know."""
+    """What all of them use together; unknown if one of them is, or if there are none."""
     known = [use for use in uses if use is not None]
     return sum(known[1:], known[0]) if known and len(known) == len(uses) else None
 
@@ -61,7 +61,7 @@ def _use_data(uses: Sequence[Use | None]) -> dict[str, int | None] | None:
 
 
 def card_data(node: Node, card: CardState) -> dict[str, Any]:
-    """A card of a node in the form that scripts rely on."""
+    """A card of a node as data for scripts."""
     device = card.device
     return {
         "index": device.index,

@@ -1,4 +1,4 @@
-"""A cluster as its objects describe it: nodes, Device objects, quotas, and the pods that already run there."""
+"""A cluster built from objects: nodes, Device objects, quotas and running pods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from subak.policy.decider import Decider
 
 
 class Cluster(Decider):
-    """What objects describe.  `errors` are unreadable files, `warnings` all that was left out and why."""
+    """A decider filled from objects.  `errors` are unreadable files, `warnings` say what was left out and why."""
 
     def __init__(self, interpreter: Interpreter) -> None:
         super().__init__(interpreter)
@@ -29,7 +29,7 @@ class Cluster(Decider):
         return cluster
 
     def read(self, paths: Iterable[str]) -> None:
-        """Take in everything that the files hold; a malformed object never stops the others."""
+        """Take in all objects of the files; a malformed one never stops the others."""
         objects: dict[str, dict[tuple[str, str], Any]] = {kind: {} for kind in KINDS}
         for path in paths:
             for document in documents(path):
@@ -46,16 +46,16 @@ class Cluster(Decider):
         quotas: Iterable[manifest.ResourceQuota],
         pods: Iterable[manifest.Pod],
     ) -> None:
-        """Take in objects; what running pods hold is booked."""
+        """Take in objects, and book what running pods hold."""
         self._add_nodes(nodes, {each.name: each for each in devices})
         for quota in quotas:
             self.warnings += self.quotas.put(quota)
-        # Those that say which cards they hold come first: for the others we can only assume some of the rest.
+        # Pods with a record come first: for the others we can only assume some of the remaining cards.
         for pod in sorted(pods, key=lambda pod: not self.interpreter.owned & pod.annotations.keys()):
             self._add_pod(pod)
 
     def _take(self, document: Document, known: dict[tuple[str, str], Any]) -> None:
-        """Keep the object under its name; two of one name in a cluster are the same object, told twice."""
+        """Keep the object under its name; two with one name are the same object, given twice."""
         key = named(document)
         where = f"{document.place}: {document.kind} {key[1]}"
         if not key[1]:

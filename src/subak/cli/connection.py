@@ -1,4 +1,4 @@
-"""The cluster that a command speaks to, and how errors on the way there are told."""
+"""The connection of a command to its cluster, and the messages for errors on the way."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MANAGER = "subak"
 
 
 def default_kubeconfig() -> Path:
-    """Where `subak up` writes the way to its cluster unless told otherwise.  Raises ConfigError if there is no home."""
+    """The kubeconfig that `subak up` writes by default.  Raises ConfigError if there is no home directory."""
     try:
         folder = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"
     except RuntimeError:
@@ -41,7 +41,7 @@ def default_kubeconfig() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A client, and the namespace that is meant where none is said; `all` means every namespace."""
+    """A client, and the namespace to use if none is given; `all` means every namespace."""
 
     client: Client
     transport: HttpTransport
@@ -55,7 +55,7 @@ class Connection:
 
 
 def endpoint(path: str | None, context: str) -> Endpoint:
-    """The API server that is meant: by option, by KUBECONFIG, that of `subak up`, or kubectl's.  Raises ConfigError."""
+    """The API server to use: from the option, KUBECONFIG, `subak up`, or kubectl's file.  Raises ConfigError."""
     if path is None and not os.environ.get("KUBECONFIG") and _is_written(default_kubeconfig()):
         return kubeconfig.load(default_kubeconfig(), context)
     try:
@@ -67,7 +67,7 @@ def endpoint(path: str | None, context: str) -> Endpoint:
 
 
 def _is_written(path: Path) -> bool:
-    """Whether a cluster says there how to connect; the file of one that is starting is still empty."""
+    """Whether the file says how to connect; the file of a cluster that is starting is still empty."""
     try:
         return path.stat().st_size > 0
     except OSError:
@@ -76,7 +76,7 @@ def _is_written(path: Path) -> bool:
 
 Command = Callable[Concatenate[Connection, P], Awaitable[int | None]]
 Alone = Callable[Concatenate[str, P], Awaitable[int | None]]
-"""What a command does where there is no cluster; the text says why there is none.  None: it can do nothing then."""
+"""What a command does without a cluster; the text says why there is none.  None: it can do nothing then."""
 
 
 def connected(command: Command[P]) -> Callable[..., None]:
@@ -119,7 +119,7 @@ def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[...,
                         raise
                     return code
 
-            sys.exit(told(act_or_go_alone))
+            sys.exit(exit_code(act_or_go_alone))
 
         return run
 
@@ -127,7 +127,7 @@ def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[...,
 
 
 def _check_text(*values: object) -> None:
-    """Refuse what is not UTF-8, except for names of files: on the way to the server it would be lost without a word."""
+    """Refuse text that is not UTF-8, except for names of files: it would not reach the server as it is."""
     for value in values:
         if isinstance(value, tuple):
             _check_text(*value)
@@ -139,7 +139,7 @@ def _check_text(*values: object) -> None:
 
 
 def _local(error: Exception) -> bool:
-    """Whether it went wrong here, as with an output that cannot be written: a `Transport` tells no error numbers."""
+    """Whether the error is local, such as an output that cannot be written: a `Transport` gives no error numbers."""
     return isinstance(error, OSError) and error.errno is not None
 
 
@@ -149,8 +149,8 @@ def _no_cluster(error: Exception) -> str:
     return f"the cluster cannot be reached: {str(error) or 'no answer'}"
 
 
-def told(act: Callable[[], Awaitable[int | None]]) -> int:
-    """The exit code of what is done; what goes wrong is one line on standard error."""
+def exit_code(act: Callable[[], Awaitable[int | None]]) -> int:
+    """Run a command; gives its exit code, and prints an error as one line on standard error."""
     try:
         return asyncio.run(_whole(act)) or 0
     except ApiError as error:
@@ -167,7 +167,7 @@ def told(act: Callable[[], Awaitable[int | None]]) -> int:
         complain([f"an object of the server cannot be read: {error}"])
         return REFUSED
     except OSError as error:
-        if _local(error):  # the output, most likely: whoever runs commands tells it
+        if _local(error):  # most likely the output: `streams.guarded` reports it
             raise
         complain([f"{_no_cluster(error)}; is `subak up` running?"])
         return REFUSED

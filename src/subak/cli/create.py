@@ -1,4 +1,4 @@
-"""`subak create`: the objects that the examples need and that are no files."""
+"""`subak create`: objects that the examples need and that come from no file."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ async def _named(connection: Connection, target: Target, everything: bool, selec
 
 
 async def _delete(connection: Connection, target: Target, grace: float | None) -> str:
-    """Delete one object; gives the UID that it had, if the server says it."""
+    """Delete one object; gives its UID if the server says it."""
     answer = await connection.client.delete(
         target.known.resource,
         target.name,

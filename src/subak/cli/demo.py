@@ -1,7 +1,6 @@
 """`subak demo`: the essence on one card, then the examples of all five documents, on a cluster of simulated cards.
 
-It fits on a screen and a half.  Every command that it shows works on a cluster of `subak up`, and shows what stands
-below it.
+It fits on a screen and a half.  Every command that it shows works on a cluster of `subak up`, with the same output.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ ESSENCE = Part("One card, three systems", "shared")
 SHARED_NODE = "a10"
 SHARING, WAITING = ("hami", "volcano", "koordinator"), "too-big"
 LIMITS = ("LIMIT", "ALLOC")
-"""Variables that tell a container its share have one of these in their names."""
+"""The names of variables with a container's share contain one of these."""
 
 DOCUMENTS = (
     Part("Volcano", "volcano"),
@@ -117,7 +116,7 @@ async def _demo(console: Console, keep: bool) -> int:
 
 
 async def _play_essence(console: Console, cluster: LocalCluster) -> None:
-    """Pods of three systems on one card, what each of their containers is told, and why a fourth one waits."""
+    """Show pods of three systems on one card, the limits in each of their containers, and why a fourth one waits."""
     line(console, ("One card, three systems: HAMi, Volcano and Koordinator pods share an A10", "bold"))
     _shell(console, *_commands(ESSENCE))
     pods = await _apply(cluster, ESSENCE)
@@ -139,7 +138,7 @@ async def _play_essence(console: Console, cluster: LocalCluster) -> None:
 
 
 async def _play_documents(console: Console, cluster: LocalCluster) -> None:
-    """The documents' own pods, and a line for each card on which they are."""
+    """Show the documents' own pods, and a line for each of their cards."""
     line(console, "")
     line(console, ("The pods of five documents, and what is taken of their cards (memory, cores)", "bold"))
     _shell(console, *_commands(*DOCUMENTS))
@@ -151,7 +150,7 @@ async def _play_documents(console: Console, cluster: LocalCluster) -> None:
 
 
 def _rows(now: Picture, part: Part, keys: set[str]) -> Iterator[list[str]]:
-    """Document, pods, node and card, and what is taken of the card: a row a card."""
+    """One row a card: document, pods, node, card, and what is taken of it."""
     title = part.title
     for node in now.cluster.snapshot:
         for card in now.cluster.snapshot.cards(node.name):
@@ -172,7 +171,7 @@ def _shell(console: Console, *commands: str) -> None:
 
 
 def _commands(*parts: Part) -> Iterator[str]:
-    """What makes these pods, as one would type it."""
+    """The commands that create these pods."""
     plain = [f"-f {_shown(part)}" for part in parts if part.namespace == DEFAULT]
     for start in range(0, len(plain), 2):
         yield f"subak apply {' '.join(plain[start : start + 2])}"
@@ -182,7 +181,7 @@ def _commands(*parts: Part) -> Iterator[str]:
 
 
 def _shown(part: Part) -> str:
-    """The folder of a part, as short as it can be said here."""
+    """The shortest path of a part's folder."""
     path = examples() / part.folder
     near = path.is_relative_to(Path.cwd())
     return shlex.quote(str(path.relative_to(Path.cwd()) if near else path))
@@ -207,7 +206,7 @@ async def _apply(cluster: LocalCluster, part: Part) -> list[str]:
 
 
 async def _settled(cluster: LocalCluster, keys: Iterable[str]) -> Picture:
-    """The cluster when these pods run, or wait as they should.  Raises TimeoutError."""
+    """The cluster once these pods run, or wait as they should.  Raises TimeoutError."""
     async with asyncio.timeout(PATIENCE):
         for key in keys:
             namespace, _, name = key.partition("/")
@@ -217,7 +216,7 @@ async def _settled(cluster: LocalCluster, keys: Iterable[str]) -> Picture:
 
 
 async def _environment(cluster: LocalCluster, pod: dict[str, Any]) -> Any:
-    """The variables that tell a container its share, as `env` prints them there."""
+    """The variables with a container's share, as `env` prints them there."""
     container = pod["spec"]["containers"][0]["name"]
     session = await cluster.kubelet.execute(pod, container, ["env"], stdin=False, tty=False)
     printed = b"".join([data async for channel, data in session.output() if channel == 1])
@@ -228,14 +227,14 @@ async def _environment(cluster: LocalCluster, pod: dict[str, Any]) -> Any:
 
 
 async def _as_expected(cluster: LocalCluster) -> bool:
-    """Whether every pod runs but the one that is meant to wait."""
+    """Whether every pod runs except the one that is meant to wait."""
     pods = (await cluster.client.list(PODS)).items
     phases = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods}
     return all(phase == ("Pending" if name == WAITING else "Running") for name, phase in phases.items())
 
 
 async def _stay(console: Console, cluster: LocalCluster) -> None:
-    """Keep the cluster until somebody ends it.  Its kubeconfig stays apart from that of `subak up`."""
+    """Keep the cluster until the user ends it.  Its kubeconfig is another file than that of `subak up`."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

@@ -1,4 +1,4 @@
-"""`subak describe`: an object at length, with its events."""
+"""`subak describe`: objects in detail, with their events."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _when(event: dict[str, Any]) -> float:
 
 
 def _age(seconds: float) -> str:
-    """As people say it: 12s, 5m, 3h, 2d."""
+    """A short age: 12s, 5m, 3h, 2d."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"

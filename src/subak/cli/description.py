@@ -1,4 +1,4 @@
-"""An object told at length, in the order and with the headings that kubectl's users know."""
+"""An object in detail, in the order and with the headings of kubectl."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-Told = list[tuple[str, Any]]
-"""Headings and what stands beside or below them: a text, texts below each other, or more headings."""
+Fields = list[tuple[str, Any]]
+"""Headings, each with a text, with several lines, or with further fields below it."""
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_UNTOLD = ("managedFields", "uid", "resourceVersion", "name", "namespace", "labels", "annotations")
+_HIDDEN = ("managedFields", "uid", "resourceVersion", "name", "namespace", "labels", "annotations")
 
 
-def lines(told: Told, depth: int = 0) -> Iterator[str]:
-    """The text, with what stands beside headings under each other."""
-    width = max((len(heading) for heading, value in told if not _below(value)), default=0) + 2
+def lines(fields: Fields, depth: int = 0) -> Iterator[str]:
+    """The fields as lines of text, with aligned values."""
+    width = max((len(heading) for heading, value in fields if not _below(value)), default=0) + 2
     margin = "  " * depth
-    for heading, value in told:
+    for heading, value in fields:
         if isinstance(value, list) and value and isinstance(value[0], tuple):
             yield f"{margin}{heading}:"
             yield from lines(value, depth + 1)
@@ -34,24 +34,24 @@ def _below(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], tuple)
 
 
-def of(object: dict[str, Any]) -> Told:
-    """What there is to tell of an object."""
+def of(object: dict[str, Any]) -> Fields:
+    """The fields that describe an object."""
     metadata = object["metadata"]
-    told: Told = [("Name", metadata["name"])]
+    fields: Fields = [("Name", metadata["name"])]
     if "namespace" in metadata:
-        told.append(("Namespace", metadata["namespace"]))
-    told += [("Labels", _pairs(metadata.get("labels"))), ("Annotations", _pairs(metadata.get("annotations"), ": "))]
+        fields.append(("Namespace", metadata["namespace"]))
+    fields += [("Labels", _pairs(metadata.get("labels"))), ("Annotations", _pairs(metadata.get("annotations"), ": "))]
     match object.get("kind"):
         case "Pod":
-            return told + _pod(object)
+            return fields + _pod(object)
         case "Node":
-            return told + _node(object)
+            return fields + _node(object)
         case "Deployment" | "ReplicaSet" | "DaemonSet" | "Job":
-            return told + _workload(object)
+            return fields + _workload(object)
         case _:
             rest = {key: value for key, value in object.items() if key != "metadata"}
-            rest["metadata"] = {key: value for key, value in metadata.items() if key not in _UNTOLD}
-            return told + _anything(rest)
+            rest["metadata"] = {key: value for key, value in metadata.items() if key not in _HIDDEN}
+            return fields + _anything(rest)
 
 
 def events(found: Sequence[dict[str, Any]], age: Mapping[int, str]) -> list[list[str]]:
@@ -69,11 +69,11 @@ def _pairs(values: Mapping[str, str] | None, between: str = "=") -> list[str]:
     return [f"{key}{between}{value}" for key, value in sorted((values or {}).items())]
 
 
-def _pod(pod: dict[str, Any]) -> Told:
+def _pod(pod: dict[str, Any]) -> Fields:
     spec, status = pod.get("spec", {}), pod.get("status", {})
     node = spec.get("nodeName", "")
     host = status.get("hostIP", "")
-    told: Told = [
+    fields: Fields = [
         ("Scheduler", spec.get("schedulerName", "")),
         ("Priority", str(spec.get("priority", 0))),
         ("Node", f"{node}/{host}" if node and host else node or "<none>"),
@@ -81,51 +81,51 @@ def _pod(pod: dict[str, Any]) -> Told:
         ("Status", "Terminating" if pod["metadata"].get("deletionTimestamp") else status.get("phase", "")),
         ("IP", status.get("podIP", "")),
     ]
-    told += [(name, status[key]) for name, key in (("Reason", "reason"), ("Message", "message")) if status.get(key)]
+    fields += [(name, status[key]) for name, key in (("Reason", "reason"), ("Message", "message")) if status.get(key)]
     for heading, containers, states in (
         ("Init Containers", spec.get("initContainers"), status.get("initContainerStatuses")),
         ("Containers", spec.get("containers"), status.get("containerStatuses")),
     ):
         known = {state["name"]: state for state in states or ()}
         if containers:
-            told.append(
+            fields.append(
                 (heading, [(each["name"], _container(each, known.get(each["name"], {}))) for each in containers])
             )
-    told.append(("Conditions", [(each["type"], _condition(each)) for each in status.get("conditions", ())]))
-    told.append(("Volumes", [_volume(each) for each in spec.get("volumes", ())]))
-    told += [
+    fields.append(("Conditions", [(each["type"], _condition(each)) for each in status.get("conditions", ())]))
+    fields.append(("Volumes", [_volume(each) for each in spec.get("volumes", ())]))
+    fields += [
         ("QoS Class", status.get("qosClass", "")),
         ("Node-Selectors", _pairs(spec.get("nodeSelector"))),
         ("Tolerations", [_toleration(each) for each in spec.get("tolerations", ())]),
     ]
-    return told
+    return fields
 
 
-def _container(container: dict[str, Any], status: dict[str, Any]) -> Told:
-    told = list(_state("State", status.get("state", {})))
+def _container(container: dict[str, Any], status: dict[str, Any]) -> Fields:
+    fields = list(_state("State", status.get("state", {})))
     if status.get("lastState"):
-        told += list(_state("Last State", status["lastState"]))
-    told += [("Ready", str(status.get("ready", False))), ("Restart Count", str(status.get("restartCount", 0)))]
-    return _wanted(container, told)
+        fields += list(_state("Last State", status["lastState"]))
+    fields += [("Ready", str(status.get("ready", False))), ("Restart Count", str(status.get("restartCount", 0)))]
+    return _wanted(container, fields)
 
 
-def _wanted(container: dict[str, Any], state: Told | None = None) -> Told:
-    """What a container is to be, and between that what it is."""
-    told: Told = [("Image", container.get("image", ""))]
+def _wanted(container: dict[str, Any], state: Fields | None = None) -> Fields:
+    """The fields of a container's spec, with those of its state in between."""
+    fields: Fields = [("Image", container.get("image", ""))]
     for name in ("command", "args"):
         if container.get(name):
-            told.append((name.capitalize(), [part for text in container[name] for part in text.splitlines()]))
-    told += state or []
+            fields.append((name.capitalize(), [part for text in container[name] for part in text.splitlines()]))
+    fields += state or []
     for name in ("limits", "requests"):
         amounts = container.get("resources", {}).get(name)
         if amounts:
-            told.append((name.capitalize(), [(key, str(value)) for key, value in sorted(amounts.items())]))
-    told.append(("Environment", [_variable(each) for each in container.get("env", ())]))
+            fields.append((name.capitalize(), [(key, str(value)) for key, value in sorted(amounts.items())]))
+    fields.append(("Environment", [_variable(each) for each in container.get("env", ())]))
     mounts = container.get("volumeMounts", ())
-    told.append(
+    fields.append(
         ("Mounts", [f"{m['mountPath']} from {m['name']} ({'ro' if m.get('readOnly') else 'rw'})" for m in mounts])
     )
-    return told
+    return fields
 
 
 def _state(heading: str, state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -164,7 +164,7 @@ def _toleration(toleration: dict[str, Any]) -> str:
     return text + (f" for {toleration['tolerationSeconds']}s" if "tolerationSeconds" in toleration else "")
 
 
-def _workload(workload: dict[str, Any]) -> Told:
+def _workload(workload: dict[str, Any]) -> Fields:
     spec, status = workload["spec"], workload.get("status", {})
     template = spec["template"]
     selector = spec.get("selector", {})
@@ -180,50 +180,50 @@ def _workload(workload: dict[str, Any]) -> Told:
     ]
 
 
-def _template(template: dict[str, Any]) -> Told:
+def _template(template: dict[str, Any]) -> Fields:
     meta, spec = template.get("metadata", {}), template.get("spec", {})
-    told: Told = [
+    fields: Fields = [
         ("Labels", _pairs(meta.get("labels"))),
         ("Annotations", _pairs(meta.get("annotations"), ": ")),
         ("Scheduler", spec.get("schedulerName", "")),
     ]
     for heading, key in (("Init Containers", "initContainers"), ("Containers", "containers")):
         if spec.get(key):
-            told.append((heading, [(each["name"], _wanted(each)) for each in spec[key]]))
+            fields.append((heading, [(each["name"], _wanted(each)) for each in spec[key]]))
     return [
-        *told,
+        *fields,
         ("Volumes", [_volume(each) for each in spec.get("volumes", ())]),
         ("Node-Selectors", _pairs(spec.get("nodeSelector"))),
         ("Tolerations", [_toleration(each) for each in spec.get("tolerations", ())]),
     ]
 
 
-def _node(node: dict[str, Any]) -> Told:
+def _node(node: dict[str, Any]) -> Fields:
     spec, status = node.get("spec", {}), node.get("status", {})
     taints = [f"{each['key']}={each.get('value', '')}:{each['effect']}" for each in spec.get("taints", ())]
-    told: Told = [
+    fields: Fields = [
         ("Taints", taints),
         ("Unschedulable", str(spec.get("unschedulable", False)).lower()),
         ("Conditions", [(each["type"], _condition(each)) for each in status.get("conditions", ())]),
         ("Addresses", [(each["type"], each["address"]) for each in status.get("addresses", ())]),
     ]
     for name in ("capacity", "allocatable"):
-        told.append((name.capitalize(), [(key, str(value)) for key, value in sorted(status.get(name, {}).items())]))
-    return told
+        fields.append((name.capitalize(), [(key, str(value)) for key, value in sorted(status.get(name, {}).items())]))
+    return fields
 
 
-def _anything(content: Mapping[str, Any]) -> Told:
-    told: Told = []
+def _anything(content: Mapping[str, Any]) -> Fields:
+    fields: Fields = []
     for key, value in content.items():
         heading = "API Version" if key == "apiVersion" else _WORD.sub(" ", key[:1].upper() + key[1:])
         if isinstance(value, Mapping):
             if value:
-                told.append((heading, _anything(value)))
+                fields.append((heading, _anything(value)))
         elif isinstance(value, list):
-            told.append((heading, _listed(value)))
+            fields.append((heading, _listed(value)))
         else:
-            told.append((heading, str(value).splitlines() or ""))
-    return told
+            fields.append((heading, str(value).splitlines() or ""))
+    return fields
 
 
 def _listed(values: Iterable[Any]) -> list[Any]:

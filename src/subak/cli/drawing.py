@@ -1,4 +1,4 @@
-"""Cards as a table: how full each one is, and below it who holds what.
+"""Cards as a table: how full each card is, and below it what each pod holds.
 
                                               MEMORY MiB   CORES  SLOTS
     a10
@@ -8,9 +8,9 @@
     gtx1080ti
       0-7  GTX 1080   8 idle ·············       0/11,178   0/100   0/10
 
-A bar is as long as the fullest of memory, cores and slots, so that a card that can take nobody looks full, whatever
-fills it.  Memory is drawn in solid strokes, and what goes beyond it in lighter ones.  Idle cards of the same kind share
-a line.  On a terminal the bars take the room that there is; elsewhere the table does not depend on any width.
+A bar is as long as the fullest of memory, cores and slots, so a card that can take no more pods looks full, whatever
+fills it.  Solid strokes are memory, lighter ones what goes beyond it.  Idle cards of the same kind share a line.  On a
+terminal the bars use the width that is left; elsewhere the table has a fixed width.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of the table: a node's name alone, one or several cards, or a tenant with what it holds."""
+    """A line of the table: a node's name, one or several cards, or a tenant with what it holds."""
 
     label: str = ""
     name: str = ""
@@ -57,7 +57,7 @@ class _Row:
 
 
 def draw(console: Console, scenes: Iterable[Scene], uses: Uses | None = None, names: bool = True) -> None:
-    """Draw the cards of these nodes, with the nodes' names unless it is clear which node is meant."""
+    """Draw the cards of these nodes; without `names`, the nodes' names are left out."""
     uses = uses or {}
     scenes = list(scenes)
     known = any(use for scene in scenes for card in scene.cards for use in uses_of(card, uses).values())
@@ -70,7 +70,7 @@ def draw(console: Console, scenes: Iterable[Scene], uses: Uses | None = None, na
 
 
 def _rows(scene: Scene, uses: Uses | None) -> Iterable[_Row]:
-    """The lines of a node's cards; idle ones that look the same are where the first of them is."""
+    """The lines of a node's cards; idle cards that look the same are at the place of the first."""
     blocks: dict[tuple[str, ...], list[CardState]] = {}
     for card in scene.cards:
         shown = product.name(card.device, scene.node.labels), *_amounts(card)
@@ -84,10 +84,10 @@ def _rows(scene: Scene, uses: Uses | None) -> Iterable[_Row]:
 
 
 def _card_rows(node: Node, card: CardState, uses: Uses | None) -> Iterable[_Row]:
-    told = uses_of(card, uses or {})
+    used = uses_of(card, uses or {})
     amounts = _amounts(card)
     if uses is not None:
-        amounts += _used(together(list(told.values())), bool(card.tenants), None)
+        amounts += _used(together(list(used.values())), bool(card.tenants), None)
     gauge: str | CardState = card
     if not card.device.usable:
         gauge = "cordoned " if card.device.healthy else "unhealthy "
@@ -96,7 +96,7 @@ def _card_rows(node: Node, card: CardState, uses: Uses | None) -> Iterable[_Row]
     for key, charge in card.tenants.items():
         held = _held(charge)
         if uses is not None:
-            held += _used(told[key], True, charge.cores)
+            held += _used(used[key], True, charge.cores)
         yield _Row("", key, None, held)
 
 
@@ -106,7 +106,7 @@ def _idle(card: CardState) -> bool:
 
 
 def _amounts(card: CardState) -> tuple[str, ...]:
-    """What is taken of what there is; of a card that takes nobody new only what is still held."""
+    """What is taken of the card's total; for a card that takes no new pods only what is still held."""
     device = card.device
     taken = card.memory_used // MIB, card.cores_used, card.slots_used
     if not device.usable:
@@ -124,7 +124,7 @@ def _said(amounts: Iterable[int]) -> tuple[str, ...]:
 
 
 def _used(use: Use | None, taken: bool, cores: int | None) -> tuple[str, ...]:
-    """What is used; nobody counts the time of one who has no limit of it."""
+    """What is used; time is not counted for tenants without a limit on cores."""
     if use is None:
         return (UNKNOWN, UNKNOWN) if taken else (NOTHING, NOTHING)
     time = UNKNOWN if use.time_percent is None else str(use.time_percent)
@@ -132,7 +132,7 @@ def _used(use: Use | None, taken: bool, cores: int | None) -> tuple[str, ...]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers as people write them: 0, 2-7."""
+    """Numbers as ranges: 0, 2-7."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -167,12 +167,12 @@ def _print(console: Console, rows: Sequence[_Row], headings: Sequence[str]) -> N
 
 
 def _bar_length(console: Console, others: int) -> int:
-    """What the terminal leaves for bars."""
+    """The width that the terminal leaves for bars."""
     return min(max(console.width - others, SHORTEST), LONGEST) if console.is_terminal else BAR
 
 
 def _beside(name: str, span: int, amounts: str) -> Iterable[str]:
-    """A name and amounts on a line; a name that is too long for that has a line of its own."""
+    """A name and amounts on one line, or on two if the name is too long."""
     room = span + len(amounts)
     if len(name) <= span or len(name) + 2 + len(amounts.strip()) <= room:
         return (name + amounts.strip().rjust(room - len(name)),)
@@ -197,7 +197,7 @@ def _counted(card: CardState) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _strokes(used: int, total: int, length: int) -> int:
-    """How many strokes a part is; a little is never drawn as nothing, and only what is full as full."""
+    """How many strokes a part has: at least one for any use, and all of them only for a full card."""
     if used <= 0 or total <= 0:
         return 0
     return length if used >= total else min(max(round(used / total * length), 1), length - 1)

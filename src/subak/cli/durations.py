@@ -1,4 +1,4 @@
-"""Spans of time as people and kubectl write them: `90`, `90s`, `5m`, `1h30m`, `500ms`."""
+"""Durations as people and kubectl write them: `90`, `90s`, `5m`, `1h30m`, `500ms`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 100 * 365 * 86_400
 
 
 def duration(text: str) -> float:
-    """Seconds, of the value of an option; a number without a unit counts seconds.  Raises BadParameter."""
+    """The value of an option in seconds; a number without a unit is in seconds.  Raises BadParameter."""
     if not _WHOLE.fullmatch(text):
         raise click.BadParameter(f"{text!r} is no duration: write a number with a unit, such as 90s, 5m or 1h30m")
     parts = [(float(part[1]), part[2]) for part in _PART.finditer(text)] or [(float(text), "s")]

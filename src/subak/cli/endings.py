@@ -1,4 +1,4 @@
-"""How the containers of a pod are, in words: which one ended and with which exit code, or what it waits for."""
+"""The state of a pod's containers in words: which one ended and with which exit code, or what it waits for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def of_containers(status: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The containers of a pod's status in the form that scripts rely on; those that end before others come first."""
+    """The containers of a pod's status as data for scripts; init containers come first."""
     for group in ("initContainerStatuses", "containerStatuses"):
         for each in status.get(group) or ():
             (state, detail), *_ = list((each.get("state") or {}).items()) or [("waiting", {})]
@@ -24,7 +24,7 @@ def of_containers(status: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def sentence(container: dict[str, Any]) -> str:
-    """What there is to tell of a container; nothing if it simply runs, or has not begun."""
+    """A sentence about a container; empty if it simply runs, or has not begun."""
     name, message = container["name"], f": {container['message']}" if container["message"] else ""
     code, reason = container["exit_code"], container["reason"]
     if container["state"] == "terminated":

@@ -1,4 +1,4 @@
-"""`subak exec`: run a program in a container, with its terminal if wanted."""
+"""`subak exec`: run a program in a container, with a terminal if wanted."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _feed(session: ExecSession) -> None:
 
 
 async def _input(number: int) -> AsyncIterator[bytes]:
-    """What comes from a file, without a read that waits: nothing could end it when the program ends."""
+    """The content of a file, without reads that block: nothing could end them when the program ends."""
     loop = asyncio.get_running_loop()
     while True:
         ready = asyncio.Event()
@@ -102,7 +102,7 @@ async def _input(number: int) -> AsyncIterator[bytes]:
 
 
 async def _follow_size(session: ExecSession) -> None:
-    """Tell the size of our terminal, now and whenever it changes."""
+    """Send the size of our terminal, now and whenever it changes."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def tell() -> None:
@@ -120,7 +120,7 @@ async def _follow_size(session: ExecSession) -> None:
 
 @contextmanager
 def _raw_terminal(wanted: bool) -> Iterator[None]:
-    """Keys go to the program as they are; afterwards the terminal is as it was, also if we are asked to end."""
+    """Pass keys to the program as they are; restore the terminal afterwards, also if we are asked to end."""
     if not wanted:
         yield
         return
@@ -128,7 +128,7 @@ def _raw_terminal(wanted: bool) -> Iterator[None]:
     before = termios.tcgetattr(number)
     for asked in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(asked, lambda received, _: sys.exit(128 + received))
-    terminals.setraw(number, termios.TCSADRAIN)  # what was typed ahead is kept
+    terminals.setraw(number, termios.TCSADRAIN)  # keeps keys that were typed ahead
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""`subak explain`: what every node says to a pod."""
+"""`subak explain`: why each node takes or refuses a pod."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str
 
 
 def answer_data(pod: manifest.Pod, answer: Explanation) -> dict[str, Any]:
-    """An explanation in the form that scripts rely on."""
+    """An explanation as data for scripts."""
     return {
         "namespace": pod.namespace,
         "name": pod.name,
@@ -74,7 +74,7 @@ def answer_data(pod: manifest.Pod, answer: Explanation) -> dict[str, Any]:
 
 
 def show_answer(pod: manifest.Pod, answer: Explanation, wide: bool) -> None:
-    """An explanation for people."""
+    """Print an explanation for people."""
     click.echo(f"{pod.key}: {len(answer.fitting):,} of {answer.nodes:,} nodes fit")
     if answer.fitting:
         click.echo(f"  fits: {_few(answer.fitting, wide)}")

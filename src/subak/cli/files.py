@@ -1,6 +1,6 @@
 """Kubernetes objects from YAML or JSON files, with errors that name the file, the line and the remedy.
 
-Each document of a file stands for itself: one that cannot be read is reported, and the others are still used.
+Documents are independent: one that cannot be read is reported, and the others are still used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a file, and where it stands."""
+    """One object of a file, and its place."""
 
     place: str
     content: dict[str, Any]
@@ -60,9 +60,9 @@ class Document:
 
 
 def documents(path: str) -> Iterator[Document | FileError]:
-    """The objects in a file (`-` for standard input), or in the files of a directory, lists taken apart.
+    """The objects in a file (`-` for standard input), or in the files of a directory; lists are taken apart.
 
-    What cannot be read comes as an error.
+    A document that cannot be read comes as an error.
     """
     if path == "-" or not os.path.isdir(path):
         yield from _in_file(path)
@@ -207,7 +207,7 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "str", list: "array", d
 
 
 def _refusal(content: Any, text: str) -> Refusal:
-    """What msgspec says, with the key that it leaves out as `[...]`."""
+    """The error of msgspec, with the key that it writes as `[...]`."""
     match = _PROBLEM.fullmatch(text)
     if match is None:
         return Refusal("", "", text)

@@ -1,4 +1,4 @@
-"""The cluster as it is now: the same picture that files give, read from an API server."""
+"""The live cluster, read from an API server into the same form as from files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Picture:
 
 
 async def picture(client: Client, interpreter: Interpreter | None = None) -> Picture:
-    """What the API server knows of nodes, cards, quotas and pods, in the names and defaults that the cluster tells.
+    """The nodes, cards, quotas and pods of the API server, read with the device config that the cluster publishes.
 
-    Raises ConfigError if these cannot be read; `interpreter` is used instead.
+    `interpreter` is used instead if given.  Raises ConfigError if the config cannot be read.
     """
     if interpreter is None:
         try:

@@ -1,4 +1,4 @@
-"""`subak logs`: what a container printed."""
+"""`subak logs`: the output of a container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This machine's own NVIDIA cards, and the slices that `subak run` has given of them."""
+"""This machine's own NVIDIA cards, and the slices of `subak run`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from subak.node.usage import Use, Uses
 
 @dataclass(frozen=True, slots=True)
 class OwnCards:
-    """The cards with their tenants, what these use, and who waits.  `owner` is the cluster that has the cards now."""
+    """The cards, what their tenants use, and the commands that wait.  `owner` is the cluster that has the cards now."""
 
     node: Node
     cards: tuple[CardState, ...]
@@ -26,7 +26,7 @@ class OwnCards:
 
 
 def own_cards() -> OwnCards | None:
-    """How things are; None if the machine has no cards.  Raises Taken if its slices cannot be read."""
+    """The cards as they are now; None if the machine has none.  Raises CardsTaken if its slices cannot be read."""
     interpreter = Interpreter()
     machine = nvml.find(interpreter).machine
     if machine is None:
@@ -43,5 +43,5 @@ def own_cards() -> OwnCards | None:
 
 
 def in_use() -> bool:
-    """Whether somebody has a slice of them, or waits for one.  Raises Taken if that cannot be known."""
+    """Whether a command has a slice or waits for one.  Raises CardsTaken if the slices cannot be read."""
     return slices.in_use(DIRECTORY)

@@ -63,14 +63,14 @@ def _data(now: Picture, node: Node) -> dict[str, Any]:
 
 
 def _faults(cards: Sequence[CardState]) -> list[str]:
-    """How many of the cards take nobody new, and why."""
+    """How many of the cards take no new pods, and why."""
     broken = sum(not card.device.healthy for card in cards)
     closed = sum(card.device.healthy and card.device.cordoned for card in cards)
     return [f"{count} {word}" for count, word in ((broken, "unhealthy"), (closed, "cordoned")) if count]
 
 
 def _memory(card: CardState) -> int:
-    """What counts of a card: of one that takes nobody new only what is still held, so that the rest can be given."""
+    """The memory of a card that counts; if it takes no new pods, only what is held, so that free memory is correct."""
     return card.device.memory_bytes if card.device.usable else card.memory_used
 
 

@@ -49,13 +49,13 @@ output_option = click.option(
 
 
 def check_stdin(*paths: tuple[str, ...]) -> None:
-    """Standard input can be read once only."""
+    """Refuse a second `-`, since standard input can be read only once."""
     if sum(path == "-" for group in paths for path in group) > 1:
         raise click.UsageError("'-' (standard input) can be given only once, for -f or for --cluster")
 
 
 def interpreter(device_config: str | None) -> Interpreter:
-    """All dialects, under the given configuration.  Ends the program if it cannot be read."""
+    """All dialects with the given configuration.  Ends the program if it cannot be read."""
     if device_config is None:
         return Interpreter()
     try:

@@ -1,4 +1,4 @@
-"""`subak place`: decide on files where pods go."""
+"""`subak place`: decide from files where pods go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pods of `-f` files, placed in the order in which they stand there, on one ledger."""
+"""Places the pods of `-f` files on one ledger, in the order of the files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from subak.policy.decider import Exceeded
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A pod that has its place."""
+    """A pod that was placed."""
 
     pod: manifest.Pod
     placement: Placement
@@ -35,7 +35,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A pod that cannot mean anything."""
+    """A pod whose request is impossible."""
 
     namespace: str
     name: str
@@ -46,7 +46,7 @@ class Rejected:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of all pods."""
+    """The results for all pods."""
 
     placed: list[Placed] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Outcome:
 
 
 def pods(paths: Iterable[str], outcome: Outcome) -> Iterable[manifest.Pod]:
-    """The pods in the files; what is no pod or cannot be one goes to the outcome."""
+    """The pods in the files; other objects and malformed pods go to the outcome."""
     found = False
     for path in paths:
         for document in documents(path):
@@ -82,7 +82,7 @@ def pods(paths: Iterable[str], outcome: Outcome) -> Iterable[manifest.Pod]:
 
 
 def admitted(cluster: Cluster, pod: manifest.Pod, outcome: Outcome) -> manifest.Pod | None:
-    """The pod with its defaults filled in; None, and a rejection, if it cannot mean anything."""
+    """The pod with its defaults filled in; None, and a rejection, if its request is impossible."""
     try:
         return cluster.interpreter.admit(pod)
     except Refusal as refusal:
@@ -91,12 +91,12 @@ def admitted(cluster: Cluster, pod: manifest.Pod, outcome: Outcome) -> manifest.
 
 
 def place_all(cluster: Cluster, paths: Iterable[str], now_ns: int) -> Outcome:
-    """Place every pod of the files that can be placed."""
+    """Place all pods of the files, as far as they fit."""
     outcome = Outcome()
     for number, pod in enumerate(pods(paths, outcome)):
         complete = admitted(cluster, pod, outcome)
         if complete is not None:
-            # A file may hold two pods of one name (the MetaX document does); here they are two pods.
+            # A file may hold two pods with one name (the MetaX document does); here they are two pods.
             key = pod.key if pod.key not in cluster.snapshot.bookings else f"{pod.key}#{number}"
             _place(cluster, pod, complete, key, now_ns, outcome)
     return outcome

@@ -1,4 +1,4 @@
-"""What the commands print: the stable JSON form, and text for people."""
+"""The output of commands: data for scripts, and text for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def as_data(outcome: Outcome) -> dict[str, Any]:
-    """The outcome in the form that scripts rely on."""
+    """The outcome as data for scripts."""
     return {
         "placed": [_placed(each) for each in outcome.placed],
         "pending": [_pending(each) for each in outcome.pending],
@@ -67,7 +67,7 @@ def _placed(placed: Placed) -> dict[str, Any]:
 
 
 def show(outcome: Outcome, snapshot: Snapshot, wide: bool) -> None:
-    """The outcome for people: where each pod went, what it got, and the cards with their tenants."""
+    """Print the outcome for people: where each pod went, what it got, and the cards with their tenants."""
     console = terminal()
     for placed in outcome.placed:
         _show_placed(console, placed, wide)

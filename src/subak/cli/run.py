@@ -1,4 +1,4 @@
-"""`subak run`: one command with a slice of a local card, without any cluster."""
+"""`subak run`: one command with a slice of a local card, without a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
 from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
-from subak.local.slices import DIRECTORY, Slice, Slices, Taken
+from subak.local.slices import DIRECTORY, CardsTaken, Slice, Slices
 from subak.model import manifest
 from subak.model.device import MIB, MOST_CARD_BYTES
 from subak.model.node import Node
@@ -39,7 +39,7 @@ BAD_INPUT, GAVE_UP, CANNOT_RUN, NOT_FOUND, INTERRUPTED = 2, 75, 126, 127, 130
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What programs on real cards are held by."""
+    """What enforces limits on real cards."""
 
     library: Path
     turns: Path
@@ -100,7 +100,7 @@ def run(
         environment = {**os.environ, **_environment(interpreter, placed, node, slice, isolated)}
     except Refusal as refusal:
         _stop(refusal.message)
-    except (Taken, OSError) as taken:
+    except (CardsTaken, OSError) as taken:
         _stop(f"the cards cannot be had: {taken}")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -127,12 +127,12 @@ def _machine(interpreter: Interpreter, hardware: str | None) -> Machine:
 
 
 def _isolated() -> Isolation:
-    """What holds a command to its share of a real card.  Ends the program if that cannot be."""
+    """What enforces a command's share of a real card.  Ends the program if nothing can."""
     try:
         found = Isolation(library.find(), turns.directory())
     except (library.NoLibrary, turns.NoTurns) as error:
         _stop(f"no limit would hold: {error}")
-    if {" ", ":", "$"} & set(str(found.library)):  # the dynamic loader would take it for something else
+    if {" ", ":", "$"} & set(str(found.library)):  # special characters to the dynamic loader
         _stop(
             f"no limit would hold: {found.library} cannot be preloaded: install subak at a path without ' ', ':', '$'"
         )
@@ -140,7 +140,7 @@ def _isolated() -> Isolation:
 
 
 def _directory(hardware: str | None) -> Path:
-    """Where the machine's users keep their slices; those of simulated cards lie apart."""
+    """The directory of slices; slices of simulated cards have another one."""
     return DIRECTORY if hardware is None else DIRECTORY.with_name(f"{DIRECTORY.name}-simulated-{os.getuid()}")
 
 
@@ -152,7 +152,7 @@ def _pod(command: tuple[str, ...], memory: str | None, cores: int, cards: int) -
     if cores:
         limits["nvidia.com/gpucores"] = cores
     name = re.sub(r"[^a-z0-9]+", "-", Path(command[0]).name.lower())[:40].strip("-") or "command"
-    # Arguments are bytes, which annotations are not, and may be very long.
+    # The command itself is not stored: arguments are bytes, unlike annotations, and may be very long.
     written = shlex.join(command)[:LONGEST].encode(errors="backslashreplace").decode()
     container = manifest.Container(name="command", resources=manifest.Resources(limits=limits))
     return manifest.Pod(
@@ -174,7 +174,7 @@ def _mebibytes(text: str) -> int:
 
 
 def _wait(slices: Slices, slice: Slice, timeout: float | None) -> manifest.Pod:
-    """The pod with its cards, as soon as there is room.  Ends the program if there is none in time."""
+    """Wait for room; gives the pod with its cards.  Ends the program if there is no room in time."""
     deadline = None if timeout is None else time.monotonic() + timeout
     said = ""
     while isinstance(answer := slices.attempt(slice, time.time_ns()), Explanation):
@@ -203,7 +203,7 @@ def _say_what_it_has(interpreter: Interpreter, pod: manifest.Pod, node: Node) ->
 def _environment(
     interpreter: Interpreter, pod: manifest.Pod, node: Node, slice: Slice, isolated: Isolation | None
 ) -> dict[str, str]:
-    """What the command finds in its environment."""
+    """The command's environment."""
     (injection,) = interpreter.injections(pod, interpreter.placement(pod, node), node)
     env = {**injection.env, isolation.REGION: str(slice.region)}
     if isolated is not None:
@@ -215,7 +215,7 @@ def _environment(
 
 
 def _become(command: tuple[str, ...], environment: dict[str, str]) -> None:
-    """Run the command in the place of this process."""
+    """Replace this process with the command."""
     if sys.stdout is not None:
         sys.stdout.flush()
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and the command would go on to

@@ -1,4 +1,4 @@
-"""What every command prints: data for scripts, and a line for what went wrong.  Imports little, so that it is quick."""
+"""What every command prints: data for scripts, and one line for an error.  Imports little, so that it is quick."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def emit(data: dict[str, Any], form: str) -> None:
 
 
 def say(sentence: str) -> None:
-    """A line on standard error.  If nobody can read it, as on a closed terminal, we go on."""
+    """Print a line on standard error.  If that fails, as on a closed terminal, we go on."""
     with suppress(OSError):
         click.echo(sentence, err=True)
 
 
 def complain(errors: Iterable[str], warnings: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
-    """Errors, warnings and notes, on standard error."""
+    """Print errors, warnings and notes on standard error."""
     for word, sentences in (("error", errors), ("warning", warnings), ("note", notes)):
         for sentence in sentences:
             say(f"{word}: {sentence}")

@@ -1,4 +1,4 @@
-"""Standard input, output and error, which whoever starts us may have closed, or connected to something that is full."""
+"""Standard input, output and error, which may be closed, or connected to a file that takes no more."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ FAILED = 1
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Run a command with streams that can be used; an output that takes no more ends it with one line, not a traceback.
+    """Run a command with usable streams; if an output takes no more, it ends with one line, not a traceback.
 
-    A closed stream is as good as an empty one: the next file that we open must not take its number.
+    A closed stream is replaced by /dev/null, so that the next file that we open does not get its number.
     """
     _open_all()
     try:
@@ -27,7 +27,7 @@ def guarded() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if error.errno != errno.EPIPE:  # nobody reads any more, as behind `head`: that needs no word
+        if error.errno != errno.EPIPE:  # the reader has gone, as with `head`: no message needed
             complain([f"{error.filename or 'the output'} cannot be used: {error.strerror or error}"])
         _discard(1)
         _discard(2)
@@ -48,7 +48,7 @@ def _open_all() -> None:
 
 
 def _discard(number: int) -> None:
-    """Connect a stream to nothing, so that what is still to be written to it fails no more."""
+    """Connect a stream to /dev/null, so that pending output fails no more."""
     nothing = os.open(os.devnull, os.O_RDWR)
     if nothing != number:
         os.dup2(nothing, number)

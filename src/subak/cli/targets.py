@@ -1,7 +1,7 @@
-"""Which objects are meant: `pods`, `pod gpu-pod1`, `po/gpu-pod1 node/p40`, `pods,nodes`, `all`.
+"""Objects named on the command line: `pods`, `pod gpu-pod1`, `po/gpu-pod1 node/p40`, `pods,nodes`, `all`.
 
-An object may be named in every form in which our own commands print it: `gpu-pod1`, `default/gpu-pod1` (as `top` and
-`why` do), `pod/gpu-pod1` (as `apply` does), and `pod/default/gpu-pod1`.
+An object may be named in every form that our own commands print: `gpu-pod1`, `default/gpu-pod1` (as `top` and `why`
+do), `pod/gpu-pod1` (as `apply` does), and `pod/default/gpu-pod1`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _POD = ("pod", "pods", "po")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind, and one object of it or all; `namespace` is empty where none is said."""
+    """A kind, and one object of it or all; `namespace` is empty if none is given."""
 
     known: Known
     name: str = ""
@@ -31,13 +31,13 @@ class Target:
 
 
 def pod(connection: Connection, word: str) -> tuple[str, str]:
-    """Namespace and name of the pod that is meant.  Raises UsageError."""
+    """Namespace and name of the pod that the word names.  Raises UsageError."""
     namespace, name = _split(word, _POD)
     return namespace or connection.namespace, name
 
 
 def targets(discovery: Discovery, words: Sequence[str]) -> list[Target]:
-    """What the words of a command line mean.  Raises UsageError, or UnknownKind for a kind that the server lacks."""
+    """The objects that the words name.  Raises UsageError, or UnknownKind for a kind that the server lacks."""
     if not words or not all(words):
         raise click.UsageError("say which objects: TYPE, TYPE NAME or TYPE/NAME, such as: pods")
     if "/" in words[0]:
@@ -66,7 +66,7 @@ def _named(known: Known, word: str) -> Target:
 
 
 def _split(word: str, types: Collection[str]) -> tuple[str, str]:
-    """Namespace (or nothing) and name, of a word that may also begin with the type."""
+    """Namespace (or nothing) and name in a word that may also begin with the type."""
     parts = word.split("/")
     if len(parts) > 1 and parts[0].lower() in types:
         parts = parts[1:]
@@ -77,5 +77,5 @@ def _split(word: str, types: Collection[str]) -> tuple[str, str]:
 
 
 def _kinds(discovery: Discovery, word: str) -> list[Known]:
-    """A kind, or those of a category."""
+    """The kind, or the kinds of a category."""
     return discovery.category(word) or [discovery.find(word)]

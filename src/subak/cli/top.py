@@ -1,4 +1,4 @@
-"""`subak top`: every card, how full it is, who holds what of it, and what of that is really used."""
+"""`subak top`: every card, how full it is, what each tenant holds of it, and what is really used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from subak.cli.options import live_config_option, output_option
 from subak.cli.say import complain, emit
 from subak.cli.use import of_nodes
 from subak.dialects.interpreter import Interpreter
-from subak.local.slices import Taken
+from subak.local.slices import CardsTaken
 from subak.node.usage import Uses
 
 EVERY = 2.0
@@ -27,7 +27,7 @@ FOR_PEOPLE = ("text", "wide")
 async def _alone(
     why: str, nodes: tuple[str, ...], watch: bool, output: str, device_config: Interpreter | None
 ) -> int | None:
-    """Without a cluster: the machine's own cards."""
+    """Show the machine's own cards, without a cluster."""
 
     async def show() -> int | None:
         machine = _own_cards(always=True)
@@ -84,16 +84,16 @@ async def top(
 
 
 def _own_cards(*, always: bool = False) -> OwnCards | None:
-    """The machine's own cards if somebody has a slice of them, or always."""
+    """The machine's own cards if a command has a slice of them, or always."""
     try:
         return own_cards() if always or in_use() else None
-    except Taken as problem:
+    except CardsTaken as problem:
         complain((), [f"who has slices of this machine's own cards is not known: {problem}"])
         return None
 
 
 async def _again(show: Callable[[], Awaitable[int | None]], watch: bool, output: str) -> int | None:
-    """Show it once, or every few seconds while that goes well."""
+    """Show it once, or every few seconds until it fails."""
     while True:
         if watch and output in FOR_PEOPLE:
             click.clear()
@@ -128,7 +128,7 @@ def _show(now: Picture, names: Sequence[str], uses: Uses, machine: OwnCards | No
 
 
 def waiting_line(keys: Sequence[str]) -> str:
-    """Who waits, in a line."""
+    """The pods that wait, in one line."""
     return f"waiting for a card: {', '.join(keys)} (subak why POD)"
 
 
@@ -150,4 +150,4 @@ def _asks(now: Picture, key: str) -> bool:
     try:
         return bool(now.cluster.interpreter.request(now.pods[key]).claims)
     except ValueError:
-        return True  # it asks for something that cannot be
+        return True  # it asks for something impossible

@@ -25,7 +25,7 @@ from subak.local import slices
 from subak.local.cluster import LocalCluster, RuntimeName
 from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
-from subak.local.kubeconfig import Kubeconfig, Taken, claim, claim_first
+from subak.local.kubeconfig import FileTaken, Kubeconfig, claim, claim_first
 from subak.local.slices import DIRECTORY
 from subak.node import nvml
 from subak.node.machine import Machine
@@ -83,7 +83,7 @@ def up(
       2  bad input: a file, a directory or a port that cannot be used
     """
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    # Most objects live long, and a full collection looks at all of them: at the usual rate that is half of the time.
+    # Most objects live long, and a full collection visits all of them: at the usual rate that takes half of the time.
     gc.set_threshold(50_000, 20, 100)
     kept = None if device_config or state is None else _kept(state)
     languages = kept or interpreter(device_config)
@@ -92,7 +92,7 @@ def up(
         notes.append("the device config is that of the last start with this --state; --device-config gives another")
     try:
         written = claim_first(default_kubeconfig()) if kubeconfig is None else claim(Path(kubeconfig))
-    except (ConfigError, Taken) as error:
+    except (ConfigError, FileTaken) as error:
         complain([str(error)])
         sys.exit(BAD_INPUT)
     except OSError as error:
@@ -104,7 +104,7 @@ def up(
         cluster.notes.append(f"another cluster of yours has {default_kubeconfig()}; this one has a file of its own")
     try:
         sys.exit(asyncio.run(_serve(cluster, written, port)))
-    except (StateError, Taken, OSError) as error:
+    except (StateError, FileTaken, OSError) as error:
         complain([str(error)])
         sys.exit(BAD_INPUT)
     finally:
@@ -112,20 +112,20 @@ def up(
 
 
 def _kept(state: Path) -> Interpreter | None:
-    """The names and defaults under which the pods of a state directory ran."""
+    """The device config under which the pods of a state directory ran."""
     data = sqlite.kept(state, CONFIG_MAP, f"{configuration.NAMESPACE}/{configuration.NAME}")
     if data is None:
         return None
     try:
-        told = msgspec.json.decode(data, type=ConfigMap).data or {}
-        return Interpreter(configuration.parse(told[FILE], f"{state}: configmap {configuration.NAME}"))
+        kept = msgspec.json.decode(data, type=ConfigMap).data or {}
+        return Interpreter(configuration.parse(kept[FILE], f"{state}: configmap {configuration.NAME}"))
     except (ValueError, LookupError) as error:
         complain([f"{error}: name the right one with --device-config"])
         sys.exit(BAD_INPUT)
 
 
 def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machine], list[str]]:
-    """What is described, or one of everything; and the cards of this machine.  Ends the program on bad input."""
+    """The described machines, or one of every profile, and this machine's cards.  Ends the program on bad input."""
     try:
         described = profiles.default(languages) if hardware is None else profiles.read(Path(hardware), languages)
     except BadDescription as error:
@@ -139,7 +139,7 @@ def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machin
         return described, [f"the NVIDIA cards of this machine are left out: {clash}"]
     try:
         slices.claim(DIRECTORY, f"the cluster of process {os.getpid()} (subak up)")  # until this process ends
-    except slices.Taken as taken:
+    except slices.CardsTaken as taken:
         return described, [f"the NVIDIA cards of this machine are left out: {taken}"]
     return [*described, found.machine], list(found.notes)
 

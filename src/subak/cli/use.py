@@ -1,7 +1,7 @@
 """What tenants really use of their cards, beside what they have booked.
 
-The nodes of a cluster tell it by kubelet's Summary API, which the API server passes on.  Many kubelets say nothing of
-accelerators, and not everybody may ask them: then nothing is known, which is something else than nothing used.
+The nodes of a cluster report it in kubelet's Summary API, which the API server passes on.  Many kubelets do not report
+accelerators, and some users may not ask them: then the use is unknown, which is not the same as zero.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tinykube.status import ApiError
 
 AT_ONCE = 16
 PATIENCE = 3.0
-"""Seconds to wait for a node's answer: one that is down must not keep us from the others."""
+"""Seconds to wait for a node's answer: a node that is down must not delay the others."""
 MOST_NODES = 200
-"""More nodes are not asked, at one request each; whoever wants their figures names them."""
+"""No more nodes are asked, at one request each; users can name the nodes that they want."""
 
 
 class Accelerator(Lean, frozen=True, gc=False, kw_only=True):
-    """A container's part of a card.  Kubelet's own type has no word for an unknown share of time."""
+    """A container's part of a card.  Kubelet's own type cannot express an unknown share of time."""
 
     id: str = ""
     memory_used: int = 0
@@ -52,13 +52,13 @@ class PodStats(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class Summary(Lean, frozen=True, gc=False, kw_only=True):
-    """What we read of a node's answer."""
+    """The fields of a node's answer that we read."""
 
     pods: tuple[PodStats, ...] | None = None
 
 
 async def of_nodes(client: Client, names: Collection[str]) -> Uses:
-    """What the pods of these nodes use, as far as the nodes tell."""
+    """What the pods of these nodes use, as far as the nodes report it."""
     if len(names) > MOST_NODES:
         return {}
     gate = asyncio.Semaphore(AT_ONCE)
@@ -69,7 +69,7 @@ async def of_nodes(client: Client, names: Collection[str]) -> Uses:
                 answer = await client.request("GET", f"{NODES.path(name=name)}/proxy/stats/summary")
             return decode(Summary, answer.body)
         except (ApiError, BadAnswer, TimeoutError):
-            # Not there, not allowed, not answering, or no summary: its cards are shown all the same.
+            # The node is missing, forbidden, silent, or has no summary: its cards are shown all the same.
             return Summary()
 
     uses: dict[tuple[str, str], Use] = {}

@@ -1,4 +1,4 @@
-"""`subak wait`: wait until objects are as one wants them."""
+"""`subak wait`: wait until objects meet a condition."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def _wanted(
 
 
 async def _one(connection: Connection, target: Target, check: Check | None, timeout: float) -> None:
-    """Wait for one object; it is looked at once even if there is no time.  Raises TimeoutError."""
+    """Wait for one object; checks it once even if the timeout is zero.  Raises TimeoutError."""
     client, resource, where = connection.client, target.known.resource, target.where(connection)
     try:
         now: dict[str, Any] = await client.get(resource, target.name, where)
@@ -110,7 +110,7 @@ async def _one(connection: Connection, target: Target, check: Check | None, time
 
 
 def _check(what: str) -> Check:
-    """What `--for` means.  Raises UsageError."""
+    """The check that `--for` names.  Raises UsageError."""
     form, _, rest = what.partition("=")
     if form == "condition" and rest:
         name, _, value = rest.partition("=")

@@ -1,4 +1,4 @@
-"""`subak why`: where a pod is, with whom it shares its cards, or what keeps it off every node."""
+"""`subak why`: where a pod is, which pods share its cards, or what keeps it off every node."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ async def why(connection: Connection, pod: str, output: str, device_config: Inte
     key = f"{full['metadata']['namespace']}/{name}"
     if key not in now.pods:
         raise ApiError(404, "NotFound", f'pods "{name}" was removed in the meantime')
-    told = _Told(now, now.pods[key], full, await _events(connection, full))
+    answer = _Answer(now, now.pods[key], full, await _events(connection, full))
     if output in ("json", "yaml"):
-        emit(told.data(), output)
+        emit(answer.data(), output)
     else:
-        told.show(wide=output == "wide")
-    return 1 if told.waits else 0
+        answer.show(wide=output == "wide")
+    return 1 if answer.waits else 0
 
 
 async def _events(connection: Connection, pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was said about the pod, the oldest first."""
+    """The pod's events, oldest first."""
     metadata = pod["metadata"]
     about = f"involvedObject.uid={metadata['uid']},involvedObject.name={metadata['name']}"
     events = (await connection.client.list(EVENTS, metadata["namespace"], fields=about)).items
     return sorted(events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
 
 
-class _Told:
-    """What there is to say about one pod."""
+class _Answer:
+    """The answer about one pod."""
 
     def __init__(self, now: Picture, pod: manifest.Pod, full: dict[str, Any], events: list[dict[str, Any]]) -> None:
         self.now = now
@@ -79,7 +79,7 @@ class _Told:
         self.waits = not pod.spec.node_name and not pod.finished
 
     def cards(self) -> list[CardState]:
-        """The cards of which the pod holds a part."""
+        """The cards that the pod holds a part of."""
         if not self.pod.spec.node_name or self.now.cluster.snapshot.node(self.pod.spec.node_name) is None:
             return []
         cards = self.now.cluster.snapshot.cards(self.pod.spec.node_name)
@@ -91,7 +91,7 @@ class _Told:
         return node
 
     def data(self) -> dict[str, Any]:
-        """For scripts."""
+        """The answer as data for scripts."""
         data: dict[str, Any] = {
             "namespace": self.pod.namespace,
             "name": self.pod.name,
@@ -108,7 +108,7 @@ class _Told:
         return data | {"cards": [card_data(self._node(), card) for card in self.cards()]}
 
     def show(self, wide: bool) -> None:
-        """For people."""
+        """Print the answer for people."""
         if self.waits:
             self._show_waiting(wide)
         else:

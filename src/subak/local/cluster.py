@@ -3,9 +3,8 @@
     async with LocalCluster(machines) as cluster:
         await cluster.client.create(PODS, pod, "default")
 
-Everybody inside speaks to the API server by plain calls, as a user of its own; `endpoint.start` opens it to kubectl.
-At the end all containers are ended, and what was made on disk is removed, except for the state directory that somebody
-asked for.
+All parts speak to the API server by plain calls, each as a different user; `endpoint.start` opens it to kubectl.  At
+the end all containers are ended and all files are removed, except for a state directory if one is given.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ KUBELET = User("system:subak-kubelet", (NODES, AUTHENTICATED))
 """Users of the API server, as in a cluster of many machines; the administrator of the kubeconfig is another."""
 
 WRITERS = frozenset({SCHEDULER.name, AGENTS.name})
-"""Those who may write records of allocations."""
+"""Users who may write records of allocations."""
 
 RuntimeName = Literal["process", "stand-in", "none"]
 
 
 class LocalCluster:
-    """A cluster on this machine, running inside `async with`.  `notes` are sentences for whoever started it."""
+    """A cluster on this machine, running inside `async with`.  `notes` are for the user who starts it."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class LocalCluster:
         stand_in: bool = False,
         hide: Sequence[Path] = (),
     ) -> None:
-        """`hide` are directories that containers must not see."""
+        """`state` is the directory that keeps all data, if any; `hide` are directories that containers must not see."""
         self.machines = machines
         self.interpreter = interpreter or Interpreter()
         self.notes: list[str] = []
@@ -112,8 +111,8 @@ class LocalCluster:
         self._stack.push_async_callback(nodes.stop)
         self.kubelet = await self._kubelet(directory)
         self.scheduler = Service(self.client_of(SCHEDULER), self.interpreter, served.on_one_machine)
-        told = Published(self.client_of(SCHEDULER), self.interpreter.config)
-        await told.start()
+        config = Published(self.client_of(SCHEDULER), self.interpreter.config)
+        await config.start()
         started = await nodes.start()
         if started.removed:
             self.notes.append(
@@ -130,7 +129,7 @@ class LocalCluster:
                 f"if they never are: subak delete node {name}"
             )
         await self.agents.restore()
-        for part in (told.run(), nodes.run(), self.kubelet.run(), self.scheduler.run()):
+        for part in (config.run(), nodes.run(), self.kubelet.run(), self.scheduler.run()):
             self._run(part)
         ready = asyncio.gather(self.kubelet.synced.wait(), self.scheduler.ready.wait())
         await asyncio.wait((ready, self.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -143,7 +142,7 @@ class LocalCluster:
         return Client(Acting(self.server, user), NAME)
 
     def _directory(self) -> Path:
-        """Where volumes, logs and the files of agents are.  Those of agents are made anew."""
+        """The directory for volumes, logs and the files of agents, without files of earlier agents."""
         if self._state is not None:
             directory = self._state.absolute() / "machine"
             private.directory(directory)
@@ -173,7 +172,7 @@ class LocalCluster:
         return kubelet
 
     async def _runtimes(self) -> tuple[Runtime, Runtime | None]:
-        """What runs commands, and what runs containers that have none; a command never runs unconfined."""
+        """The runtimes for containers with and without a command; a command never runs unconfined."""
         if self._runtime == "none":
             return Nothing(), Nothing()
         if self._runtime == "process":
@@ -186,7 +185,7 @@ class LocalCluster:
         return waiting, waiting
 
     def _run(self, part: Coroutine[Any, Any, None]) -> None:
-        """Run a part until the end.  One that fails is a bug: whoever waits for `failed` hears of it."""
+        """Run a part until the end.  A failure is a bug, and becomes the exception of `failed`."""
         task = asyncio.create_task(part)
 
         def ended(task: asyncio.Task[None]) -> None:

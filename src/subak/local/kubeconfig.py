@@ -4,9 +4,9 @@
     write ──> it says how to connect
     release ──> it is gone
 
-A running cluster holds a lock on its file, which ends with the process however that ends.  So no file is taken from a
-cluster that lives, and what a dead one has left behind is taken over.  The file at a path is only ever exchanged by
-whoever holds the lock on it, and always as a whole.
+A running cluster holds a lock on its file, which the kernel releases when the process ends.  So the file of a running
+cluster is safe, and the file of a dead one can be taken over.  Only the process that holds the lock replaces the file,
+and always as a whole.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NAME = "subak"
 """The name of our cluster, its user and its context in the file."""
 
 
-class Taken(Exception):
-    """A file that is somebody else's; the text says whose, and what to do."""
+class FileTaken(Exception):
+    """A file that belongs to another cluster or program; the text says which, and what to do."""
 
 
 class Kubeconfig:
@@ -39,16 +39,16 @@ class Kubeconfig:
         self._held = held
 
     def write(self, text: str) -> None:
-        """Say how to connect.  Raises Taken if somebody has taken the file away, and OSError."""
+        """Write how to connect.  Raises FileTaken if the file was removed or replaced, and OSError."""
         if not _is_at(self._held, self.path):
-            raise Taken(f"{self.path}: somebody removed or replaced it while the cluster started; start it again")
+            raise FileTaken(f"{self.path}: somebody removed or replaced it while the cluster started; start it again")
         fresh, held = _written(self.path, text)
         fresh.replace(self.path)
         os.close(self._held)
         self._held = held
 
     def release(self) -> None:
-        """Remove the file, unless it is somebody else's by now.  Once more does no harm."""
+        """Remove the file, unless it belongs to another cluster by now.  A second call does no harm."""
         if self._held < 0:
             return
         if _is_at(self._held, self.path):
@@ -58,13 +58,13 @@ class Kubeconfig:
 
 
 def claim(path: Path) -> Kubeconfig:
-    """The file at a path.  Raises Taken if it is a running cluster's, or not a file of ours at all; and OSError."""
+    """The file at a path.  Raises FileTaken if it is a running cluster's, or not a file of ours at all; and OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return _claimed(path, ours=False)
 
 
 def claim_first(path: Path) -> Kubeconfig:
-    """The file at a path in a directory of ours or, while running clusters have it, `path-2`, `path-3` and so on.
+    """The file at a path in our own directory or, if a running cluster has it, `path-2`, `path-3` and so on.
 
     Raises OSError.
     """
@@ -72,7 +72,7 @@ def claim_first(path: Path) -> Kubeconfig:
     for number in count(1):
         try:
             return _claimed(path if number == 1 else path.with_name(f"{path.name}-{number}"), ours=True)
-        except Taken:
+        except FileTaken:
             continue
     raise AssertionError("numbers do not end")
 
@@ -95,7 +95,7 @@ def _claimed(path: Path, ours: bool) -> Kubeconfig:
 
 
 def _replaced(path: Path, fresh: Path, ours: bool) -> bool:
-    """Put the fresh file in place of one that nobody holds; False if that one has gone in the meantime."""
+    """Replace a file that no process holds with the fresh one; False if the old one has gone meanwhile."""
     try:
         left = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -105,17 +105,17 @@ def _replaced(path: Path, fresh: Path, ours: bool) -> bool:
         if not _is_at(left, path):
             return False
         if not ours and not _is_ours(path):
-            raise Taken(f"{path}: it is there already, and not from `subak up`: name a file that is not there yet")
+            raise FileTaken(f"{path}: it is there already, and not from `subak up`: name a file that is not there yet")
         fresh.replace(path)
         return True
     except BlockingIOError:
-        raise Taken(f"{path}: another `subak up` that is running has this file: name another one") from None
+        raise FileTaken(f"{path}: another `subak up` that is running has this file: name another one") from None
     finally:
         os.close(left)
 
 
 def _written(path: Path, text: str) -> tuple[Path, int]:
-    """A file of its own beside a path, for its owner only, with our lock on it."""
+    """A new file beside a path, readable only for its owner, with our lock on it."""
     held, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.write(held, text.encode())
@@ -130,7 +130,7 @@ def _is_at(held: int, path: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a kubeconfig leads to a cluster of ours and nowhere else; kubectl may have changed other things in it."""
+    """Whether a kubeconfig names only clusters of ours; kubectl may have changed other things in it."""
     try:
         content = read(path.read_bytes()).content
         servers = [(each["name"], each["cluster"]["server"]) for each in content["clusters"]] if content else []

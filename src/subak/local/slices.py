@@ -1,18 +1,18 @@
 """Slices of this machine's cards that single commands hold, without any cluster.
 
-A slice is a file, and the file is a pod: what it asks for, and, once it has a place, the annotations that record its
-cards.  So the ledger of the machine is read like that of a cluster.  A slice lives as long as somebody holds the lock
-on its file.  The command inherits it, and the kernel lets go of it however the command ends: nothing has to be tidied
-up for the cards to be free.  A program that closed the file which it inherited, as many launchers do for what they
-start, keeps the slice alive while it uses the card: then it stands in the slice's region.
+A slice is a file that holds a pod: its request and, once it has cards, the annotations that record them.  So the ledger
+of the machine is read like that of a cluster.  A slice lives as long as a process holds the lock on its file.  The
+command inherits the lock, and the kernel releases it when the command ends in any way, so the cards become free without
+any cleanup.  Some launchers close inherited files for the programs that they start.  Such a program keeps the slice
+alive while it uses the card, because the slice's region lists it.
 
-All users of the machine share the directory.  What is there may be anybody's: it is opened without following links or
-waiting, and what cannot be read counts as held.
+All users of the machine share the directory, so a file there may belong to any of them: it is opened without following
+links or waiting, and a file that cannot be read counts as held.
 
     enter ──> waiting ── attempt: fits, and nobody before it does ──> holding ── the last process ends ──> gone
 
-A cluster on the same machine accounts for the same cards in its own way.  So the cards are either its own, as long as
-it runs, or those of slices: `claim` and `enter` refuse each other.
+A cluster on the same machine has a separate ledger of the same cards.  So the cards belong either to the cluster, while
+it runs, or to slices: `claim` and `enter` exclude each other.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from subak.policy.explain import Explanation
 from subak.snapshot.cluster import Snapshot
 
 NAMESPACE = "run"
-"""The namespace of pods that stand for slices."""
+"""The namespace of the pods of slices."""
 
 DIRECTORY = Path(os.environ.get("SUBAK_SLICES") or "/tmp/subak-slices").absolute()
-"""Where all users of the machine keep their slices."""
+"""The directory in which all users of the machine keep their slices."""
 
 _GATE = "gate"
 _OWNER = "owner-"
@@ -60,7 +60,7 @@ _CAREFULLY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 class Slice:
     """A command's place in the line, or what it holds.  `lock` is the file descriptor that keeps it alive.
 
-    Beside its file lie the library's: the region, in which its programs account for what they use, and their limits.
+    Beside its file are two of the library: the region, in which programs count what they use, and their limits.
     """
 
     path: Path
@@ -72,25 +72,25 @@ class Slice:
         return self.path.with_suffix(_REGION)
 
     def write_limits(self, text: str) -> Path:
-        """Write what the library holds its programs to, whatever their environment says; gives the file."""
+        """Write the limits that the library enforces, whatever the environment says; gives the file."""
         path = self.path.with_suffix(_LIMITS)
-        # The directory is everybody's: what somebody else has put there is not written to.
+        # All users can write to the directory: never write to a file that another user created.
         with open(_make(path, os.O_WRONLY | os.O_EXCL, 0o444), "w") as file:
             file.write(text)
         return path
 
 
-class Taken(Exception):
-    """The cards are somebody else's for now, or it cannot be known whose they are."""
+class CardsTaken(Exception):
+    """A cluster or other slices have the cards, or we cannot find out who has them."""
 
 
 def claim(directory: Path, owner: str) -> int:
-    """Have all cards of the machine, until the file descriptor is closed.  Raises Taken if slices are held."""
+    """Claim all cards of the machine until the file descriptor is closed.  Raises CardsTaken if slices are held."""
     _prepare(directory)
     with _gate(directory):
         living = [pod.name for _, pod in _living(directory)]
         if living:
-            raise Taken(f"they are in use by subak run: {', '.join(living)}")
+            raise CardsTaken(f"they are in use by subak run: {', '.join(living)}")
         _refuse_owned(directory)
         lock = _make(directory / f"{_OWNER}{os.getuid()}", os.O_RDWR, 0o644)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -116,10 +116,10 @@ class Slices:
         _prepare(directory)
 
     def enter(self, pod: manifest.Pod) -> Slice:
-        """Join the line.  The pod gets the number of its place as the end of its name.
+        """Join the line.  The number of its place is appended to the pod's name.
 
-        Raises Refusal for what cannot be asked for, and for more than the cards have when nobody uses them; Taken if a
-        cluster has them.
+        Raises Refusal for an impossible request, also one that is larger than the empty cards, and CardsTaken if a
+        cluster has the cards.
         """
         complete = self.interpreter.admit(pod)
         unused = Decider(self.interpreter, [self.node])
@@ -128,7 +128,7 @@ class Slices:
             raise Refusal("spec.containers", pod.name, f"the cards never have that much: {why}")
         with _gate(self.directory):
             _refuse_owned(self.directory)
-            # Of any file: a program that let go of its slice may have left its region behind.
+            # Count every file: a program that closed its slice may have left its region behind.
             number = max((_number(path) for path in self.directory.iterdir()), default=0) + 1
             path = self.directory / f"{number:09}.json"
             metadata = msgspec.structs.replace(complete.metadata, name=f"{pod.name}-{number}", namespace=NAMESPACE)
@@ -138,7 +138,7 @@ class Slices:
         return Slice(path, lock)
 
     def attempt(self, slice: Slice, now_ns: int) -> manifest.Pod | Explanation:
-        """The pod with its cards if it can have them now, otherwise why it has to wait."""
+        """The pod with its cards if it can have them now, otherwise why it must wait."""
         with _gate(self.directory):
             os.utime(slice.lock)
             decider = self._decider()
@@ -148,7 +148,7 @@ class Slices:
                 try:
                     request = decider.request(pod)
                 except Refusal:
-                    continue  # not written by `enter`
+                    continue  # `enter` did not write it
                 placement = decider.decide(NAMESPACE, request)
                 if path == slice.path:
                     if not isinstance(placement, Placement):
@@ -156,9 +156,9 @@ class Slices:
                     placed = _placed(pod, self.node.name, decider.written(pod, placement, now_ns))
                     _rewrite(slice.lock, msgspec.json.encode(placed))
                     return placed
-                if isinstance(placement, Placement):  # it came earlier and takes its turn in a moment
+                if isinstance(placement, Placement):  # it came earlier, and soon takes these cards
                     decider.assume(pod.key, pod, request, placement)
-        raise Taken(f"{slice.path} was removed: somebody has emptied {self.directory}")
+        raise CardsTaken(f"{slice.path} was removed: somebody has emptied {self.directory}")
 
     def pods(self) -> dict[Path, manifest.Pod]:
         """The pods of all living slices by the files of their regions, in the order of their arrival."""
@@ -173,7 +173,7 @@ class Slices:
     def _decider(self) -> Decider:
         decider = Decider(self.interpreter, [self.node])
         for _, pod in _living(self.directory):
-            if pod.spec.node_name:  # whatever the machine was called then
+            if pod.spec.node_name:  # placed, even if the machine had another name then
                 decider.hold(pod, self.node)
         return decider
 
@@ -194,24 +194,24 @@ def _owner(directory: Path) -> str:
 def _refuse_owned(directory: Path) -> None:
     owner = _owner(directory)
     if owner:
-        raise Taken(f"they belong to {owner}")
+        raise CardsTaken(f"they belong to {owner}")
 
 
 def _prepare(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         found = directory.lstat()
-        # What is no directory may be a link of another user to one of ours, which must not be everybody's.
+        # Not through a link: another user could make one of our directories writable for everybody.
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
             directory.chmod(0o1777)  # for everybody, as /tmp
     except OSError as error:
-        raise Taken(f"slices cannot be kept in {directory}: {error.strerror}") from None
+        raise CardsTaken(f"slices cannot be kept in {directory}: {error.strerror}") from None
 
 
 def _make(path: Path, flags: int, mode: int) -> int:
-    """Open a file that is made if it is not there, with this mode whatever the umask is.
+    """Open a file, created if need be, with this mode whatever the umask is.
 
-    It is sticky: systemd-tmpfiles, which empties /tmp, passes over such files however old they are, but not over locks.
+    It is sticky, because systemd-tmpfiles, which empties /tmp, keeps sticky files of any age, but does not see locks.
     """
     descriptor = os.open(path, flags | os.O_CREAT | _CAREFULLY, mode)
     if os.fstat(descriptor).st_uid == os.getuid():
@@ -222,7 +222,7 @@ def _make(path: Path, flags: int, mode: int) -> int:
 def _out_of_the_way(descriptor: int) -> int:
     """The same open file under a number that its command does not use by accident.
 
-    Whoever starts without input or output leaves 0, 1 or 2 free, and a shell script opens up to 9 as it likes.
+    If a standard stream is closed, 0, 1 or 2 may be free, and shell scripts use numbers up to 9.
     """
     try:
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
@@ -231,9 +231,9 @@ def _out_of_the_way(descriptor: int) -> int:
 
 
 def _living(directory: Path) -> Iterator[tuple[Path, manifest.Pod]]:
-    """Slices whose lock is held, or whose programs are at work; the files of others are removed.
+    """Slices whose lock is held or whose programs use a card; removes the files of others.
 
-    Raises PermissionError for one that cannot be read: it may hold anything.
+    Raises PermissionError for a file that cannot be read: it may hold any card.
     """
     for path in sorted(directory.glob("*.json")):
         if not _NUMBER.fullmatch(path.stem):
@@ -251,18 +251,18 @@ def _living(directory: Path) -> Iterator[tuple[Path, manifest.Pod]]:
                 _remove_all(path)
                 continue
             yield path, _named(msgspec.json.decode(file.read(_MOST_BYTES), type=manifest.Pod), _number(path))
-    for path in directory.glob(f"*{_REGION}"):  # made again by a program after the slice was gone
+    for path in directory.glob(f"*{_REGION}"):  # a program created it again after the slice was gone
         if not path.with_suffix(".json").exists() and not _at_work(path):
             _remove_all(path)
 
 
 def _silent(path: Path) -> bool:
-    """Whether who waits has not looked for its turn for a while, as one that was stopped: it keeps nobody from it."""
+    """Whether a waiting slice has made no attempt for a while, perhaps because it is stopped: others go first."""
     return abs(time.time() - path.stat().st_mtime) > _PATIENCE
 
 
 def _named(pod: manifest.Pod, number: int) -> manifest.Pod:
-    """The pod under a name that ends with its number, as `enter` gives it: no other has that, and it can be printed."""
+    """The pod under a name that ends with its number, as `enter` gives it: unique and safe to print."""
     fine = re.fullmatch(rf"[a-z0-9-]{{1,63}}-{number}", pod.name)
     name = pod.name if fine else f"slice-{number}"
     metadata = msgspec.structs.replace(pod.metadata, name=name, namespace=NAMESPACE)
@@ -278,15 +278,15 @@ def _at_work(path: Path) -> bool:
 
 
 def _remove_all(path: Path) -> None:
-    """Remove the files of a slice; its own goes last, for it says that the others belong to nobody."""
-    with suppress(OSError):  # another user's, who removes them in turn
+    """Remove the files of a slice; its own last, since the others are found through it."""
+    with suppress(OSError):  # files of another user, who removes them later
         for suffix in (_REGION, _LIMITS, ".json"):
             path.with_suffix(suffix).unlink(missing_ok=True)
 
 
 @contextmanager
 def _gate(directory: Path) -> Iterator[None]:
-    """One at a time looks and takes.  Raises Taken if the directory cannot be used."""
+    """Let one process at a time read and change slices.  Raises CardsTaken if the directory cannot be used."""
     path = directory / _GATE
     try:
         try:
@@ -297,14 +297,14 @@ def _gate(directory: Path) -> Iterator[None]:
             fcntl.flock(gate, fcntl.LOCK_EX)
             yield
     except OSError as error:
-        raise Taken(f"{error.filename or directory} cannot be used: {error.strerror}") from None
+        raise CardsTaken(f"{error.filename or directory} cannot be used: {error.strerror}") from None
 
 
 @contextmanager
 def _not_stopped() -> Iterator[None]:
-    """Let Ctrl-Z wait until the end: whoever is stopped in the gate keeps everybody out.
+    """Delay Ctrl-Z until the end: a process that stops inside the gate would keep all others out.
 
-    By a handler, which is the whole process's: a mask would be that of this thread, and any other would be stopped.
+    A handler works for the whole process; a signal mask would cover only this thread.
     """
     asked = []
     before = signal.signal(signal.SIGTSTP, lambda number, frame: asked.append(number))
@@ -327,13 +327,13 @@ def _placed(pod: manifest.Pod, node: str, annotations: dict[str, str]) -> manife
 
 def _rewrite(descriptor: int, content: bytes) -> None:
     written = 0
-    while written < len(content):  # a disk that becomes full takes a part, and refuses the rest
+    while written < len(content):  # a disk that fills up takes a part, and refuses the rest
         written += os.pwrite(descriptor, content[written:], written)
     os.ftruncate(descriptor, len(content))
 
 
 def _free(descriptor: int) -> bool:
-    """Whether nobody holds the lock.  It is let go of when the descriptor is closed."""
+    """Whether no process holds the lock.  If so, this one does, until it closes the descriptor."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

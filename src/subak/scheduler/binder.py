@@ -1,10 +1,10 @@
-"""Carries out a binding, so that afterwards it is certain whether the pod is bound by it.
+"""Carries out a binding, and finds out for certain whether the pod is bound by it.
 
-A refusal is certain.  A conflict may be our own binding that arrived twice, and no answer, or an answer that the server
-could not finish, says nothing: then the pod is read.  If it is still without a node, the same binding is sent again.
-It can do no harm if the first one arrives late: the server lets only one of them pass, and both say the same.  Until
-all is certain the core keeps the cards for the pod.  A server that never gives a certain answer is given up only after
-a time in which everything that may still be under way has arrived.
+A refusal is certain.  A conflict may be our own binding that arrived twice, and a missing answer or a server error says
+nothing: then we read the pod.  If it still has no node, we send the same binding again.  That does no harm if the first
+one arrives late: the server accepts only one of them, and both say the same.  Until the outcome is certain, the core
+keeps the cards for the pod.  If the server never gives a certain answer, we give up only after LINGER seconds, when
+every request that was under way has arrived.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Binder:
         self._slots = asyncio.Semaphore(at_once)
 
     async def bind(self, bind: Bind) -> None:
-        """Returns when the pod is bound.  Raises NotBound when it is certain that it will not be."""
+        """Return when the pod is bound.  Raises NotBound if it certainly will not be."""
         uncertain, problem = False, Exception()
         for attempt in range(TRIES):
             try:
@@ -71,7 +71,7 @@ class Binder:
         await self._client.bind(name, namespace, bind.node, uid=bind.uid, annotations=bind.annotations)
 
     async def _look_up(self, bind: Bind) -> manifest.Pod | None:
-        """The pod as it is on the server, None if it is gone; asks until there is an answer."""
+        """The pod as it is on the server, None if it is gone; tries until the server answers."""
         self._counters.looked_up += 1
         namespace, name = bind.key.split("/")
         attempt = 0

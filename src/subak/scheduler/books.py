@@ -1,11 +1,11 @@
-"""What every pod holds, kept true while pods, nodes and Device objects come, change and go in any order.
+"""What every pod holds, kept correct while pods, nodes and Device objects come, change and go in any order.
 
-What is booked for a pod follows from the pod, the annotations that record its allocation, and its node as described
-now (`policy.held`), and from nothing else.  So whenever one of them changes, the pod is booked anew; and a core that is
-told everything from the beginning comes to the same books, whatever the order.
+A pod's booking depends only on the pod, the annotations that record its allocation, and the current description of its
+node (`policy.held`).  Whenever one of them changes, the pod is booked again.  So a new core that sees all objects has
+the same books, whatever the order of events.
 
-A decided pod is booked as it will be once it is bound.  Whatever changes for the better makes its node one of the
-snapshot's `freed`, and its namespace one of the `relieved`: pods that wait may fit there now.
+A decided pod is booked as it will be once it is bound.  When something is released or improves, the node joins the
+snapshot's `freed` and the namespace its `relieved`: waiting pods may fit there now.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from subak.scheduler.record import Record
 
 
 class Books:
-    """Keeps a decider's snapshot.  `warnings` are sentences for an administrator that nobody has taken yet."""
+    """Keeps a decider's snapshot.  `warnings` are for an administrator; the core takes them."""
 
     def __init__(self, decider: Decider) -> None:
         self.decider = decider
@@ -40,40 +40,40 @@ class Books:
     # Nodes
 
     def pass_time(self, now: float) -> None:
-        """Look again at nodes of whose agents it was not certain whether they live."""
+        """Describe nodes again whose agents may have died since."""
         self._now = now
         while self._doubts and self._doubts[0][0] < now:
             _, name = heapq.heappop(self._doubts)
             self._describe(name)
 
     def next_doubt_ends(self) -> float | None:
-        """When to look at a node again though nothing happens; perhaps in vain."""
+        """When to describe a node again without an event; None if no node is in doubt."""
         return self._doubts[0][0] if self._doubts else None
 
     def see_node(self, node: manifest.Node) -> None:
-        """A node was added or has changed."""
+        """Take in a node that was added or has changed."""
         self._nodes[node.name] = node
         self._describe(node.name)
 
     def lose_node(self, name: str) -> None:
-        """A node is gone.  Its pods stay where they are, and count again when it comes back."""
+        """Remove a node.  Its pods stay where they are, and count again when it comes back."""
         self._nodes.pop(name, None)
         for record in self._there.get(name, {}).values():
             self.snapshot.forget(record.key)
         self.snapshot.remove(name)
 
     def see_device(self, device: manifest.Device) -> None:
-        """A Device object was added or has changed."""
+        """Take in a Device object that was added or has changed."""
         self._devices[device.name] = device
         self._describe(device.name)
 
     def lose_device(self, name: str) -> None:
-        """A Device object is gone."""
+        """Remove a Device object."""
         if self._devices.pop(name, None) is not None:
             self._describe(name)
 
     def _describe(self, name: str) -> None:
-        """A node, or the Device object that speaks of it, has changed."""
+        """Describe a node again after it or its Device object has changed, and book its pods again."""
         node = self._nodes.get(name)
         if node is None:
             return
@@ -98,7 +98,7 @@ class Books:
     # Pods
 
     def move(self, record: Record, node: str) -> None:
-        """The pod is (or will be) on this node; on none if it is empty."""
+        """Note the node that the pod is or will be on; empty for none."""
         if record.node != node:
             self.snapshot.forget(record.key)
             if record.node:
@@ -108,19 +108,19 @@ class Books:
                 self._there.setdefault(node, {})[record.key] = record
 
     def book(self, record: Record) -> None:
-        """Book what the pod holds by what is known now."""
+        """Book what the pod holds, as far as its node is known."""
         node = self.snapshot.node(record.node)
         if node is not None:
             self._book(record, node)
 
     def assume(self, record: Record, request: Request, placement: Placement) -> None:
-        """Book what has just been decided.  Raises Overcommitted if it was decided wrongly."""
+        """Book a decision.  Raises Overcommitted if the decision was wrong."""
         self.move(record, placement.node)
         self.decider.assume(record.key, record.pod, request, placement)
         record.digest, record.known = self.snapshot.node(placement.node), True
 
     def means_the_same(self, record: Record) -> bool:
-        """Whether the annotations that the pod carries now say the same as those that count."""
+        """Whether the annotations that the pod carries mean the same as those that count."""
         node = self.snapshot.node(record.node)
         if node is None:
             return False
@@ -139,7 +139,7 @@ class Books:
             self.snapshot.relabel(record.key, record.pod)
 
     def _as_recorded(self, record: Record) -> manifest.Pod:
-        """The pod with the annotations that count, whatever it carries itself."""
+        """The pod with the annotations that count in place of those it carries."""
         pod = record.pod
         if record.carried == record.annotations:
             return pod

@@ -1,6 +1,6 @@
-"""The device config that is in force, told in the cluster itself.
+"""The device config in force, published in a ConfigMap of the cluster.
 
-Whoever schedules writes it into a ConfigMap and keeps it true.  So everybody else reads pods and nodes in the names and
+The scheduler writes the ConfigMap and keeps it true.  So all other programs read pods and nodes with the names and
 defaults by which they were placed.  Name and key are those of HAMi's own ConfigMap, which its users know.
 """
 
@@ -24,7 +24,7 @@ from tinykube.yaml import read
 NAMESPACE = "subak-system"
 NAME = "hami-scheduler-device"
 PLACES = (NAMESPACE, "kube-system")
-"""Where it is looked for: what we wrote ourselves, then where HAMi's chart is usually installed."""
+"""Namespaces to look in: our own, then the usual one of HAMi's chart."""
 
 PAUSE = 1.0
 
@@ -52,9 +52,9 @@ def parse(text: str, place: str) -> Config:
 
 
 async def in_force(client: Client) -> Config:
-    """The configuration that a cluster tells; the defaults if it tells none, or nobody may read it.
+    """The configuration that a cluster publishes; the defaults if there is none, or we may not read it.
 
-    Raises ValueError if it cannot be read.
+    Raises ValueError if it is malformed.
     """
     for namespace in PLACES:
         try:
@@ -70,18 +70,18 @@ async def in_force(client: Client) -> Config:
 
 
 class Published:
-    """Tells a configuration in a cluster, and goes on telling it whatever others do to it."""
+    """A configuration in a cluster's ConfigMap, restored whenever somebody changes it."""
 
     def __init__(self, client: Client, config: Config) -> None:
         self._client = client
         self._data = {FILE: written(config)}
 
     async def start(self) -> None:
-        """Tell it now."""
+        """Publish it now."""
         await self._put()
 
     async def run(self) -> None:
-        """Put it back when somebody changes it, until cancelled."""
+        """Restore it when somebody changes it, until cancelled."""
         changed = asyncio.Event()
         watched = Reflector(
             self._client,
@@ -99,15 +99,15 @@ class Published:
                 changed.clear()
                 try:
                     if await self._put():
-                        told = "configmap %s/%s tells what is in force, and is put back: only a restart changes that"
-                        log.warning(told, NAMESPACE, NAME)
+                        text = "configmap %s/%s tells what is in force, and is put back: only a restart changes that"
+                        log.warning(text, NAMESPACE, NAME)
                 except (ApiError, OSError, TimeoutError) as error:
                     log.warning("configmap %s/%s cannot be written: %s", NAMESPACE, NAME, error)
                     await asyncio.sleep(PAUSE)
                     changed.set()
 
     async def _put(self) -> bool:
-        """Make it what it is to be; True if it was not."""
+        """Create or correct the ConfigMap; True if that was necessary."""
         wanted: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -119,7 +119,7 @@ class Published:
         except ApiError as error:
             if error.code != 404:
                 raise
-            await self._make_room()
+            await self._create_namespace()
             await self._client.create(CONFIG_MAPS, wanted, NAMESPACE)
             return True
         if found.get("data") == self._data:
@@ -132,7 +132,7 @@ class Published:
             await self._client.update(CONFIG_MAPS, NAME, NAMESPACE, wanted)
         return True
 
-    async def _make_room(self) -> None:
+    async def _create_namespace(self) -> None:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         try:
             await self._client.create(NAMESPACES, namespace)

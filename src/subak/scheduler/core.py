@@ -1,9 +1,9 @@
-"""The scheduler without its loop: what it knows, and what it wants done.
+"""The scheduler without its loop: it takes events and gives instructions.
 
-Every pod has one record with one state (`scheduler.record`).  Bookings are made before a binding is sent and given back
-only when the pod is gone, has finished, is bound elsewhere, or its binding was refused; so no card is promised twice,
-and a pod is never in the line while it may be bound.  Nothing is stored: a new core that is told all nodes and pods
-knows everything again.
+Every pod has one record with one state (`scheduler.record`).  A pod is booked before its binding is sent.  The booking
+ends only when the pod is gone, has finished, is bound elsewhere, or its binding was refused.  So no card is promised
+twice, and a pod never waits in the line while it may be bound.  Nothing is stored: a new core that sees all nodes and
+pods knows the same.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Core:
         return () if record is None else record.story
 
     def handle(self, event: Event) -> None:
-        """Take in what happened.  The same news twice does no harm, old news about a bound pod neither."""
+        """Take in an event.  Repeated events do no harm, nor do late ones about a bound pod."""
         match event:
             case PodSeen(pod):
                 self._pod_seen(pod)
@@ -108,7 +108,7 @@ class Core:
         self._pass_on()
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
-        """Decide what can be decided now: at most so many pods."""
+        """Decide on pods whose turn it is, at most so many."""
         self._moment.at = now
         self._books.pass_time(now)
         self._pass_on()
@@ -121,19 +121,19 @@ class Core:
                 break
             self._decide(ticket, now)
         for key, message, reasons in self._telling.answers(now):
-            self._tell(self._records[key], message, reasons)
+            self._report(self._records[key], message, reasons)
         out, self._out, self._moment = self._out, [], Moment()
         return out
 
     def wakes_at(self) -> float | None:
-        """When the next cycle is due though nothing happens: 0 for at once, None if only an event can bring work."""
+        """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
         if self._line.ready:
             return 0.0
         due = (self._line.next_pause_ends(), self._telling.due(), self._books.next_doubt_ends())
         return min((each for each in due if each is not None), default=None)
 
     def _pass_on(self) -> None:
-        """Tell the line what was given back, and an administrator what was found."""
+        """Pass freed nodes and relieved namespaces to the line, and warnings to the administrator."""
         books, snapshot = self._books, self.snapshot
         if snapshot.freed:
             self._line.freed(snapshot.freed)
@@ -172,8 +172,8 @@ class Core:
             before = record.pod
             record.see(pod, carried)
             if not self._asks_the_same(before, pod):
-                self._books.book(record)  # its binding is on its way: the allocation stays, the rest may differ
-        elif record.state is not State.HELD:  # else old news
+                self._books.book(record)  # its binding is under way: the allocation stays, other fields may differ
+        elif record.state is not State.HELD:  # a held pod without a node is a late event
             record.see(pod, carried)
             self._enqueue(record)
 
@@ -196,14 +196,14 @@ class Core:
         )
         if record.ticket is not None:
             self._leave_line(record.key)
-        record.state, record.ticket, record.annotations, record.told = State.HELD, None, carried, ""
+        record.state, record.ticket, record.annotations, record.reported = State.HELD, None, carried, ""
         record.note(self._moment, Word.BOUND, pod.spec.node_name)
-        if not as_decided:  # else it carries the very record that we wrote when we booked it
+        if not as_decided:  # otherwise it carries exactly what we booked
             self._books.move(record, pod.spec.node_name)
             self._books.book(record)
 
     def _guard(self, record: Record) -> None:
-        """Somebody may have changed the record of a bound pod: ours to put back, unless there was none to rely on."""
+        """Restore the record of a bound pod if somebody changed it, unless the old one was unreadable."""
         carried = record.carried
         if carried == record.annotations:
             record.edited = None
@@ -220,7 +220,7 @@ class Core:
             )
 
     def _enqueue(self, record: Record, failures: int = 0) -> None:
-        """Put a pod in the line; what it asks for may have changed."""
+        """Put a pod in the line, or move it there if its request has changed."""
         pod = record.pod
         if not self._serves(pod) or pod.metadata.deletion_timestamp is not None:
             self._set_aside(record, "another scheduler's, or being deleted")
@@ -229,7 +229,7 @@ class Core:
             request = self._decider.request(pod)
         except Refusal as refusal:
             self._set_aside(record, "what it asks for cannot be")
-            self._tell(record, refusal.message, {})
+            self._report(record, refusal.message, {})
             return
         if GATED in request.needs.unsupported:
             self._set_aside(record, GATED)
@@ -237,7 +237,7 @@ class Core:
         priority = pod.spec.priority or 0
         standing = self._line.get(record.key)
         if standing is not None and standing.request == request and standing.priority == priority:
-            return  # nothing that matters has changed: it stays where it stands
+            return  # nothing relevant has changed: it keeps its place
         self._arrivals += 1
         self._telling.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
@@ -268,7 +268,7 @@ class Core:
         self._enqueue(record, failures)
 
     def _release(self, key: str) -> None:
-        """A pod is gone or has finished."""
+        """Forget a pod that is gone or has finished."""
         record = self._records.pop(key, None)
         if record is not None:
             self._leave_line(key)
@@ -284,7 +284,7 @@ class Core:
                 self._telling.refused(ticket, now)
             case Exceeded(message, reasons):
                 self._line.over_quota(ticket)
-                self._tell(record, message, reasons)
+                self._report(record, message, reasons)
             case placement:
                 self._bind(record, ticket, placement, now)
 
@@ -297,26 +297,26 @@ class Core:
             raise
         annotations = self._decider.written(record.pod, placement, int(now * 10**9))
         self._telling.forget(record.key)
-        record.state, record.told, record.edited = State.ASSUMED, "", None
+        record.state, record.reported, record.edited = State.ASSUMED, "", None
         record.annotations = self._recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)
         self._pass_on()
         self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations))
 
     def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
-        """The pod's record once these annotations are written over its own."""
+        """The pod's record after these annotations are written."""
         merged = {**pod.annotations, **written}
         return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
 
-    def _tell(self, record: Record, message: str, reasons: dict[str, int]) -> None:
-        """Report, unless the user has just been told the same."""
-        if record.told != message:
-            record.told = message
+    def _report(self, record: Record, message: str, reasons: dict[str, int]) -> None:
+        """Report why the pod waits, unless its last report said the same."""
+        if record.reported != message:
+            record.reported = message
             record.note(self._moment, Word.WAITS, message)
             self._out.append(Report(record.key, record.pod.metadata.uid, message, reasons))
 
     def _asks_the_same(self, one: manifest.Pod, other: manifest.Pod) -> bool:
-        """Whether both versions of a pod ask for the same, wherever they are and whatever they got."""
+        """Whether both versions of a pod ask for the same; its node and its allocation may differ."""
         if one.metadata.labels != other.metadata.labels:
             return False
         if one.annotations != other.annotations and self._wishes(one) != self._wishes(other):

@@ -1,4 +1,4 @@
-"""What the scheduler has done so far, in plain numbers."""
+"""Counters of what the scheduler has done."""
 
 from __future__ import annotations
 

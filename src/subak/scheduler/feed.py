@@ -1,4 +1,4 @@
-"""What the scheduler is told: lists and watches of an API server become events of the core."""
+"""Turns the lists and watches of an API server into events of the core."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Feed:
         )
 
     async def run(self) -> None:
-        """Tell until cancelled."""
+        """Deliver events until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors:
                 group.create_task(reflector.run())
 
     async def complete(self) -> None:
-        """Wait until everything that was there has been told."""
+        """Wait until all objects that exist at the start have been delivered."""
         for reflector in self.reflectors:
             await reflector.synced.wait()
 

@@ -1,10 +1,10 @@
 """Takes part in HAMi's node lock, for vendors whose agents learn from it which pod they serve.
 
-Pods that need the lock of one node come one after the other, in the order in which they were decided; pods of other
-nodes, and those that need no lock, do not wait.  Whoever waits is woken when the node changes, when the holder or the
-pod itself is gone, or when the lock becomes void.  A lock whose holder has no business on the node any more (gone,
-finished, or bound elsewhere) is void at once.  So is one whose holder waits here for its turn: an earlier run took it
-and did not come to bind the pod.  The vendor's agent releases the lock; we do so only if we do not bind.
+Pods that need the lock of one node take turns, in the order in which they were decided; pods of other nodes, and pods
+that need no lock, do not wait.  A waiting pod is woken when the node changes, when the holder or the pod itself goes,
+or when the lock becomes void.  A lock is void at once if its holder is gone, has finished, or is bound elsewhere; also
+if its holder waits here for its turn, since then an earlier run took the lock and never bound the pod.  The vendor's
+agent releases the lock; we release it only if we do not bind.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ RELEASES = 5
 log = logging.getLogger(__name__)
 
 
-class Bell:
-    """Wakes whoever waits for news of a node or a pod."""
+class Wakeups:
+    """Wakes tasks that wait for a change of a node or a pod."""
 
     def __init__(self) -> None:
         self._listening: dict[str, set[asyncio.Event]] = {}
 
-    def ring(self, name: str) -> None:
-        """There is news."""
+    def wake(self, name: str) -> None:
+        """Wake the tasks that listen to this name."""
         for event in self._listening.get(name, ()):
             event.set()
 
     @contextmanager
     def listen(self, news: asyncio.Event, *names: str) -> Iterator[None]:
-        """Set `news` whenever there is some."""
+        """Set `news` whenever one of the names is woken."""
         for name in names:
             self._listening.setdefault(name, set()).add(news)
         try:
@@ -59,7 +59,7 @@ class Bell:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The lock cannot be taken now: until when that may last, and who holds it."""
+    """The lock cannot be taken now: for how many seconds at most, and which pod holds it."""
 
     seconds: float
     holder: str = ""
@@ -73,31 +73,31 @@ class NodeLocks:
         self._client = client
         self._feed = feed
         self._counters = counters
-        self._bell = Bell()
+        self._wakeups = Wakeups()
         self._turns: dict[str, asyncio.Lock] = {}
         self._ours: set[str] = set()
 
     def hear(self, event: Event) -> None:
-        """Wake whom an event concerns; `feed` knows of it already."""
+        """Wake the tasks that an event concerns; `feed` has it already."""
         match event:
             case NodeSeen(node):
-                self._bell.ring(node.name)
+                self._wakeups.wake(node.name)
             case NodeGone(name) | PodGone(name):
-                self._bell.ring(name)
+                self._wakeups.wake(name)
             case PodSeen(pod) if pod.finished or pod.spec.node_name:
-                self._bell.ring(pod.key)
+                self._wakeups.wake(pod.key)
 
     @asynccontextmanager
     async def held(self, bind: Bind, locks: Sequence[str]) -> AsyncIterator[None]:
-        """Hold the node's locks for the pod; they stay, for the agent, unless NotBound is raised inside.
+        """Hold the node's locks for the pod.  They stay for the agent, unless NotBound is raised inside.
 
-        Raises NotBound if the pod or the node is gone before it is the pod's turn.
+        Raises NotBound if the pod or the node is gone before its turn.
         """
         if not locks:
             yield
             return
         self._ours.add(bind.key)
-        self._bell.ring(bind.key)
+        self._wakeups.wake(bind.key)
         try:
             async with self._turns.setdefault(bind.node, asyncio.Lock()):
                 try:
@@ -114,14 +114,14 @@ class NodeLocks:
     async def _take(self, bind: Bind, lock: str) -> None:
         """Wait for the lock and take it.  Raises NotBound."""
         news = asyncio.Event()
-        with self._bell.listen(news, bind.node, bind.key):
+        with self._wakeups.listen(news, bind.node, bind.key):
             while True:
-                news.clear()  # before looking, so that no news are missed
+                news.clear()  # before the attempt, so that no change is missed
                 busy = await self._try(bind, lock)
                 if busy is None:
                     return
                 self._counters.lock_waits += 1
-                with self._bell.listen(news, busy.holder), suppress(TimeoutError):
+                with self._wakeups.listen(news, busy.holder), suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), busy.seconds)
 
     async def _try(self, bind: Bind, lock: str) -> Busy | None:
@@ -151,14 +151,14 @@ class NodeLocks:
         raise NotBound(f"node {bind.node} is gone")
 
     def _check(self, bind: Bind) -> None:
-        """Whether the pod still waits to be bound."""
+        """Raise NotBound unless the pod still waits to be bound."""
         pod = self._feed.pods.objects.get(bind.key)
         if pod is None or pod.metadata.uid != bind.uid or pod.spec.node_name:
             raise NotBound("the pod is gone or has a node")
 
     def _has_business(self, holder: str, node: str) -> bool:
-        """Whether a pod may really be about to be bound to the node, or to get its cards there."""
-        if holder in self._ours:  # only one of us has the turn, and that is not the holder
+        """Whether a pod may still be bound to the node, or get its cards there."""
+        if holder in self._ours:  # it waits here for its turn, so it cannot be at work
             return False
         pod = self._feed.pods.objects.get(holder)
         return pod is not None and not pod.finished and pod.spec.node_name in ("", node)
@@ -185,7 +185,7 @@ class NodeLocks:
             raise ConnectionError(error.message) from error
 
     async def _release(self, bind: Bind, lock: str) -> None:
-        """Remove the lock if it is the pod's.  If that cannot be done, it becomes void by itself."""
+        """Remove the lock if it is the pod's.  If that fails, it expires."""
         for _ in range(RELEASES):
             try:
                 node = await self._read(bind.node)

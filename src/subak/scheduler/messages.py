@@ -1,4 +1,4 @@
-"""What the core is told, and what it says should be done."""
+"""Events that the core receives, and instructions that it gives."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodSeen(Message, frozen=True, gc=False):
-    """A pod was added or has changed; the same news may come twice."""
+    """A pod was added or has changed; the same event may come twice."""
 
     pod: manifest.Pod
 
 
 class PodGone(Message, frozen=True, gc=False):
-    """A pod is no longer there."""
+    """A pod was removed."""
 
     key: str
 
@@ -30,7 +30,7 @@ class NodeSeen(Message, frozen=True, gc=False):
 
 
 class NodeGone(Message, frozen=True, gc=False):
-    """A node is no longer there."""
+    """A node was removed."""
 
     name: str
 
@@ -42,7 +42,7 @@ class DeviceSeen(Message, frozen=True, gc=False):
 
 
 class DeviceGone(Message, frozen=True, gc=False):
-    """Koordinator's Device object of a node is no longer there."""
+    """Koordinator's Device object of a node was removed."""
 
     name: str
 
@@ -55,7 +55,7 @@ class QuotasSeen(Message, frozen=True, gc=False):
 
 
 class BindFailed(Message, frozen=True, gc=False):
-    """A binding was refused: the pod is not bound by it.  An outcome that is not known must be looked up first."""
+    """A binding was refused, and the pod is certainly not bound by it.  Look up an uncertain outcome first."""
 
     key: str
     uid: str
@@ -75,7 +75,7 @@ class Bind(Message, frozen=True, gc=False):
 
 
 class Report(Message, frozen=True, gc=False):
-    """Tell the pod's user why it waits: event and condition `PodScheduled=False` with this message."""
+    """Report why the pod waits: an event and the condition `PodScheduled=False` with this message."""
 
     key: str
     uid: str
@@ -84,7 +84,7 @@ class Report(Message, frozen=True, gc=False):
 
 
 class Restore(Message, frozen=True, gc=False):
-    """Put the record of a bound pod back as it was: these annotations, without those that are None."""
+    """Restore the record of a bound pod: set these annotations, and remove those that are None."""
 
     key: str
     uid: str

@@ -1,4 +1,4 @@
-"""One record a pod: what is known of it, its state, and how it came to it.
+"""One record a pod: what we know of it, its state, and the story of how it got there.
 
     WAITING ── decided ──> ASSUMED ── seen bound ──> HELD
        ^                      │
@@ -33,11 +33,11 @@ class State(Enum):
 class Record:
     """A pod; `key` is its `namespace/name`.
 
-    `carried` are those of its annotations that record its allocation, as it was seen last; `see` keeps both together.
-    `node` is where it is assumed or bound.  `annotations` are the record that counts: ours, from the decision on, or
-    the one it was bound with, even if somebody changes it on the pod.  `digest` is the description of the node by which
-    it was booked.  `known` says whether the annotations told the very cards.  `edited` is the change by somebody else
-    that was last undone.
+    `carried` are the annotations of `pod` that record its allocation; `see` sets both together.  `node` is where the
+    pod is assumed or bound.  `annotations` are the record that counts: ours, from the decision on, or the one it was
+    bound with, even if somebody changes it on the pod.  `digest` is the description of the node by which it was booked.
+    `known` says whether the annotations name its cards.  `edited` is the last change by others that we undid, and
+    `reported` the last message to its user.
     """
 
     key: str
@@ -50,11 +50,11 @@ class Record:
     digest: Node | None = None
     known: bool = True
     edited: dict[str, str] | None = None
-    told: str = ""
+    reported: str = ""
     story: Story = ()
 
     def see(self, pod: manifest.Pod, carried: dict[str, str]) -> None:
-        """The pod as it is now, and the record that it carries."""
+        """Take in the pod as it is now, and the record that it carries."""
         self.pod, self.carried = pod, carried
 
     def note(self, moment: Moment, word: Word, detail: str | Placement = "") -> None:

@@ -1,7 +1,7 @@
-"""Tells a pod's user why it waits: an event, and the condition `PodScheduled=False`, which autoscalers look at.
+"""Reports why a pod waits: an event, and the condition `PodScheduled=False`, which autoscalers read.
 
-Only the latest report of a pod matters.  The condition is written on the very version of the pod that has no node: a
-pod that is bound meanwhile is never said to be unschedulable.
+Only the latest report of a pod matters.  The condition is written with the resource version of a pod that has no node,
+so a pod that was bound meanwhile is never marked as unschedulable.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Reporter:
         self._recorder = recorder
         self._waiting: dict[str, Report] = {}
         self._latest: dict[str, Report] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._news = asyncio.Event()
 
     def report(self, report: Report) -> None:
-        """Tell, as soon as it is possible."""
+        """Write the event now, and the condition soon."""
         pod = self._pods.objects.get(report.key)
         if pod is not None and pod.metadata.uid == report.uid:
             self._recorder.record(Reference.to(PODS, pod), WARNING, "FailedScheduling", report.message)
@@ -47,19 +47,19 @@ class Reporter:
             self._news.set()
 
     def bound(self, bind: Bind) -> None:
-        """The pod has its place: nothing else is worth telling."""
+        """Write that the pod is bound, and drop earlier reports."""
         self.forget(bind.key)
         self._recorder.record(_reference(bind), NORMAL, "Scheduled", f"Successfully assigned {bind.key} to {bind.node}")
 
     def not_bound(self, bind: Bind, why: str) -> None:
-        """The binding was refused; the pod is tried again."""
+        """Write that the binding was refused; the pod is tried again."""
         self._recorder.record(_reference(bind), WARNING, "FailedScheduling", f"binding to {bind.node} failed: {why}")
 
     def forget(self, key: str) -> None:
-        """The pod is gone or bound."""
+        """Drop the reports of a pod that is gone or bound."""
         self._waiting.pop(key, None)
         self._latest.pop(key, None)
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -80,7 +80,7 @@ class Reporter:
                 log.warning("pod %s could not be told why it waits: %s", key, error)
 
     async def _write(self, report: Report) -> None:
-        """Set the condition; a pod that has changed is read and looked at again."""
+        """Set the condition.  If the pod has changed, read it and try again."""
         pod = self._pods.objects.get(report.key)
         for attempt in range(TRIES):
             if pod is None or pod.metadata.uid != report.uid or pod.spec.node_name:
@@ -89,7 +89,7 @@ class Reporter:
                 return
             try:
                 await self._patch(pod, report)
-                self._told[report.key] = report.uid
+                self._reported[report.key] = report.uid
                 return
             except (ApiError, OSError, TimeoutError) as error:
                 refused = isinstance(error, ApiError) and error.code not in (404, 409, 422) and error.code < 500
@@ -106,7 +106,7 @@ class Reporter:
             "reason": "Unschedulable",
             "message": report.message,
         }
-        if self._told.get(report.key) != report.uid:
+        if self._reported.get(report.key) != report.uid:
             condition["lastTransitionTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         metadata = {"uid": report.uid, "resourceVersion": pod.metadata.resource_version}
         body = {"metadata": metadata, "status": {"conditions": [condition]}}

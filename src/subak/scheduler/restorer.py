@@ -1,7 +1,7 @@
-"""Puts records of bound pods back that somebody changed.
+"""Restores records of bound pods that somebody changed.
 
-A merge patch of these annotations alone, with the pod's UID as precondition: a new pod of the same name is left alone.
-While the server cannot be reached it is tried again; whatever it refuses is told to the administrator.
+It sends a merge patch of these annotations only, with the pod's UID as precondition: a new pod of the same name stays
+as it is.  It tries again while the server cannot be reached, and logs a refusal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Restorer:
         self._client = client
 
     async def restore(self, restore: Restore) -> None:
-        """Put the annotations back.  Never raises: what fails is told."""
+        """Restore the annotations.  Never raises; logs a failure."""
         namespace, name = restore.key.split("/")
         body = {"metadata": {"uid": restore.uid, "annotations": restore.annotations}}
         for attempt in range(TRIES):

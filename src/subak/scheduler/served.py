@@ -1,6 +1,6 @@
-"""Whose pods are ours.  A pod names its scheduler (`spec.schedulerName`), and all others leave it alone.
+"""Which pods are ours.  A pod names its scheduler (`spec.schedulerName`), and all other schedulers leave it alone.
 
-On a cluster the pods of `default-scheduler` belong to kube-scheduler.  On one machine there is none, so they are ours.
+On a cluster, pods of `default-scheduler` belong to kube-scheduler.  On one machine there is none, so they are ours.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from subak.model import manifest
 
 DEFAULT = "default-scheduler"
-"""The name that the API server fills in."""
+"""The API server's default."""
 
 NAMES = ("subak", "hami-scheduler", "volcano", "koord-scheduler")
 """Our own name, and those in the YAML of users who come from the systems whose requests we read."""

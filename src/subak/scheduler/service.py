@@ -1,4 +1,4 @@
-"""Runs the core on an API server: what is seen there becomes events, what the core says is done there.
+"""Runs the core on an API server: watches become events, and instructions become requests.
 
     reflectors ── events ──> Core ── Bind ──> locks, binder ──> Binding
                               ^  │                 │
@@ -7,8 +7,8 @@
                               └──── BindFailed ────┘
 
 Nothing is polled: a cycle runs when something has happened, or when a pod's pause ends.  The core decides nothing
-before it has been told all that there is.  While as many bindings are under way as is reasonable, it waits, so that
-whoever is more important and comes later still comes first.
+before it has seen all objects.  It also waits while UNDER_WAY bindings are under way, so that a more important pod that
+comes later still goes first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAME = "subak"
 AT_ONCE = 64
 UNDER_WAY = 256
 PER_CYCLE = 16
-"""Few enough that the event loop turns to others every few milliseconds."""
+"""Few enough that other tasks of the event loop run every few milliseconds."""
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Service:
             group.create_task(self.recorder.run())
             group.create_task(self._reporter.run())
             await self.feed.complete()
-            gc.freeze()  # what was there at the start stays for long: collections need not walk it again and again
+            gc.freeze()  # objects from the first lists live long: later collections need not visit them
             self.ready.set()
             while True:
                 self._cycle()
@@ -96,7 +96,7 @@ class Service:
         self._news.set()
 
     def _cycle(self) -> None:
-        """Decide what can be decided, and begin to do it."""
+        """Decide, and begin to carry out the instructions."""
         self._news.clear()
         began = time.perf_counter()
         instructions = self.core.cycle(self._now(), min(PER_CYCLE, UNDER_WAY - self._under_way))
@@ -136,9 +136,9 @@ class Service:
             pass
 
     async def _bind(self, bind: Bind, locks: tuple[str, ...]) -> None:
-        """Carry out a binding, and say how it went."""
+        """Carry out a binding, and report the outcome to the core and the pod."""
         waits = bool(locks)
-        self._under_way -= waits  # whoever waits for a lock must not hold up the others
+        self._under_way -= waits  # a pod that waits for a lock must not hold up the others
         try:
             async with self._locks.held(bind, locks):
                 await self._binder.bind(bind)

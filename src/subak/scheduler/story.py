@@ -1,7 +1,7 @@
 """The story of a pod: why it is where it is, in the last few sentences.
 
-A sentence is a word and a detail.  It becomes text only when somebody prints it, since the scheduler notes some for
-every pod that it places.  Events carry no time: they count as of the cycle that follows them.
+A sentence is a word and a detail.  It becomes text only when it is printed, since the scheduler notes some for every
+pod that it places.  Events carry no time: they get the time of the cycle that follows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from subak.model.placement import Placement
 
 MOST = 8
-"""Sentences that are kept of a pod: the latest."""
+"""How many sentences a pod keeps: the latest."""
 
 
 class Word(StrEnum):
@@ -31,7 +31,7 @@ class Word(StrEnum):
 
 
 class Moment(msgspec.Struct, gc=False):
-    """The time of a cycle in seconds, shared by all that happened since the one before; None until it begins."""
+    """The time of a cycle in seconds, shared by all events since the cycle before; None until it begins."""
 
     at: float | None = None
 
@@ -57,7 +57,7 @@ Story = tuple[Sentence, ...]
 
 
 def longer(story: Story, sentence: Sentence) -> Story:
-    """The story with one more sentence; the same twice in a row is one."""
+    """The story with one more sentence, unless the last one says the same."""
     if story and (story[-1].word, story[-1].detail) == (sentence.word, sentence.detail):
         return story
     return (*story[1 - MOST :], sentence)

@@ -12,7 +12,7 @@ from subak.local.kubelet import action
 from subak.local.kubelet.action import Result
 from subak.local.kubelet.pod import Action, Container
 from subak.local.runtime.none import Pretended
-from tests.local.kubelet.pods import container
+from tests.support.kubelet.pods import container
 
 
 @asynccontextmanager

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.local.kubelet.admission import Account, Rejected, asked
+from subak.local.kubelet.admission import Account, OutOfResource, asked
 from subak.model import manifest
-from tests.local.kubelet.pods import container, pod_object
+from tests.support.kubelet.pods import container, pod_object
 
 NODE: dict[str, Any] = {"cpu": "4", "memory": "8Gi", "pods": "3", "nvidia.com/gpu": "2"}
 
@@ -34,7 +34,7 @@ def wants(**requests: str) -> dict[str, int]:
 def test_a_pod_beyond_the_node_is_refused_with_numbers(requests: dict[str, str], reason: str, message: str) -> None:
     account = Account()
     account.take("a", wants(cpu="1"), NODE)
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(OutOfResource) as caught:
         account.take("b", wants(**requests), NODE)
     assert caught.value.reason == reason
     assert caught.value.message == f"Node didn't have enough resource: {message}"
@@ -44,7 +44,7 @@ def test_a_node_takes_so_many_pods_and_no_more() -> None:
     account = Account()
     for uid in "abc":
         account.take(uid, wants(), NODE)
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(OutOfResource) as caught:
         account.take("d", wants(), NODE)
     assert caught.value.reason == "OutOfpods"
     account.give_back("a")
@@ -73,7 +73,7 @@ def test_no_node_ever_holds_more_than_it_has(steps: list[tuple[str, bool, int]])
         fits = sum(held.values()) + cpu <= 4 and len(held) < 3
         try:
             account.take(uid, wants(cpu=str(cpu)), NODE)
-        except Rejected:
+        except OutOfResource:
             assert not fits
             assert uid not in held
         else:

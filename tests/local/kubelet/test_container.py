@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from subak.local.kubelet.container import Container, Waiting, duration
+from subak.local.kubelet.container import ContainerRecord, Waiting, duration
 from subak.model.manifest import Role
 
 
-def crash(container: Container, began: float, ended: float) -> None:
+def crash(container: ContainerRecord, began: float, ended: float) -> None:
     container.starts("id", began)
     container.ends(1, ended, "web_default(1)")
 
 
 def test_a_crashing_container_waits_longer_each_time_and_never_more_than_five_minutes() -> None:
-    container = Container("main", Role.APP, "Always")
+    container = ContainerRecord("main", Role.APP, "Always")
     now, waits = 0.0, []
     for _ in range(8):
         crash(container, now, now + 1)
@@ -23,7 +23,7 @@ def test_a_crashing_container_waits_longer_each_time_and_never_more_than_five_mi
 
 
 def test_the_first_restart_is_immediate_and_the_second_is_announced() -> None:
-    container = Container("main", Role.APP, "Always")
+    container = ContainerRecord("main", Role.APP, "Always")
     seen = []
     for began in (0.0, 1.0):
         crash(container, began, began + 1.0)
@@ -33,7 +33,7 @@ def test_the_first_restart_is_immediate_and_the_second_is_announced() -> None:
 
 
 def test_ten_good_minutes_are_forgiving() -> None:
-    container = Container("main", Role.APP, "Always")
+    container = ContainerRecord("main", Role.APP, "Always")
     for began, ended in ((0.0, 1.0), (1.0, 2.0), (12.0, 700.0)):
         crash(container, began, ended)
     assert container.not_before == 700.0
@@ -45,21 +45,21 @@ def test_ten_good_minutes_are_forgiving() -> None:
     [("Always", 0, True), ("Always", 1, True), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Never", 1, False)],
 )
 def test_who_is_started_again(policy: str, code: int, again: bool) -> None:
-    container = Container("main", Role.APP, policy)
+    container = ContainerRecord("main", Role.APP, policy)
     container.starts("id", 0.0)
     container.ends(code, 1.0, "")
     assert container.wants_start is again
 
 
 def test_an_init_container_that_succeeded_is_done_under_any_policy() -> None:
-    container = Container("setup", Role.INIT, "Always")
+    container = ContainerRecord("setup", Role.INIT, "Always")
     container.starts("id", 0.0)
     container.ends(0, 1.0, "")
     assert not container.wants_start
 
 
 def test_what_cannot_be_started_is_tried_again_soon_and_then_less_often() -> None:
-    container = Container("main", Role.APP, "Always")
+    container = ContainerRecord("main", Role.APP, "Always")
     waits = []
     for _ in range(6):
         container.fails_to_start("CreateContainerConfigError", "no", 100.0)
@@ -68,10 +68,10 @@ def test_what_cannot_be_started_is_tried_again_soon_and_then_less_often() -> Non
 
 
 def test_a_probed_container_is_ready_when_its_probes_say_so() -> None:
-    container = Container("main", Role.APP, "Always", has_startup_probe=True, has_readiness_probe=True)
+    container = ContainerRecord("main", Role.APP, "Always", has_startup_probe=True, has_readiness_probe=True)
     container.starts("id", 0.0)
     assert (container.started, container.ready) == (False, False)
-    plain = Container("main", Role.APP, "Always")
+    plain = ContainerRecord("main", Role.APP, "Always")
     plain.starts("id", 0.0)
     assert (plain.started, plain.ready) == (True, True)
 

@@ -7,7 +7,7 @@ import pytest
 from subak.local.kubelet.content import ConfigMap, Contents, Secret
 from subak.local.kubelet.environment import BadConfig, complete, environment, references
 from subak.local.kubelet.recipe import command
-from tests.local.kubelet.pods import UID, container, pod
+from tests.support.kubelet.pods import UID, container, pod
 
 CONTENTS: Contents = {
     (ConfigMap, "settings"): ConfigMap(data={"LEVEL": "info", "COLOUR": "blue"}),

@@ -13,8 +13,8 @@ from subak.dialects import Injection
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import StartError
 from subak.model.reason import Refusal
-from tests.local.kubelet.pods import container
-from tests.local.kubelet.town import Town, add_node, in_virtual_time, town
+from tests.support.kubelet.harness import Harness, add_node, harness, in_virtual_time
+from tests.support.kubelet.pods import container
 from tinykube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES
 from tinykube.status import ApiError
 from tinykube.transport import Request, Unreachable
@@ -37,7 +37,7 @@ def ready(pod: dict[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
 
 
-async def restarted(place: Town, name: str, times: int) -> None:
+async def restarted(place: Harness, name: str, times: int) -> None:
     async with asyncio.timeout(10_000):
         while len(place.runtime.attempts(name)) < times + 1:
             await asyncio.sleep(0.02)
@@ -45,7 +45,7 @@ async def restarted(place: Town, name: str, times: int) -> None:
 
 @in_virtual_time
 async def test_a_bound_pod_comes_to_run_with_one_or_two_writes(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create()
         pod = await place.until(ready)
         assert pod["status"]["phase"] == "Running"
@@ -58,7 +58,7 @@ async def test_a_bound_pod_comes_to_run_with_one_or_two_writes(tmp_path: Path) -
 
 @in_virtual_time
 async def test_pods_of_other_nodes_are_left_alone(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(name="stranger", nodeName="elsewhere")
         await place.create()
         await place.until(ready)
@@ -68,7 +68,7 @@ async def test_pods_of_other_nodes_are_left_alone(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_init_containers_come_first_and_the_job_succeeds(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         init = [container("one"), container("side", restartPolicy="Always"), container("two")]
         await place.create(init=init, restartPolicy="Never")
         for name in ("web/one", "web/two"):
@@ -85,7 +85,7 @@ async def test_init_containers_come_first_and_the_job_succeeds(tmp_path: Path) -
 
 @in_virtual_time
 async def test_a_crashing_container_is_restarted_at_once_and_then_with_growing_pauses(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create()
         times = []
         for crash in range(5):
@@ -104,7 +104,7 @@ async def test_a_crashing_container_is_restarted_at_once_and_then_with_growing_p
 
 @in_virtual_time
 async def test_a_job_that_fails_is_tried_again_only_if_it_may_be(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(name="once", restartPolicy="Never")
         await place.create(name="again", restartPolicy="OnFailure")
         for name in ("once", "again"):
@@ -119,7 +119,7 @@ async def test_a_job_that_fails_is_tried_again_only_if_it_may_be(tmp_path: Path)
 
 @in_virtual_time
 async def test_a_deleted_pod_is_asked_to_end_and_then_goes(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(terminationGracePeriodSeconds=7)
         await place.until(ready)
         await place.delete()
@@ -132,7 +132,7 @@ async def test_a_deleted_pod_is_asked_to_end_and_then_goes(tmp_path: Path) -> No
 
 @in_virtual_time
 async def test_a_stubborn_pod_is_killed_after_its_grace_and_sooner_if_asked_again(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         place.runtime.stubborn = {"web/main", "slow/main"}
         for name in ("web", "slow"):
             await place.create(name=name, terminationGracePeriodSeconds=60)
@@ -150,7 +150,7 @@ async def test_a_stubborn_pod_is_killed_after_its_grace_and_sooner_if_asked_agai
 
 @in_virtual_time
 async def test_a_pod_whose_object_vanished_is_killed_soon(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         place.runtime.stubborn = {"web/main"}
         await place.create(terminationGracePeriodSeconds=600)
         await place.until(ready)
@@ -164,7 +164,7 @@ async def test_a_pod_whose_object_vanished_is_killed_soon(tmp_path: Path) -> Non
 
 @in_virtual_time
 async def test_a_pod_that_is_deleted_before_it_started_just_goes(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(volumes=[{"name": "v", "configMap": {"name": "missing"}}])
         await place.event("FailedMount")
         await place.delete()
@@ -174,7 +174,7 @@ async def test_a_pod_that_is_deleted_before_it_started_just_goes(tmp_path: Path)
 
 @in_virtual_time
 async def test_a_pod_that_is_deleted_while_it_starts_goes_no_further(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         place.runtime.takes = 10.0
         await place.create(container("one"), container("two"))
         await asyncio.sleep(5)
@@ -185,7 +185,7 @@ async def test_a_pod_that_is_deleted_while_it_starts_goes_no_further(tmp_path: P
 
 @in_virtual_time
 async def test_a_finished_pod_that_is_deleted_goes(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(restartPolicy="Never")
         await place.phase("Running")
         place.runtime["web/main"].exit(0)
@@ -196,7 +196,7 @@ async def test_a_finished_pod_that_is_deleted_goes(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_a_deadline_fails_the_pod(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(activeDeadlineSeconds=30, terminationGracePeriodSeconds=1)
         await place.until(ready)
         pod = await place.phase("Failed")
@@ -206,7 +206,7 @@ async def test_a_deadline_fails_the_pod(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_a_node_refuses_what_it_does_not_have(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(container(resources={"requests": {"cpu": "3"}}), name="first")
         await place.until(ready, "first")
         await place.create(container(resources={"requests": {"cpu": "2"}}))
@@ -223,7 +223,7 @@ async def test_a_node_refuses_what_it_does_not_have(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_a_placement_that_the_cards_cannot_honour_fails_the_pod(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         place.devices.refused["web"] = Refusal("metadata.annotations", "GPU-1", "GPU-1 is full")
         everything = container(resources={"requests": {"cpu": "4"}})
         await place.create(everything)
@@ -238,7 +238,7 @@ async def test_a_placement_that_the_cards_cannot_honour_fails_the_pod(tmp_path: 
 
 @in_virtual_time
 async def test_the_share_of_the_cards_has_the_last_word_in_the_environment(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         place.devices.injection = Injection({"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
         await place.add(SERVICES, {"metadata": {"name": "db"}, "spec": {"ports": [{"port": 5432}]}})
         env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "ME", "value": "$(HOSTNAME)/$(A)"}]
@@ -252,7 +252,7 @@ async def test_the_share_of_the_cards_has_the_last_word_in_the_environment(tmp_p
 
 @in_virtual_time
 async def test_a_missing_key_is_waited_for(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         env = [{"name": "LEVEL", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "level"}}}]
         await place.create(container(env=env))
         pod = await place.until(waiting_for("CreateContainerConfigError"))
@@ -265,7 +265,7 @@ async def test_a_missing_key_is_waited_for(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_a_missing_volume_is_waited_for(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(volumes=[{"name": "v", "secret": {"secretName": "keys"}}])
         expected = 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "keys" not found'
         assert await place.event("FailedMount") == expected
@@ -277,14 +277,14 @@ async def test_a_missing_volume_is_waited_for(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_a_volume_of_a_kind_that_is_not_served_is_refused_with_a_reason(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}])
         assert "this kind of volume is not served here" in await place.event("FailedMount")
 
 
 @in_virtual_time
 async def test_an_image_without_a_command_waits_with_a_remedy(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create({"name": "main", "image": "nginx"})
         pod = await place.until(waiting_for("ErrImageNeverPull"))
         message = main_of(pod)["state"]["waiting"]["message"]
@@ -297,7 +297,7 @@ async def test_an_image_without_a_command_waits_with_a_remedy(tmp_path: Path) ->
 
 @in_virtual_time
 async def test_a_stand_in_takes_the_place_of_an_image_without_a_command(tmp_path: Path) -> None:
-    async with town(tmp_path, stand_in=Nothing()) as place:
+    async with harness(tmp_path, stand_in=Nothing()) as place:
         await place.create({"name": "main", "image": "nginx", "readinessProbe": {"tcpSocket": {"port": 80}}})
         await place.until(ready)
         assert place.runtime.order == []
@@ -305,7 +305,7 @@ async def test_a_stand_in_takes_the_place_of_an_image_without_a_command(tmp_path
 
 @in_virtual_time
 async def test_a_program_that_is_not_there_fails_as_often_as_the_policy_allows(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         place.runtime.broken["web/main"] = StartError("no-such-program is not there", 127)
         await place.create(restartPolicy="Never")
         pod = await place.phase("Failed")
@@ -316,7 +316,7 @@ async def test_a_program_that_is_not_there_fails_as_often_as_the_policy_allows(t
 
 @in_virtual_time
 async def test_a_readiness_gate_is_opened_by_others(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(readinessGates=[{"conditionType": "example.com/fed"}])
         pod = await place.phase("Running")
         assert not ready(pod)
@@ -327,7 +327,7 @@ async def test_a_readiness_gate_is_opened_by_others(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_no_status_is_lost_though_the_api_server_fails_again_and_again(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         failures = iter(range(40))
 
         def fault(request: Request) -> Exception | None:
@@ -352,7 +352,7 @@ async def test_no_status_is_lost_though_the_api_server_fails_again_and_again(tmp
 
 @in_virtual_time
 async def test_what_happens_while_a_status_is_on_its_way_is_told_after_it(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         place.wire.slow = "PATCH"
         await place.create(restartPolicy="Never")
         await restarted(place, "web/main", 0)
@@ -367,7 +367,7 @@ async def test_what_happens_while_a_status_is_on_its_way_is_told_after_it(tmp_pa
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
 @in_virtual_time
 async def test_a_late_word_about_a_pod_does_not_touch_its_successor(tmp_path: Path, method: str) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await add_node(place.client, "elsewhere")
         if method == "DELETE":
             await place.create()
@@ -389,7 +389,7 @@ async def test_a_late_word_about_a_pod_does_not_touch_its_successor(tmp_path: Pa
 
 @in_virtual_time
 async def test_a_slow_start_is_told_of(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         place.runtime.takes = 30.0
         await place.create(container(workingDir="/srv"))
         pod = await place.until(waiting_for("ContainerCreating"), patience=5)
@@ -401,7 +401,7 @@ async def test_a_slow_start_is_told_of(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_a_pod_that_must_not_be_root_is_not(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create(securityContext={"runAsNonRoot": True})
         pod = await place.until(waiting_for("CreateContainerConfigError"))
         assert "container has runAsNonRoot and would run as root" in main_of(pod)["state"]["waiting"]["message"]
@@ -413,7 +413,7 @@ async def test_a_pod_that_must_not_be_root_is_not(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_events_that_repeat_are_counted(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create()
         for crash in range(4):
             await restarted(place, "web/main", crash)
@@ -427,7 +427,7 @@ async def test_events_that_repeat_are_counted(tmp_path: Path) -> None:
 
 @in_virtual_time
 async def test_a_restarted_kubelet_goes_on_as_after_a_reboot(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         store = place.store
         await place.create(name="service")
         await place.create(name="once", restartPolicy="Never")
@@ -442,7 +442,7 @@ async def test_a_restarted_kubelet_goes_on_as_after_a_reboot(tmp_path: Path) -> 
         place.runtime["leaving/main"].stubborn = True
         await place.delete("leaving")
         await place.event("Killing")
-    async with town(tmp_path, store=store) as place:
+    async with harness(tmp_path, store=store) as place:
         service = await place.until(lambda pod: ready(pod) and main_of(pod)["restartCount"] == 1, "service")
         last = main_of(service)["lastState"]["terminated"]
         assert (last["exitCode"], last["reason"]) == (255, "Unknown")
@@ -459,13 +459,13 @@ async def test_a_restarted_kubelet_goes_on_as_after_a_reboot(tmp_path: Path) -> 
 async def test_after_a_restart_init_containers_run_again_and_nothing_that_is_said_is_refused(
     tmp_path: Path, policy: str
 ) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         store = place.store
         await place.create(init=[container("setup")], restartPolicy=policy)
         await restarted(place, "web/setup", 0)
         place.runtime["web/setup"].exit(0)
         await place.until(ready)
-    async with town(tmp_path, store=store) as place:
+    async with harness(tmp_path, store=store) as place:
         await restarted(place, "web/setup", 0)
         await place.until(lambda pod: pod["status"]["phase"] == "Pending")
         place.runtime["web/setup"].exit(0)
@@ -475,20 +475,20 @@ async def test_after_a_restart_init_containers_run_again_and_nothing_that_is_sai
 
 @in_virtual_time
 async def test_after_a_restart_pods_that_ran_have_their_place_before_new_ones(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         store = place.store
         await place.create(container(resources={"requests": {"cpu": "3"}}), name="z-old")
         await place.until(ready, "z-old")
-    async with town(tmp_path, store=store, nodes=()) as place:
+    async with harness(tmp_path, store=store, nodes=()) as place:
         await place.create(container(resources={"requests": {"cpu": "3"}}), name="a-new")
-    async with town(tmp_path, store=store) as place:
+    async with harness(tmp_path, store=store) as place:
         await place.until(lambda pod: ready(pod) and main_of(pod)["restartCount"] == 1, "z-old")
         await place.phase("Failed", "a-new")
 
 
 @in_virtual_time
 async def test_who_asks_for_what_is_not_there_is_told_so(tmp_path: Path) -> None:
-    async with town(tmp_path) as place:
+    async with harness(tmp_path) as place:
         await place.create({"name": "main", "image": "nginx"})
         await place.until(waiting_for("ErrImageNeverPull"))
         with pytest.raises(ApiError) as caught:
@@ -502,7 +502,7 @@ async def test_who_asks_for_what_is_not_there_is_told_so(tmp_path: Path) -> None
 
 @in_virtual_time
 async def test_at_rest_a_pod_has_no_task_of_its_own(tmp_path: Path) -> None:
-    async with town(tmp_path, runtime=Nothing(), stand_in=Nothing()) as place:
+    async with harness(tmp_path, runtime=Nothing(), stand_in=Nothing()) as place:
         before = len(asyncio.all_tasks())
         for number in range(50):
             await place.create(name=f"pod-{number}")

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.local.kubelet.container import LONGEST_PAUSE, State
+from subak.local.kubelet.container import LONGEST_PAUSE, Progress
 from subak.local.kubelet.life import SHORTEST_GRACE, Life
-from subak.local.kubelet.status import phase
+from subak.local.kubelet.status import phase_of
 from subak.model.manifest import Role
-from tests.local.kubelet.pods import container, pod
+from tests.support.kubelet.pods import container, pod
 
 POLICIES = ("Always", "OnFailure", "Never")
 
@@ -84,10 +84,10 @@ class World:
         else:
             before = [other for other in life.containers if other.role is not Role.APP]
         for other in before:
-            assert other.succeeded if other.role is Role.INIT else other.state is not State.NEW
+            assert other.succeeded if other.role is Role.INIT else other.state is not Progress.NEW
         if each.restart_policy == "Never" and each.role is not Role.SIDECAR:
             assert self.starts.get(index, 0) == 0, "what is never restarted is started once"
-        if each.state is State.ENDED and each.end and each.end.finished_at is not None and each.pause:
+        if each.state is Progress.ENDED and each.end and each.end.finished_at is not None and each.pause:
             assert self.now - each.end.finished_at >= min(each.pause, LONGEST_PAUSE)
         if self.data.draw(st.integers(0, 9), "start") == 0:
             each.fails_to_start("CreateContainerConfigError", "no such key", self.now)
@@ -137,10 +137,10 @@ class World:
 @given(lives(), st.data())
 def test_a_pod_lives_by_the_rules_whatever_happens(life: Life, data: st.DataObject) -> None:
     world = World(life, data)
-    was = phase(life)
+    was = phase_of(life)
     for _ in range(40):
         alive = world.step()
-        now = phase(life)
+        now = phase_of(life)
         assert (was, now) != ("Running", "Pending")
         was = now
         if not alive:
@@ -154,8 +154,8 @@ def test_a_pod_lives_by_the_rules_whatever_happens(life: Life, data: st.DataObje
                 if each.running and each.stop_by is not None and each.stop_by <= world.now:
                     world.exit(index, 137)
     assert life.decide(world.now).over
-    assert phase(life) in ("Succeeded", "Failed")
-    assert (phase(life) == "Succeeded") == (
+    assert phase_of(life) in ("Succeeded", "Failed")
+    assert (phase_of(life) == "Succeeded") == (
         all(each.succeeded for each in life.apps) and not (life.ending and life.ending.reason)
     )
 
@@ -172,7 +172,7 @@ def test_init_containers_run_one_after_the_other_and_a_sidecar_stays() -> None:
             assert life.decide(0.0).start == ()
             life.containers[index].ends(0, 0.0, "")
     assert order == ["a", "side", "b", "main"]
-    assert phase(life) == "Running"
+    assert phase_of(life) == "Running"
     assert [each.running for each in life.containers] == [False, True, False, True]
 
 
@@ -185,10 +185,10 @@ def test_a_completed_job_takes_its_sidecar_down_and_succeeds() -> None:
     life.containers[1].ends(0, 5.0, "")
     (stop,) = life.decide(5.0).stop
     assert (stop.index, stop.grace) == (0, 30.0)
-    assert phase(life) == "Running"
+    assert phase_of(life) == "Running"
     life.containers[0].ends(137, 6.0, "")
     assert life.decide(6.0).over
-    assert phase(life) == "Succeeded"
+    assert phase_of(life) == "Succeeded"
 
 
 def test_a_failed_init_container_that_is_never_restarted_fails_the_pod() -> None:
@@ -197,7 +197,7 @@ def test_a_failed_init_container_that_is_never_restarted_fails_the_pod() -> None
     life.containers[0].starts("id", 0.0)
     life.containers[0].ends(3, 1.0, "")
     assert life.decide(1.0).over
-    assert phase(life) == "Failed"
+    assert phase_of(life) == "Failed"
 
 
 def test_a_deadline_ends_a_pod_that_runs() -> None:
@@ -209,7 +209,7 @@ def test_a_deadline_ends_a_pod_that_runs() -> None:
     life.containers[0].ends(0, 1061.0, "")
     assert life.decide(1061.0).over
     assert life.ending is not None
-    assert (phase(life), life.ending.reason) == ("Failed", "DeadlineExceeded"), "however well it ended"
+    assert (phase_of(life), life.ending.reason) == ("Failed", "DeadlineExceeded"), "however well it ended"
 
 
 def test_a_second_deletion_can_only_shorten_the_grace() -> None:
@@ -232,7 +232,7 @@ def test_a_pod_that_is_deleted_before_anything_started_is_over_at_once() -> None
     life = Life(pod(), 0.0)
     life.end(0.0, 30)
     assert life.decide(0.0).over
-    assert phase(life) == "Failed"
+    assert phase_of(life) == "Failed"
 
 
 def test_the_next_container_waits_until_a_sidecar_says_that_it_has_started() -> None:

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from subak.local.kubelet import probe
 from subak.local.kubelet.action import Result
 from subak.local.kubelet.pod import Container, Probe
-from subak.local.kubelet.probe import Kind, Tally
-from tests.local.kubelet.pods import container
+from subak.local.kubelet.probe import Kind, Streak
 from tests.support import virtual
+from tests.support.kubelet.pods import container
 
 
 @given(st.lists(st.booleans(), min_size=1), st.integers(1, 3), st.integers(1, 3))
 def test_a_result_counts_when_it_came_so_often_in_a_row(results: list[bool], good: int, bad: int) -> None:
-    tally = Tally(good, bad)
+    streak = Streak(good, bad)
     for index, result in enumerate(results):
         needed = good if result else bad
         in_a_row = index + 1 >= needed and set(results[index + 1 - needed : index + 1]) == {result}
-        assert tally.count(result) is in_a_row
+        assert streak.count(result) is in_a_row
 
 
 def spec(**probes: Any) -> Container:

@@ -16,8 +16,8 @@ from subak.local.runtime.capability import obstacle
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.stand_in import StandIns
 from subak.model.mount import Mount
-from tests.local.kubelet.pods import container
-from tests.local.kubelet.town import Town, town
+from tests.support.kubelet.harness import Harness, harness
+from tests.support.kubelet.pods import container
 from tinykube.resource import CONFIG_MAPS, PODS
 from tinykube.server.kubelet import LogOptions
 
@@ -25,12 +25,12 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Town]:
+async def place(tmp_path: Path) -> AsyncIterator[Harness]:
     problem = await obstacle()
     if problem:
         pytest.skip(problem)
     runtime = Namespaces()
-    async with town(tmp_path, runtime=runtime, stand_in=StandIns(runtime), processes=True, clock=time.time) as made:
+    async with harness(tmp_path, runtime=runtime, stand_in=StandIns(runtime), processes=True, clock=time.time) as made:
         yield made
 
 
@@ -38,11 +38,11 @@ def shell(script: str, name: str = "main", **fields: Any) -> dict[str, Any]:
     return container(name, command=["sh", "-c", script], **fields)
 
 
-async def phase(place: Town, phase: str, name: str = "web") -> dict[str, Any]:
+async def phase(place: Harness, phase: str, name: str = "web") -> dict[str, Any]:
     return await place.until(lambda pod: pod["status"]["phase"] == phase, name, PATIENCE)
 
 
-async def ready(place: Town) -> dict[str, Any]:
+async def ready(place: Harness) -> dict[str, Any]:
     return await place.until(
         lambda pod: any(
             each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ())
@@ -51,18 +51,18 @@ async def ready(place: Town) -> dict[str, Any]:
     )
 
 
-async def printed(place: Town, container: str = "main", **options: Any) -> str:
+async def printed(place: Harness, container: str = "main", **options: Any) -> str:
     chunks = await place.kubelet.logs(await place.get(), LogOptions(container=container, **options))
     return b"".join([chunk async for chunk in chunks]).decode()
 
 
-async def run(place: Town, *command: str) -> tuple[int, str]:
+async def run(place: Harness, *command: str) -> tuple[int, str]:
     session = await place.kubelet.execute(await place.get(), "main", command, stdin=False, tty=False)
     output = b"".join([data async for _, data in session.output()])
     return await session.wait(), output.decode()
 
 
-async def test_a_job_sees_its_environment_and_volumes_and_leaves_its_log(place: Town, tmp_path: Path) -> None:
+async def test_a_job_sees_its_environment_and_volumes_and_leaves_its_log(place: Harness, tmp_path: Path) -> None:
     await place.add(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"level": "info"}})
     place.devices.injection = Injection(
         {"CARD": "GPU-1"}, [Mount("/usr/lib/x.so", "/no/such/library.so", read_only=True)]
@@ -92,7 +92,7 @@ async def empty(directory: Path) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_service_is_probed_entered_and_asked_to_end(place: Town) -> None:
+async def test_a_service_is_probed_entered_and_asked_to_end(place: Harness) -> None:
     script = "trap 'echo bye > /dev/termination-log; exit 7' TERM; touch /tmp/up; while :; do sleep 0.05; done"
     probe = {"exec": {"command": ["test", "-e", "/tmp/up"]}, "periodSeconds": 1}
     await place.create(shell(script, readinessProbe=probe), terminationGracePeriodSeconds=20)
@@ -106,7 +106,7 @@ async def test_a_service_is_probed_entered_and_asked_to_end(place: Town) -> None
     assert (ended["exitCode"], ended["reason"], ended["message"]) == (7, "Error", "bye\n")
 
 
-async def test_settings_change_while_the_pod_runs(place: Town) -> None:
+async def test_settings_change_while_the_pod_runs(place: Harness) -> None:
     await place.add(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"level": "info"}})
     items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
     await place.create(
@@ -128,13 +128,13 @@ async def test_settings_change_while_the_pod_runs(place: Town) -> None:
     await shows(place, "/me/labels", 'colour="blue"')
 
 
-async def shows(place: Town, path: str, expected: str) -> None:
+async def shows(place: Harness, path: str, expected: str) -> None:
     async with asyncio.timeout(PATIENCE):
         while await run(place, "cat", path) != (0, expected):
             await asyncio.sleep(0.05)
 
 
-async def test_a_sick_container_is_restarted_and_its_last_words_are_kept(place: Town) -> None:
+async def test_a_sick_container_is_restarted_and_its_last_words_are_kept(place: Harness) -> None:
     probe = {"exec": {"command": ["test", "-e", "/tmp/well"]}, "periodSeconds": 1}
     await place.create(
         shell(
@@ -156,7 +156,7 @@ async def test_a_sick_container_is_restarted_and_its_last_words_are_kept(place: 
     assert any(text.startswith("Unhealthy: Liveness probe failed") for text in await place.events())
 
 
-async def test_a_slow_starter_is_not_ready_before_it_says_so(place: Town) -> None:
+async def test_a_slow_starter_is_not_ready_before_it_says_so(place: Harness) -> None:
     startup = {"exec": {"command": ["test", "-e", "/tmp/up"]}, "periodSeconds": 1, "failureThreshold": 30}
     script = "while [ ! -e /shared/go ]; do sleep 0.05; done; touch /tmp/up; sleep infinity"
     await place.create(
@@ -171,7 +171,7 @@ async def test_a_slow_starter_is_not_ready_before_it_says_so(place: Town) -> Non
     await ready(place)
 
 
-async def test_a_container_whose_first_step_fails_has_to_go(place: Town) -> None:
+async def test_a_container_whose_first_step_fails_has_to_go(place: Harness) -> None:
     hook = {"postStart": {"exec": {"command": ["false"]}}}
     await place.create(shell("sleep infinity", lifecycle=hook), restartPolicy="Never", terminationGracePeriodSeconds=0)
     await phase(place, "Failed")
@@ -181,24 +181,24 @@ async def test_a_container_whose_first_step_fails_has_to_go(place: Town) -> None
 async def test_what_a_killed_kubelet_left_behind_is_removed(tmp_path: Path) -> None:
     for path in ("pods/old/volumes", "logs/default_gone_old/main"):
         (tmp_path / path).mkdir(parents=True)
-    async with town(tmp_path, processes=True, clock=time.time):
+    async with harness(tmp_path, processes=True, clock=time.time):
         await empty(tmp_path / "pods")
         await empty(tmp_path / "logs")
 
 
 async def test_a_pod_whose_node_is_away_keeps_what_it_has_on_disk(tmp_path: Path) -> None:
-    async with town(tmp_path, processes=True, clock=time.time) as before:
+    async with harness(tmp_path, processes=True, clock=time.time) as before:
         pod = await before.create(nodeName="away")
     for uid in (pod["metadata"]["uid"], "old"):
         (tmp_path / "pods" / uid / "volumes").mkdir(parents=True)
-    async with town(tmp_path, store=before.store, processes=True, clock=time.time):
+    async with harness(tmp_path, store=before.store, processes=True, clock=time.time):
         async with asyncio.timeout(PATIENCE):
             while (tmp_path / "pods" / "old").exists():
                 await asyncio.sleep(0.01)
         assert (tmp_path / "pods" / pod["metadata"]["uid"] / "volumes").is_dir()
 
 
-async def test_a_failed_job_may_show_the_end_of_its_log_as_its_message(place: Town) -> None:
+async def test_a_failed_job_may_show_the_end_of_its_log_as_its_message(place: Harness) -> None:
     await place.create(
         shell("echo out of paper; exit 4", terminationMessagePolicy="FallbackToLogsOnError"), restartPolicy="Never"
     )
@@ -207,13 +207,13 @@ async def test_a_failed_job_may_show_the_end_of_its_log_as_its_message(place: To
     assert (ended["exitCode"], ended["message"]) == (4, "out of paper\n")
 
 
-async def test_a_log_is_followed_to_the_end(place: Town) -> None:
+async def test_a_log_is_followed_to_the_end(place: Harness) -> None:
     await place.create(shell("echo one; sleep 0.3; echo two"), restartPolicy="Never")
     await phase(place, "Running")
     assert await printed(place, follow=True) == "one\ntwo\n"
 
 
-async def test_a_program_that_is_not_there_is_named(place: Town) -> None:
+async def test_a_program_that_is_not_there_is_named(place: Harness) -> None:
     await place.create(container(command=["no-such-program"]), restartPolicy="Never")
     pod = await phase(place, "Failed")
     ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
@@ -221,7 +221,7 @@ async def test_a_program_that_is_not_there_is_named(place: Town) -> None:
     assert "no-such-program" in ended["message"]
 
 
-async def test_a_hook_runs_before_the_end_and_in_time(place: Town, tmp_path: Path) -> None:
+async def test_a_hook_runs_before_the_end_and_in_time(place: Harness, tmp_path: Path) -> None:
     hook = {"preStop": {"exec": {"command": ["sh", "-c", "echo hooked > /shared/hook"]}}}
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -237,7 +237,7 @@ async def test_a_hook_runs_before_the_end_and_in_time(place: Town, tmp_path: Pat
     assert (shared / "hook").read_text() == "hooked\n"
 
 
-async def test_real_cards_without_their_library_are_not_used(place: Town) -> None:
+async def test_real_cards_without_their_library_are_not_used(place: Harness) -> None:
     place.devices.make_believe = False
     place.devices.injection = Injection({}, [Mount("/usr/lib/x.so", "/no/such/library.so", read_only=True)])
     await place.create(shell("true"))
@@ -251,7 +251,7 @@ async def test_real_cards_without_their_library_are_not_used(place: Town) -> Non
     assert "/no/such/library.so" in pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
 
 
-async def test_a_pod_runs_as_the_user_that_it_names(place: Town) -> None:
+async def test_a_pod_runs_as_the_user_that_it_names(place: Harness) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else")
     await place.create(shell("id -u; id -g"), restartPolicy="Never", securityContext=NOBODY)

@@ -8,8 +8,8 @@ import msgspec
 
 from subak.local.kubelet import recovery
 from subak.local.kubelet.life import Life
-from subak.local.kubelet.status import phase, status
-from tests.local.kubelet.pods import container, pod
+from subak.local.kubelet.status import phase_of, status
+from tests.support.kubelet.pods import container, pod
 
 RUNNING = {"running": {"startedAt": "2026-11-15T08:00:00Z"}}
 DONE = {
@@ -37,7 +37,7 @@ def said(name: str, state: dict[str, Any], **rest: Any) -> dict[str, Any]:
 
 def test_what_ran_is_started_again_at_once_and_counted() -> None:
     life = recovered({"containerStatuses": [said("main", RUNNING)]})
-    assert phase(life) == "Running"
+    assert phase_of(life) == "Running"
     assert life.decide(1000.0).start == (0,)
     life.containers[0].starts("2", 1000.0)
     now = status(pod(), life, 0.0, 1000.0, {}, {})["containerStatuses"][0]
@@ -54,7 +54,7 @@ def test_what_ran_is_started_again_at_once_and_counted() -> None:
 def test_what_is_never_restarted_has_failed() -> None:
     life = recovered({"containerStatuses": [said("main", RUNNING)]}, restartPolicy="Never")
     assert life.decide(1000.0).over
-    assert phase(life) == "Failed"
+    assert phase_of(life) == "Failed"
 
 
 def test_a_job_that_was_done_with_half_of_its_work_does_the_other_half() -> None:
@@ -71,7 +71,7 @@ def test_init_containers_run_again_first() -> None:
         {"initContainerStatuses": [said("setup", DONE)], "containerStatuses": [said("main", RUNNING)]},
         init=[container("setup")],
     )
-    assert phase(life) == "Pending"
+    assert phase_of(life) == "Pending"
     assert life.decide(1000.0).start == (0,)
     life.containers[0].starts("2", 1000.0)
     life.containers[0].ends(0, 1001.0, "")
@@ -109,4 +109,4 @@ def test_a_failed_init_container_that_is_never_restarted_stays_failed() -> None:
         restartPolicy="Never",
     )
     assert life.decide(1000.0).over
-    assert phase(life) == "Failed"
+    assert phase_of(life) == "Failed"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from subak.local.kubelet.sandbox import Sandbox, hosts, strangers
-from tests.local.kubelet.pods import UID, container, pod
+from tests.support.kubelet.pods import UID, container, pod
 
 
 def test_a_pod_finds_itself_and_its_aliases_in_its_hosts() -> None:

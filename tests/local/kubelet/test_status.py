@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from subak.local.kubelet.life import Life
 from subak.local.kubelet.pod import Pod
 from subak.local.kubelet.status import changes, merged, status
-from tests.local.kubelet.pods import container, pod
+from tests.support.kubelet.pods import container, pod
 
 
 def told(pod: Pod, life: Life, now: float = 0.0, old: dict[str, Any] | None = None, **seen: Any) -> dict[str, Any]:

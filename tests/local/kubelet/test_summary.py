@@ -6,7 +6,7 @@ from subak.local.kubelet.summary import summary
 from subak.model import manifest
 from subak.model.device import Device
 from subak.node.usage import Use
-from tests.local.kubelet.scripted import ScriptedDevices
+from tests.support.kubelet.scripted import ScriptedDevices
 
 CARD = Device(id="GPU-a", index=0, family="nvidia", model="NVIDIA A10", memory_bytes=24 << 30)
 

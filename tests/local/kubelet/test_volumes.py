@@ -12,7 +12,7 @@ from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod
 from subak.local.kubelet.volumes import Volumes, plan, sorted_mounts, wanted
 from subak.model.mount import Mount
-from tests.local.kubelet.pods import container, pod
+from tests.support.kubelet.pods import container, pod
 
 CONTENTS: Contents = {
     (ConfigMap, "settings"): ConfigMap(data={"level": "info", "deep": "x"}, binary_data={"logo": b"\x00\xff"}),

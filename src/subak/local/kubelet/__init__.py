@@ -1,4 +1,4 @@
-"""The life of pods on the local nodes, as a kubelet leads it.
+"""Runs pods on the local nodes, as a kubelet does.
 
     pods of our nodes ── watch ──> Kubelet ──> one Worker a pod ──> Runtime (a process a container)
                                                   │   ^
@@ -6,7 +6,7 @@
                                                   ▼   │
     status of the pod <── patch ── what is next, what to say
 
-Decisions are pure: `life` says what to start, stop and wait for, `status` what the pod's status is, both from the spec
-and what is known of the containers; time is an argument.  A worker only carries out what they say.  Nothing is stored
-but the pods' status in the API server: a restarted kubelet reads there what ran before.
+Decisions are pure: `life` decides what to start, stop and wait for, and `status` computes the pod's status, both from
+the spec and the records of its containers; time is an argument.  A worker only carries out decisions.  Only the pods'
+status in the API server is stored: a restarted kubelet reads there what ran before.
 """

@@ -1,4 +1,4 @@
-"""What probes and hooks do: run a program inside, ask for a page, connect to a port, let time pass.
+"""The actions of probes and hooks: run a program inside, request a page, connect to a port, sleep.
 
 Pods use the machine's network, so a pod's own address is the loopback address.
 """
@@ -21,7 +21,7 @@ LONGEST_OUTPUT = 10 << 10
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Whether it went well, and what it had to say."""
+    """Whether the action succeeded, and its output or error."""
 
     good: bool
     output: str = ""
@@ -69,7 +69,7 @@ async def _get(get: HttpGet, container: Container) -> Result:
     headers = {"User-Agent": "kube-probe/subak", "Accept": "*/*"}
     headers |= {each.name: each.value for each in get.http_headers}
     try:
-        # Certificates are not looked at: a probe asks whether somebody lives, not who it is.
+        # Certificates are not checked: a probe asks whether the server is alive, not who it is.
         async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as answer:
             if 200 <= answer.status < 400:
                 return Result(True)
@@ -89,13 +89,13 @@ async def _connect(socket: TcpSocket, container: Container) -> Result:
 
 
 def _why(error: Exception) -> str:
-    """The reason alone: the same trouble must read the same each time, so that events can count it."""
+    """The reason alone: the same problem must give the same text each time, so that events can count it."""
     number = getattr(error, "errno", None)
     return os.strerror(number).lower() if number else str(error) or type(error).__name__
 
 
 def _port(port: int | str, container: Container) -> int:
-    """The number of a port, which may be given by its name."""
+    """The number of a port that is given by number or name."""
     if isinstance(port, int):
         return port
     if port.isdecimal():

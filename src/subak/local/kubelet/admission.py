@@ -1,8 +1,8 @@
 """Whether a node takes a pod: the last check before anything starts.
 
 A scheduler has checked the same before, but pods may be bound by hand, by two schedulers at once, or to a node that has
-shrunk since.  What does not fit fails at once, with numbers.  Extended resources that the node does not know are left
-out, as kubelets do: they may be a matter of the whole cluster.
+shrunk since.  A pod that does not fit fails at once, with numbers.  As in real kubelets, extended resources that the
+node does not have are ignored: they may belong to the whole cluster.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ PLAIN = ("pods", "cpu", "memory", "ephemeral-storage")
 ALWAYS_LIMITED = ("pods", "cpu", "memory")
 
 
-class Rejected(Exception):
-    """The node does not take the pod."""
+class OutOfResource(Exception):
+    """The node has not enough left for the pod."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class Rejected(Exception):
 
 
 def asked(pod: manifest.Pod) -> dict[str, int]:
-    """What the pod takes of each resource at most: cpu in thousandths, all else in whole units, and itself."""
+    """The most that the pod takes of each resource: cpu in thousandths, others in whole units, and one pod."""
     return dict(needs(pod, NOTHING_OWNED).resources)
 
 
@@ -46,14 +46,14 @@ class Account:
         return len(self._held)
 
     def take(self, uid: str, amounts: Mapping[str, int], allocatable: Mapping[str, manifest.Amount]) -> None:
-        """Book a pod's amounts.  Raises Rejected, and books nothing, if the node has less than that left."""
+        """Book a pod's amounts.  Raises OutOfResource, and books nothing, if the node has less than that left."""
         if uid in self._held:
             return
         for name in sorted(amounts, key=_order):
             capacity = _capacity(name, allocatable)
             used = self._used.get(name, 0)
             if capacity is not None and used + amounts[name] > capacity:
-                raise Rejected(
+                raise OutOfResource(
                     f"OutOf{name}",
                     f"Node didn't have enough resource: {name}, "
                     f"requested: {amounts[name]}, used: {used}, capacity: {capacity}",
@@ -63,13 +63,13 @@ class Account:
             self._used[name] = self._used.get(name, 0) + amount
 
     def give_back(self, uid: str) -> None:
-        """The pod holds nothing any more."""
+        """Release what the pod holds."""
         for name, amount in self._held.pop(uid, {}).items():
             self._used[name] -= amount
 
 
 def _capacity(name: str, allocatable: Mapping[str, manifest.Amount]) -> int | None:
-    """What the node has; None if that does not limit anything.  A figure that cannot be read is none."""
+    """What the node has of a resource; None if it sets no limit, or one that cannot be read."""
     if name not in allocatable:
         return 0 if name in ALWAYS_LIMITED and allocatable else None
     try:
@@ -79,5 +79,5 @@ def _capacity(name: str, allocatable: Mapping[str, manifest.Amount]) -> int | No
 
 
 def _order(name: str) -> tuple[int, str]:
-    """The order in which kubelets check: how many pods, then plain resources, then all others."""
+    """The order in which kubelets check: number of pods, then plain resources, then all others."""
     return PLAIN.index(name) if name in PLAIN else len(PLAIN), name

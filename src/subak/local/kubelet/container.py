@@ -1,4 +1,4 @@
-"""What is known of one container: whether it runs, how it ended, and when it may start again.
+"""The record of one container: whether it runs, how it ended, and when it may start again.
 
 A container that ends is started again at once the first time.  After that it has to wait: 10 seconds, 20, 40, up to 5
 minutes, counted from its end; if it had run for more than 10 minutes, the count begins anew.
@@ -24,7 +24,7 @@ BACK_OFF = "CrashLoopBackOff"
 UNKNOWN = "ContainerStatusUnknown"
 
 
-class State(Enum):
+class Progress(Enum):
     """What the container does."""
 
     NEW = "never ran"
@@ -54,18 +54,18 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """Why a running container has to go, and how long it may take."""
+    """Why a running container must end, and how long it may take."""
 
     message: str
     grace: float
 
 
 @dataclass(slots=True)
-class Container:
+class ContainerRecord:
     """One container of a pod through all its restarts.
 
-    `stale`: it ran before the machine or the kubelet was restarted; what it did then does not count for the order in
-    which containers start, only for its history.
+    `stale`: it ran before the machine or the kubelet was restarted.  That run counts for its history, but not for the
+    order in which containers start.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Container:
     restart_policy: str
     has_startup_probe: bool = False
     has_readiness_probe: bool = False
-    state: State = State.NEW
+    state: Progress = Progress.NEW
     stale: bool = False
     id: str = ""
     restarts: int = 0
@@ -92,23 +92,23 @@ class Container:
 
     @property
     def begun(self) -> bool:
-        """Whether it runs or ran, as far as the order of containers goes."""
-        return self.state is not State.NEW and not self.stale
+        """Whether it has started, as far as the order of containers is concerned."""
+        return self.state is not Progress.NEW and not self.stale
 
     @property
     def running(self) -> bool:
         """Whether it runs."""
-        return self.state is State.RUNNING
+        return self.state is Progress.RUNNING
 
     @property
     def succeeded(self) -> bool:
         """Whether it ended well."""
-        return self.state is State.ENDED and self.end is not None and self.end.exit_code == 0
+        return self.state is Progress.ENDED and self.end is not None and self.end.exit_code == 0
 
     @property
     def wants_start(self) -> bool:
-        """Whether it should run though it does not, by its own restart policy."""
-        if self.state is State.NEW or self.stale:
+        """Whether it does not run, and its restart policy says that it should."""
+        if self.state is Progress.NEW or self.stale:
             return True
         if self.running:
             return False
@@ -119,26 +119,26 @@ class Container:
         return self.restart_policy == "Always" or (self.restart_policy == "OnFailure" and not self.succeeded)
 
     def starts(self, id: str, now: float) -> None:
-        """It was started."""
-        if self.state is State.ENDED:
+        """Note that it was started."""
+        if self.state is Progress.ENDED:
             self.restarts += 1
             self.last = self.end
             if not self.stale:
                 self.pause = min(self.pause * 2, LONGEST_PAUSE) if self.pause else FIRST_PAUSE
                 self.paused_at = now
-        self.state, self.stale = State.RUNNING, False
+        self.state, self.stale = Progress.RUNNING, False
         self.id, self.started_at, self.end = id, now, None
         self.waiting = self.condemned = self.stop_by = None
         self.failures = 0
-        # An init container has no other work than to end; who waits for it asks how it ended.
+        # Init containers never count as started or ready: later containers wait for their end.
         self.started = self.role is not Role.INIT and not self.has_startup_probe
         self.ready = self.started and not self.has_readiness_probe
 
     def ends(self, exit_code: int, now: float, title: str, reason: str = "", message: str = "") -> None:
-        """It ended by itself or was stopped."""
+        """Note that it ended by itself or was stopped."""
         reason = reason or ("Completed" if exit_code == 0 else "Error")
         self.end = End(exit_code, reason, self.started_at, now, message, self.id)
-        self.state = State.ENDED
+        self.state = Progress.ENDED
         self.started = self.ready = False
         self.condemned = self.stop_by = None
         self.not_before = now
@@ -151,13 +151,13 @@ class Container:
             )
 
     def fails_to_start(self, reason: str, message: str, now: float) -> None:
-        """It could not be started; it is tried again soon, less and less often."""
+        """Note that it could not be started; it is tried again after a growing pause."""
         self.waiting = Waiting(reason, message)
         self.not_before = now + min(FIRST_RETRY * 2**self.failures, LONGEST_RETRY)
         self.failures = min(self.failures + 1, 10)
 
 
 def duration(seconds: float) -> str:
-    """As the kubelet writes it: `40s`, `1m20s`, `5m0s`."""
+    """A duration in the kubelet's format: `40s`, `1m20s`, `5m0s`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"

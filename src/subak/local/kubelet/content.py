@@ -1,4 +1,4 @@
-"""ConfigMaps and Secrets: what they give as variables, and what as files."""
+"""ConfigMaps and Secrets as variables and as files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Secret(Object, frozen=True, gc=False, kw_only=True):
 
     @property
     def variables(self) -> dict[str, str]:
-        """Its keys as variables; bytes that are no text stay the same bytes."""
+        """Its keys as variables; values that are not UTF-8 keep their bytes."""
         return {key: value.decode(errors="surrogateescape") for key, value in (self.data or {}).items()}
 
     @property
@@ -41,13 +41,13 @@ class Secret(Object, frozen=True, gc=False, kw_only=True):
 
 
 Reference = tuple[type[ConfigMap] | type[Secret], str]
-"""One of the pod's namespace: its kind and name."""
+"""Kind and name of an object in the pod's namespace."""
 
 Contents = Mapping[Reference, ConfigMap | Secret | None]
-"""What was found for references; None for what does not exist."""
+"""The objects that references name; None for those that do not exist."""
 
 
 def not_found(reference: Reference) -> str:
-    """As the API server says it."""
+    """The API server's message for a missing object."""
     kind, name = reference
     return f'{kind.__name__.lower()} "{name}" not found'

@@ -1,4 +1,4 @@
-"""What the kubelet asks of whoever knows the cards: each container's share and use, and what the vendor's image has."""
+"""The kubelet's interface to the cards: each container's share and use, and the files of the vendor's image."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class Devices(Protocol):
     async def allocate(self, pod: manifest.Pod) -> Sequence[Injection]:
         """What each container gets, in the order of `pod.containers`.
 
-        Called once before a pod's first container starts, and again after a restart of the kubelet; asking twice for
+        Called once before a pod's first container starts, and again after a restart of the kubelet; a second call for
         the same pod gives the same answer.  Raises Refusal if the node cannot honour the placement.
         """
 
     def starting(self, pod: manifest.Pod, position: int) -> None:
-        """The container at `position` of `pod.containers` is about to start, and nothing of it runs any more."""
+        """The container at `position` of `pod.containers` is about to start; no process of an earlier run is left."""
 
     async def release(self, pod: manifest.Pod) -> None:
-        """The pod has ended and holds nothing any more.  Does no harm if it never held anything."""
+        """Release the cards of a pod that has ended.  Does no harm if it held none."""
 
     def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
-        """What the pod's containers use of their cards, by the container's name, as far as anybody knows."""
+        """What the pod's containers use of their cards, by the container's name, as far as it is known."""
 
     def files(self, node: str) -> Sequence[File]:
-        """What the vendor's image or plugin would bring into a container on this node."""
+        """The files that the vendor's image or plugin brings into a container on this node."""
 
     def simulated(self, node: str) -> bool:
-        """Whether the node's cards are make-believe: then a file that an injection mounts need not exist."""
+        """Whether the node's cards are simulated: then a file that an injection mounts need not exist."""

@@ -11,7 +11,7 @@ from subak.model.manifest import Amount
 from tinykube.quantity import Quantity
 
 ADDRESS = "127.0.0.1"
-"""Where every pod and every node is: pods use the machine's own network, and it is a matter of this machine."""
+"""The address of every pod and node: all of them use this machine's network."""
 
 _SUBSCRIPT = re.compile(r"(?P<path>.+?)\['(?P<key>.*)'\]", re.DOTALL)
 _MILLI = 10**6
@@ -54,7 +54,7 @@ def field(pod: Pod, ref: FieldRef) -> str:
 
 
 def amount(pod: Pod, container: Container | None, ref: ResourceFieldRef, allocatable: Mapping[str, Amount]) -> str:
-    """An amount in units of the divisor, rounded up; what has no limit is limited by what the node has."""
+    """An amount in units of the divisor, rounded up; without a limit, what the node has."""
     if ref.container_name:
         container = next((each for each in pod.spec.all if each.name == ref.container_name), None)
     if container is None:

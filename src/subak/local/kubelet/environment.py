@@ -7,9 +7,8 @@ Later lines win:
     envFrom, env                     what the pod says
     injection                        what its share of the cards brings
 
-The last line is where NRI has its place: whoever hands out cards is believed, not the pod.  Only what the pod preloads
-stays, behind the library that holds it to its share.  `$(NAME)` in the pod's own values refers to variables that were
-defined before, and to services.
+Injections come last, as with NRI: they win over the pod.  Only the pod's LD_PRELOAD stays, behind the library that
+enforces its share.  `$(NAME)` in the pod's own values refers to variables that were defined before, and to services.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from subak.model.manifest import Amount
 
 
 class BadConfig(ValueError):
-    """A container whose configuration refers to something that is not there, yet."""
+    """A container whose configuration refers to something that does not exist (yet)."""
 
 
 def references(container: Container) -> Iterator[Reference]:
-    """The ConfigMaps and Secrets of which the environment is made."""
+    """The ConfigMaps and Secrets that the environment refers to."""
     for each in container.env_from:
         if each.config_map_ref:
             yield ConfigMap, each.config_map_ref.name
@@ -51,7 +50,7 @@ def environment(
     services: Mapping[str, str],
     allocatable: Mapping[str, Amount],
 ) -> dict[str, str]:
-    """What the pod says, and services: the part that `$(NAME)` in commands refers to.  Raises BadConfig."""
+    """The pod's own variables, and services: the part that `$(NAME)` in commands refers to.  Raises BadConfig."""
     own: dict[str, str] = {}
     for each in container.env_from:
         own |= _all_keys(each, contents)
@@ -66,14 +65,14 @@ def environment(
 
 
 def complete(pod: Pod, user: int, said: Mapping[str, str], injected: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment, from what the pod says and what its share of the cards brings."""
+    """The whole environment: the pod's own variables, and those of its share of the cards."""
     home = "/root" if user == 0 else "/"
     return {"PATH": _path(), "HOSTNAME": pod.host_name, "HOME": home, **said, **injected}
 
 
 @cache
 def _path() -> str:
-    """The usual PATH, since no image says where its programs are."""
+    """The usual PATH, since there is no image to define one."""
     return search_path()
 
 

@@ -1,7 +1,7 @@
 """`$(NAME)` in values, commands and arguments.
 
-`$(NAME)` becomes the variable's value, or stays as it is if there is none; `$$` becomes `$`, so that `$$(NAME)` is
-`$(NAME)` to the program.  Everything else stays: shells have their own use for `$NAME` and `${NAME}`.
+`$(NAME)` becomes the variable's value, or stays as it is if there is none; `$$` becomes `$`, so the program gets
+`$(NAME)` for `$$(NAME)`.  Everything else stays, since `$NAME` and `${NAME}` are for shells.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The kubelet of all local nodes: one watch of pods, a worker for each.
 
     kubelet = Kubelet(client, runtime, devices, nodes=["gpu-1"], directory=Path(...))
-    await kubelet.run()          # until cancelled; containers are the runtime's to end then
+    await kubelet.run()          # until cancelled; then the runtime ends the containers
 
-The API server asks it for logs, for programs to be run in containers, and for what these use.
+The API server asks it for logs, for programs to run in containers, and for the use of cards.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from subak.local.kubelet import logs, sandbox
+from subak.local.kubelet.context import Context
 from subak.local.kubelet.devices import Devices
-from subak.local.kubelet.house import House
 from subak.local.kubelet.lookup import Lookup
 from subak.local.kubelet.pod import Metadata, Seen
 from subak.local.kubelet.sandbox import Sandbox
@@ -40,10 +40,10 @@ BOUND = "spec.nodeName!="
 
 
 class Kubelet:
-    """Runs the pods of `nodes`, and follows `local.api.kubelet.Kubelet`.
+    """Runs the pods of `nodes`, and serves the API server as `tinykube.server.kubelet.Kubelet`.
 
-    `stand_in` is the runtime for containers without a command; without it they wait with a reason.  `processes` is
-    False for a runtime that starts nothing at all.
+    `stand_in` is the runtime for containers without a command; without it they wait, and their status says why.
+    `processes` is False for a runtime that starts nothing at all.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Kubelet:
         self._pods = Reflector(client, PODS, Seen, self._on_pod, self._on_synced, fields=BOUND)
         self._nodes = Reflector(client, NODES, manifest.Node, _ignore)
         self._services = Reflector(client, SERVICES, Service, _ignore)
-        self._house = House(
+        self._context = Context(
             client,
             runtime,
             stand_in,
@@ -79,12 +79,12 @@ class Kubelet:
         )
 
     def __len__(self) -> int:
-        """How many pods it looks after, those included whose life is over."""
+        """How many pods it has, including those that have ended."""
         return len(self._workers)
 
     @property
     def synced(self) -> asyncio.Event:
-        """Set once the pods that were there at the beginning are known."""
+        """Set once the pods that exist at the start are known."""
         return self._pods.synced
 
     async def run(self) -> None:
@@ -93,17 +93,17 @@ class Kubelet:
             async with asyncio.TaskGroup() as group:
                 for watched in (self._nodes, self._services):
                     group.create_task(watched.run())
-                group.create_task(self._house.recorder.run())
+                group.create_task(self._context.recorder.run())
                 await self._nodes.synced.wait()
                 await self._services.synced.wait()
                 group.create_task(self._pods.run())
         finally:
             for worker in self._workers.values():
                 worker.close()
-            await self._house.close()
+            await self._context.close()
 
     async def logs(self, pod: dict[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
-        """What a container has printed."""
+        """The output of a container."""
         container = _container(pod, options.container)
         attempt = logs.attempt(pod, container, options.previous)
         worker = self._workers.get(pod["metadata"]["uid"])
@@ -113,7 +113,7 @@ class Kubelet:
             return process is None or worker is None or worker.process(container) is not process
 
         metadata = msgspec.convert(pod["metadata"], Metadata)
-        path = Sandbox(self._house.directory, metadata).logs / container / f"{attempt}.log"
+        path = Sandbox(self._context.directory, metadata).logs / container / f"{attempt}.log"
         return logs.read(path, options, ended)
 
     async def execute(
@@ -133,19 +133,19 @@ class Kubelet:
     async def summary(self, node: str) -> dict[str, Any]:
         """What the pods of a node use of its cards."""
         pods = [worker.pod() for worker in self._workers.values() if worker.node == node]
-        return await asyncio.to_thread(summary, node, pods, self._house.devices)
+        return await asyncio.to_thread(summary, node, pods, self._context.devices)
 
     def _on_synced(self) -> None:
-        """The first list is complete: pods that ran before come first, then in the order of their creation."""
+        """Begin with the pods of the first list: those that ran before come first, then by creation."""
         if self._first is None:
             return
         first, self._first = self._first, None
         for seen in sorted(first, key=_seniority):
             self._welcome(seen)
-        if self._house.processes:
-            # Looked up now, before any pod that comes later has a directory.
-            left = sandbox.strangers(self._house.directory, {seen.metadata.uid for seen in first})
-            self._house.spawn(asyncio.to_thread(trees.remove, *left))
+        if self._context.processes:
+            # Listed now, before a later pod gets a directory.
+            left = sandbox.strangers(self._context.directory, {seen.metadata.uid for seen in first})
+            self._context.spawn(asyncio.to_thread(trees.remove, *left))
 
     def _on_pod(self, type: str, seen: Seen) -> None:
         worker = self._workers.get(seen.metadata.uid)
@@ -164,7 +164,7 @@ class Kubelet:
         node = seen.node
         if node in self._names:
             uid = seen.metadata.uid
-            worker = self._workers[uid] = Worker(self._house, node, seen, self._forget)
+            worker = self._workers[uid] = Worker(self._context, node, seen, self._forget)
             worker.poke()
 
     def _forget(self, uid: str) -> None:
@@ -172,7 +172,7 @@ class Kubelet:
 
 
 def _ignore(_: str, __: object) -> None:
-    """The reflector's picture is enough."""
+    """Do nothing: the reflector's objects are enough."""
 
 
 def _seniority(seen: Seen) -> tuple[bool, str, str]:
@@ -181,7 +181,7 @@ def _seniority(seen: Seen) -> tuple[bool, str, str]:
 
 
 def _container(pod: dict[str, Any], name: str) -> str:
-    """The container that is meant; the only one if none is named."""
+    """The name of the container to use; the only one if none is named."""
     spec, title = pod["spec"], pod["metadata"]["name"]
     names = [each["name"] for each in spec.get("containers") or ()]
     if not name:

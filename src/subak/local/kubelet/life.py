@@ -1,4 +1,4 @@
-"""What happens next in a pod's life, decided from what is known of its containers.
+"""Decides what happens next in a pod's life, from the records of its containers.
 
     prepare ── init containers, one after the other ──> app containers ── all ended ──> over
                sidecars among them start in their turn and stay                          ^
@@ -6,9 +6,9 @@
 
 Init containers run to their end in order.  A sidecar (an init container that restarts always) only has to be started
 before the next one begins.  Then all app containers run.  When they have ended for good, the sidecars are stopped, the
-last one first.  Whoever ends against its restart policy is started again, see `container`.
+last one first.  A container that must not end by its restart policy is started again, see `container`.
 
-There is no I/O here and no clock: `decide(now)` says what to do, and is told what came of it.
+There is no I/O here and no clock: `decide(now)` says what to do, and the worker notes the results in the records.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from subak.local.kubelet.container import FIRST_RETRY, LONGEST_RETRY, Condemned, Container
+from subak.local.kubelet.container import FIRST_RETRY, LONGEST_RETRY, Condemned, ContainerRecord
 from subak.local.kubelet.pod import Pod
 from subak.model.manifest import Role
 
 SHORTEST_GRACE = 2.0
-"""Every program gets this long to end by itself, even one that is to be killed at once."""
+"""Seconds that every program gets to end by itself, even if it is to be killed at once."""
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 
@@ -37,7 +37,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now.  `wake` is when to ask again though nothing happens; `over`: nothing more will happen."""
+    """What to do now.  `wake` is when to decide again without an event; `over` says that nothing more will happen."""
 
     prepare: bool = False
     start: tuple[int, ...] = ()
@@ -48,7 +48,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The pod has to end: its containers are killed at `kill_by` at the latest."""
+    """The pod must end: its containers are killed at `kill_by` at the latest."""
 
     kill_by: float
     reason: str = ""
@@ -63,7 +63,7 @@ class Life:
     def __init__(self, pod: Pod, started_at: float) -> None:
         spec = pod.spec
         self.containers = [
-            Container(
+            ContainerRecord(
                 each.name,
                 Role.SIDECAR if each.restart_policy == "Always" else Role.INIT,
                 each.restart_policy or spec.restart_policy,
@@ -72,7 +72,7 @@ class Life:
             )
             for each in spec.init_containers
         ] + [
-            Container(
+            ContainerRecord(
                 each.name,
                 Role.APP,
                 each.restart_policy or spec.restart_policy,
@@ -91,7 +91,7 @@ class Life:
         self.ending: Ending | None = None
 
     @property
-    def apps(self) -> list[Container]:
+    def apps(self) -> list[ContainerRecord]:
         """The app containers."""
         return [each for each in self.containers if each.role is Role.APP]
 
@@ -101,18 +101,18 @@ class Life:
         return self.ending is not None and not any(each.running for each in self.containers)
 
     def revise(self, pod: Pod, started_at: float) -> None:
-        """Take note of what may be changed in the spec of a pod that runs."""
+        """Take in the fields of the spec that may change while the pod runs."""
         self.grace = float(pod.spec.termination_grace_period_seconds)
         limit = pod.spec.active_deadline_seconds
         self.deadline = None if limit is None else started_at + limit
 
     def prepared_in_vain(self, now: float) -> None:
-        """What the containers need could not be set up; it is tried again soon, less and less often."""
+        """Note that the volumes could not be set up; that is tried again after a growing pause."""
         self.prepare_at = now + min(FIRST_RETRY * 2**self.retries, LONGEST_RETRY)
         self.retries = min(self.retries + 1, 10)
 
     def end(self, now: float, grace: float, reason: str = "", message: str = "") -> None:
-        """The pod has to end within `grace` seconds; a later call can only shorten that."""
+        """End the pod within `grace` seconds; a later call can only shorten that."""
         kill_by = now + grace
         if self.ending is None:
             self.ending = Ending(kill_by, reason, message)
@@ -120,7 +120,7 @@ class Life:
             self.ending = Ending(kill_by, self.ending.reason, self.ending.message)
 
     def condemn(self, index: int, message: str, grace: float | None) -> None:
-        """A running container is not well and has to go."""
+        """Note that a running container is unhealthy and must end."""
         container = self.containers[index]
         if container.running and container.condemned is None:
             container.condemned = Condemned(message, self.grace if grace is None else grace)
@@ -151,7 +151,7 @@ class Life:
         return min((*times, *(() if self.deadline is None else (self.deadline,))), default=None)
 
     def _wanted(self) -> list[int] | None:
-        """The containers that should run and do not; None if the pod has done all it had to do, or cannot go on."""
+        """The containers that should run and do not; None if the pod is done or cannot go on."""
         wanted: list[int] = []
         early = [each for each in self.containers if each.role is not Role.APP]
         if not self.initialized:
@@ -171,7 +171,7 @@ class Life:
         return wanted if any(each.running or each.wants_start for _, each in apps) else None
 
     def _wind_up(self, now: float) -> Decision:
-        """Stop what runs: sidecars only when all that came after them has ended, or when time is up."""
+        """Stop running containers: sidecars only when all later containers have ended, or when time is up."""
         assert self.ending is not None
         running = [(index, each) for index, each in enumerate(self.containers) if each.running]
         if not running:
@@ -186,16 +186,16 @@ class Life:
         ]
         return Decision(stop=tuple(stop), wake=kill_by if len(turn) < len(running) else None)
 
-    def _stop(self, index: int, container: Container, now: float, kill_by: float, message: str) -> Stop:
+    def _stop(self, index: int, container: ContainerRecord, now: float, kill_by: float, message: str) -> Stop:
         container.stop_by = max(kill_by, now + SHORTEST_GRACE)
         return Stop(index, container.stop_by - now, message)
 
 
-def _fallen(container: Container) -> bool:
-    """Whether it is a sidecar that should run, since later containers were started, and does not."""
+def _fallen(container: ContainerRecord) -> bool:
+    """Whether it is a sidecar that has ended, though later containers were started."""
     return container.role is Role.SIDECAR and not container.running
 
 
-def _done(container: Container) -> bool:
+def _done(container: ContainerRecord) -> bool:
     """Whether an init container lets the next one start."""
     return container.started if container.role is Role.SIDECAR else container.succeeded and not container.stale

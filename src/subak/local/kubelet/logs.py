@@ -1,7 +1,7 @@
-"""What containers printed: finding the log of the right attempt, and reading it as `kubectl logs` asks.
+"""Logs of containers: finds the log of the right attempt, and reads it as `kubectl logs` asks.
 
-Each attempt of a container has a file of its own, `CONTAINER/RESTARTS.log`, in the format of the Container Runtime
-Interface (see `runtime.spec`); a long one has an older part beside it, `RESTARTS.log.1`.
+Each attempt of a container has its own file, `CONTAINER/RESTARTS.log`, in the format of the Container Runtime Interface
+(see `runtime.spec`); a long one has an older part beside it, `RESTARTS.log.1`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOK_AGAIN = 0.05
 
 
 def attempt(pod: dict[str, Any], container: str, previous: bool) -> int:
-    """Which attempt of a container is meant.  Raises ApiError as kubelets answer if there is none."""
+    """The attempt whose log to read.  Raises ApiError with a kubelet's answer if there is none."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
     found = next((each for each in statuses if each["name"] == container), None)
@@ -52,7 +52,7 @@ def _bad(message: str) -> ApiError:
 
 
 async def read(path: Path, options: LogOptions, ended: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """The output in a log file; if followed, also what comes until the container has `ended`."""
+    """The output in a log file; with `follow`, also further output until the container has `ended`."""
     left = options.limit_bytes
     printer = _Printer(options)
     async for data in _lines(path, options, ended):
@@ -67,7 +67,7 @@ async def read(path: Path, options: LogOptions, ended: Callable[[], bool]) -> As
 
 
 class _Printer:
-    """Turns lines of the file into what was printed."""
+    """Turns lines of the file back into output."""
 
     def __init__(self, options: LogOptions) -> None:
         self._timestamps = options.timestamps
@@ -94,7 +94,7 @@ def _stamp(moment: float) -> bytes:
 
 
 async def _lines(path: Path, options: LogOptions, ended: Callable[[], bool]) -> AsyncIterator[list[bytes]]:
-    """Whole lines of the file, from where they are wanted."""
+    """Whole lines of the file, from where the options want them."""
     older = path.with_name(path.name + ".1")
     skip = None if options.tail_lines is None else _skip([older, path], options.tail_lines)
     for index, each in enumerate((older, path)):
@@ -119,7 +119,7 @@ async def _lines(path: Path, options: LogOptions, ended: Callable[[], bool]) -> 
 
 
 def _whole(file: BinaryIO) -> Iterator[list[bytes]]:
-    """What is there, in whole lines; the file is left at the beginning of an unfinished one."""
+    """The rest of the file in whole lines; leaves the file at the beginning of an unfinished line."""
     while True:
         start = file.tell()
         data = file.read(CHUNK)
@@ -135,7 +135,7 @@ def _whole(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 async def _follow(path: Path, file: BinaryIO | None, ended: Callable[[], bool]) -> AsyncIterator[list[bytes]]:
-    """What comes after what is there.  The file may not be there yet, and may be replaced by a new one."""
+    """Lines that are added later.  The file may not exist yet, and may be replaced by a new one."""
     opened: BinaryIO | None = None
     try:
         while True:
@@ -171,7 +171,7 @@ def _replaced(path: Path, file: BinaryIO) -> bool:
 
 
 def _skip(paths: list[Path], lines: int) -> list[int]:
-    """Where the last so many lines begin in each file."""
+    """The position in each file where the last so many lines begin."""
     offsets = []
     for path in reversed(paths):
         try:
@@ -185,7 +185,7 @@ def _skip(paths: list[Path], lines: int) -> list[int]:
 
 
 def _tail(file: BinaryIO, lines: int) -> tuple[int, int]:
-    """Where the last `lines` lines begin, and how many they are."""
+    """The position where the last `lines` lines begin, and how many there are."""
     position = file.seek(0, os.SEEK_END)
     if lines <= 0:
         return position, 0
@@ -207,7 +207,7 @@ def _tail(file: BinaryIO, lines: int) -> tuple[int, int]:
 
 
 def excerpt(path: Path, lines: int) -> bytes:
-    """The last lines that were printed."""
+    """The last lines of output."""
     try:
         with path.open("rb") as file:
             file.seek(_tail(file, lines)[0])

@@ -18,7 +18,7 @@ Refresh = Callable[[], None]
 
 
 class Lookup:
-    """Reads what pods refer to.  The first subscription to a kind begins to watch it; who has none costs nothing."""
+    """Reads what pods refer to.  A kind is watched from the first subscription on; without one it costs nothing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -26,7 +26,7 @@ class Lookup:
         self._tasks: dict[type, asyncio.Task[None]] = {}
 
     async def get(self, namespace: str, references: Iterable[Reference]) -> Contents:
-        """The contents of all that is referred to.  Raises ApiError, OSError or TimeoutError if nobody can tell."""
+        """The contents of all references.  Raises ApiError, OSError or TimeoutError if the server does not answer."""
         return {reference: await self._one(namespace, reference) for reference in references}
 
     async def _one(self, namespace: str, reference: Reference) -> ConfigMap | Secret | None:
@@ -46,7 +46,7 @@ class Lookup:
                 self._tasks[kind] = asyncio.get_running_loop().create_task(self._reflector(kind).run())
 
     def unsubscribe(self, uid: str, namespace: str, references: Iterable[Reference]) -> None:
-        """The pod no longer needs to know."""
+        """End the pod's subscription."""
         for kind, name in references:
             subscribers = self._subscribers.get((kind, namespace, name), {})
             subscribers.pop(uid, None)
@@ -54,7 +54,7 @@ class Lookup:
                 self._subscribers.pop((kind, namespace, name), None)
 
     async def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -18,5 +18,5 @@ def _text(second: int) -> str:
 
 
 def read(written: str) -> float:
-    """The moment that was written, fractions included."""
+    """Seconds since the epoch, with fractions."""
     return datetime.fromisoformat(written).timestamp()

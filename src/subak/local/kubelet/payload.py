@@ -1,4 +1,4 @@
-"""What is in a volume that is made of ConfigMaps, Secrets and fields of the pod: files with their modes."""
+"""The content of volumes that show ConfigMaps, Secrets and fields of the pod: files with their modes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USUAL_MODE = 0o644
 
 
 class BadVolume(ValueError):
-    """A volume that cannot be set up, yet."""
+    """A volume that cannot be set up (yet)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ Payload = dict[str, Content]
 
 
 def sources(volume: Volume) -> Sequence[Source]:
-    """The parts that the volume is made of; none if it holds nothing by itself."""
+    """The sources of a volume; none if it starts empty."""
     if volume.projected:
         return volume.projected.sources
     if volume.config_map or volume.secret or volume.downward_api:
@@ -47,7 +47,7 @@ def references(volume: Volume) -> Iterator[Reference]:
 
 
 def payload(volume: Volume, pod: Pod, contents: Contents, allocatable: Mapping[str, Amount]) -> Payload:
-    """The files of a volume; a later part wins.  Raises BadVolume."""
+    """The files of a volume; a later source wins.  Raises BadVolume."""
     files: Payload = {}
     usual = volume.projected.default_mode if volume.projected else None
     for source in sources(volume):

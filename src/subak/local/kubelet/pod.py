@@ -1,7 +1,7 @@
 """Pods as the kubelet reads them.
 
-A pod at rest is kept as its metadata and the bytes of its spec; `Spec` is decoded when something has to be started, and
-let go again.  So ten thousand sleeping pods cost little.
+A pod at rest is kept as its metadata and the bytes of its spec.  `Spec` is decoded only while something has to be
+started, so ten thousand sleeping pods cost little.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONGEST_HOST_NAME = 63
 
 
 class Metadata(manifest.Metadata, frozen=True, gc=False, kw_only=True):
-    """What the kubelet reads of ObjectMeta besides what everybody reads."""
+    """The fields of ObjectMeta that only the kubelet reads, besides the common ones."""
 
     generation: int = 0
     creation_timestamp: str = ""
@@ -34,7 +34,7 @@ class Seen(Lean, frozen=True, gc=False, kw_only=True):
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
     def __post_init__(self) -> None:
-        # A Raw is a view: without a copy, each pod would keep the whole answer alive in which it came.
+        # A Raw is a view: without a copy, each pod would keep the server's whole answer alive.
         msgspec.structs.force_setattr(self, "spec", self.spec.copy())
         msgspec.structs.force_setattr(self, "status", self.status.copy())
 
@@ -70,7 +70,7 @@ class Header(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class HttpGet(Lean, frozen=True, gc=False, kw_only=True):
-    """A page to ask for."""
+    """A page to request."""
 
     port: int | str
     path: str = "/"
@@ -87,7 +87,7 @@ class TcpSocket(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class Sleep(Lean, frozen=True, gc=False, kw_only=True):
-    """Time to let pass."""
+    """A time to wait."""
 
     seconds: int = 0
 
@@ -193,7 +193,7 @@ class VolumeMount(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class SecurityContext(Lean, frozen=True, gc=False, kw_only=True):
-    """As whom a container runs."""
+    """The user and groups of a container."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
@@ -320,7 +320,7 @@ class HostAlias(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class Gate(Lean, frozen=True, gc=False, kw_only=True):
-    """A condition that somebody else must set before the pod is ready."""
+    """A condition that others must set before the pod is ready."""
 
     condition_type: str
 
@@ -366,12 +366,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def title(self) -> str:
-        """As the kubelet's messages name it: `name_namespace(uid)`."""
+        """Its name in the kubelet's messages: `name_namespace(uid)`."""
         return f"{self.name}_{self.namespace}({self.metadata.uid})"
 
     @property
     def host_name(self) -> str:
-        """What the pod calls itself."""
+        """The host name inside the pod."""
         return (self.spec.hostname or self.name)[:_LONGEST_HOST_NAME].rstrip("-.")
 
 

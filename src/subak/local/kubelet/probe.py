@@ -1,7 +1,7 @@
 """Probes: whether a container has started, lives, and is ready.
 
-A result counts when it has come so often in a row as its threshold says.  Until the startup probe has succeeded the
-other two wait.
+A result counts when it has come as often in a row as its threshold says.  The other two probes wait until the startup
+probe has succeeded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from subak.local.kubelet.pod import Container, Probe
 
 
 class Kind(StrEnum):
-    """What a probe asks, by the name that messages use."""
+    """The kinds of probes, as messages name them."""
 
     STARTUP = "Startup"
     LIVENESS = "Liveness"
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 @dataclass(slots=True)
-class Tally:
+class Streak:
     """Results in a row."""
 
     success_threshold: int
@@ -41,7 +41,7 @@ class Tally:
 
 Check = Callable[[Probe], Awaitable[Result]]
 Report = Callable[[Kind, Probe, Result, bool], bool]
-"""Told of a result and whether it counts; False ends the probe."""
+"""Takes a result and whether it counts; False ends the probe."""
 
 
 def probes(container: Container) -> dict[Kind, Probe]:
@@ -55,7 +55,7 @@ def probes(container: Container) -> dict[Kind, Probe]:
 
 
 def unserved(container: Container, real: bool) -> str:
-    """What to tell about probes that are not made; empty if all are."""
+    """A remark on probes that are not carried out; empty if all are."""
     wanted = probes(container)
     if wanted and not real:
         return "a stand-in is not probed: it counts as started, alive and ready"
@@ -79,11 +79,11 @@ async def watch(container: Container, check: Check, report: Report) -> None:
 
 
 async def _repeat(kind: Kind, probe: Probe, delay: float, check: Check, report: Report) -> None:
-    tally = Tally(probe.success_threshold, probe.failure_threshold)
+    streak = Streak(probe.success_threshold, probe.failure_threshold)
     await asyncio.sleep(delay)
     while True:
         result = await check(probe)
-        counts = tally.count(result.good)
+        counts = streak.count(result.good)
         if not report(kind, probe, result, counts):
             return
         await asyncio.sleep(probe.period_seconds)

@@ -1,4 +1,4 @@
-"""A container that was started: attended until it ends, probed, asked to stop, entered by others."""
+"""A container that was started: it is watched until it ends, probed, stopped, and runs further programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from subak.local.kubelet import action, probe
-from subak.local.kubelet.house import House
+from subak.local.kubelet.context import Context
 from subak.local.kubelet.life import SHORTEST_GRACE
 from subak.local.kubelet.pod import Action, Container, Probe
 from subak.local.runtime import spec as runtime
@@ -16,7 +16,7 @@ from tinykube.server.kubelet import Session
 
 
 class Listener(Protocol):
-    """Who wants to know what happens to a container."""
+    """Receives what happens to a container."""
 
     def exited(self, index: int, process: Process, exit_code: int) -> None:
         """It ended."""
@@ -29,20 +29,20 @@ class Listener(Protocol):
 
 
 class Process:
-    """One attempt of a container.  A stand-in, or what has no process at all, is neither probed nor hooked."""
+    """One attempt of a container.  Stand-ins and containers without a process have no probes and no hooks."""
 
-    __slots__ = ("_container", "_env", "_house", "_index", "_listener", "_probing", "_running")
+    __slots__ = ("_container", "_context", "_env", "_index", "_listener", "_probing", "_running")
 
     def __init__(
         self,
-        house: House,
+        context: Context,
         listener: Listener,
         index: int,
         running: runtime.Container,
         container: Container | None,
         env: Mapping[str, str],
     ) -> None:
-        self._house = house
+        self._context = context
         self._listener = listener
         self._index = index
         self._running = running
@@ -56,18 +56,18 @@ class Process:
         return self._running.pid != 0
 
     def attend(self) -> None:
-        """Begin to listen for its end, and to probe it."""
+        """Begin to wait for its end, and to probe it."""
         if self._running.pid:
-            self._house.spawn(self._wait())
+            self._context.spawn(self._wait())
         if self._container is not None:
             if self._container.lifecycle and self._container.lifecycle.post_start:
-                self._house.spawn(self._post_start(self._container.lifecycle.post_start))
+                self._context.spawn(self._post_start(self._container.lifecycle.post_start))
             if probe.probes(self._container):
-                self._probing = self._house.spawn(probe.watch(self._container, self._check, self._report))
+                self._probing = self._context.spawn(probe.watch(self._container, self._check, self._report))
 
     def stop(self, grace: float) -> None:
         """Ask it to end, and end it by force after so many seconds."""
-        self._house.spawn(self._stop(grace))
+        self._context.spawn(self._stop(grace))
 
     async def execute(self, command: Sequence[str], *, stdin: bool, tty: bool) -> Session:
         """Run a program beside it.  Raises StartError."""

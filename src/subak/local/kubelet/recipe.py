@@ -32,7 +32,7 @@ class Unstartable(Exception):
 
 
 def command(container: Container, variables: Mapping[str, str]) -> list[str]:
-    """The program and its arguments; empty if only the image would know."""
+    """The program and its arguments; empty if only the image defines them."""
     if not container.command:
         return []
     return [expand(part, variables) for part in (*container.command, *container.args)]
@@ -58,7 +58,7 @@ def recipe(
     sandbox: Sandbox | None,
     attempt: int,
 ) -> Spec:
-    """What to start.  Without a sandbox nothing is written anywhere.  Raises Unstartable and BadVolume."""
+    """What to start.  Without a sandbox, nothing is written to disk.  Raises Unstartable and BadVolume."""
     user, group = _user(pod, container)
     mounts: list[Mount] = []
     log = None
@@ -101,7 +101,7 @@ def _injected(injection: Injection, simulated: bool) -> list[Mount]:
 
 
 def _user(pod: Pod, container: Container) -> tuple[int, int]:
-    """As whom it runs: as the container says, or the pod, or root."""
+    """User and group: the container's, or the pod's, or root."""
     contexts = [each for each in (container.security_context, pod.spec.security_context) if each]
     user = next((each.run_as_user for each in contexts if each.run_as_user is not None), 0)
     group = next((each.run_as_group for each in contexts if each.run_as_group is not None), 0)
@@ -116,7 +116,7 @@ def _user(pod: Pod, container: Container) -> tuple[int, int]:
 
 
 def _groups(pod: Pod) -> tuple[int, ...]:
-    """The further groups to which the pod's programs belong."""
+    """The further groups of the pod's programs."""
     context = pod.spec.security_context
     if context is None:
         return ()

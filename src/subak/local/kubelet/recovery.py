@@ -1,9 +1,9 @@
-"""Pods that ran before: what a restarted kubelet makes of the status that it finds.
+"""Recovers pods after a restart of the kubelet, from their status.
 
-Processes do not outlive the kubelet that started them, so for the pods it is as if the machine had been rebooted.
-What was running has ended in a way that nobody saw (exit code 255, reason Unknown, as containerd has it after a
-reboot).  If the pod goes on, it does so from the beginning: init containers run again, and the crash pauses are
-forgotten.  What had ended for good stays ended.
+Containers end with the kubelet that started them, so to the pods a restart is like a reboot of the machine.  Nobody saw
+how a running container ended (exit code 255, reason Unknown, as containerd reports after a reboot).  If the pod goes
+on, it starts from the beginning: init containers run again, and crash pauses are forgotten.  A container that had ended
+for good stays ended.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from subak.local.kubelet import moment
-from subak.local.kubelet.container import Container, End, State
+from subak.local.kubelet.container import ContainerRecord, End, Progress
 from subak.local.kubelet.life import Life
 from subak.local.kubelet.status import SCHEME
 from subak.model.manifest import Lean, Role
@@ -38,7 +38,7 @@ class Terminated(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class ContainerState(Lean, frozen=True, gc=False, kw_only=True):
-    """One of its fields; neither if it waits."""
+    """One of its fields is set; neither if it waits."""
 
     running: Running | None = None
     terminated: Terminated | None = None
@@ -65,7 +65,7 @@ class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether the pod's life is over."""
+        """Whether the pod has ended."""
         return self.phase in ("Succeeded", "Failed")
 
 
@@ -73,29 +73,29 @@ _STATUS = msgspec.json.Decoder(PodStatus)
 
 
 def read(status: msgspec.Raw) -> PodStatus:
-    """The status as it was found.  Raises msgspec.ValidationError if it cannot be read."""
+    """Decode the status.  Raises msgspec.ValidationError if it cannot be read."""
     return _STATUS.decode(status)
 
 
 def recover(life: Life, status: PodStatus, now: float) -> bool:
-    """Tell a new life what its containers did before; True if any of them ever ran."""
+    """Set the records of a new life to what its containers did before; True if any of them ever ran."""
     known = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
     for container in life.containers:
         found = known.get(container.name)
         if found is not None:
             _remember(container, found, now)
-    ran = any(each.state is State.ENDED for each in life.containers)
+    ran = any(each.state is Progress.ENDED for each in life.containers)
     if status.finished or not any(each.wants_start for each in life.apps):
-        life.initialized = life.initialized or any(each.state is State.ENDED for each in life.apps)
+        life.initialized = life.initialized or any(each.state is Progress.ENDED for each in life.apps)
         return ran
     for container in life.containers:
         again = container.role is not Role.APP or container.wants_start
-        container.stale = container.state is State.ENDED and again and not _hopeless(container)
+        container.stale = container.state is Progress.ENDED and again and not _hopeless(container)
         container.waiting, container.not_before = None, 0.0
     return ran
 
 
-def _remember(container: Container, status: ContainerStatus, now: float) -> None:
+def _remember(container: ContainerRecord, status: ContainerStatus, now: float) -> None:
     container.restarts = status.restart_count
     container.id = status.container_id.removeprefix(SCHEME)
     last, ended = status.last_state.terminated, status.state.terminated
@@ -109,7 +109,7 @@ def _remember(container: Container, status: ContainerStatus, now: float) -> None
     elif last is not None:  # it waited to be started again
         container.end = _end(last)
     if container.end is not None:
-        container.state = State.ENDED
+        container.state = Progress.ENDED
 
 
 def _end(said: Terminated) -> End:
@@ -123,6 +123,6 @@ def _end(said: Terminated) -> End:
     )
 
 
-def _hopeless(container: Container) -> bool:
+def _hopeless(container: ContainerRecord) -> bool:
     """Whether it is an init container that failed for good: the pod has failed with it."""
     return container.role is Role.INIT and not container.succeeded and container.restart_policy == "Never"

@@ -1,6 +1,6 @@
-"""Writes pods' status to the API server: only what changed, again and again until it is there.
+"""Writes pods' status to the API server: only the changes, and again until the server has them.
 
-One write of a pod is under way at a time; what comes meanwhile waits and is written together.
+One write a pod is under way at a time; changes meanwhile are written together afterwards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 class StatusReporter:
     """The status of one pod on its way to the API server.
 
-    `gone` is set once the server says that it has no such pod any more.
+    `gone` is set once the server has no such pod any more.
     """
 
     __slots__ = ("_client", "_delete", "_known", "_metadata", "_task", "_wanted", "gone")
@@ -38,7 +38,7 @@ class StatusReporter:
     def __init__(self, client: Client, metadata: Metadata, known: bytes) -> None:
         self._client = client
         self._metadata = metadata
-        self._known = known  # as bytes, since most pods rest most of the time
+        self._known = known  # as bytes, since most pods are at rest most of the time
         self._wanted: JsonObject | None = None
         self._delete = False
         self._task: asyncio.Task[None] | None = None
@@ -50,17 +50,17 @@ class StatusReporter:
         return _decode(self._known)
 
     def report(self, status: JsonObject) -> None:
-        """The status is now this."""
+        """Write this status soon."""
         self._wanted = status
         self._work()
 
     def delete(self) -> None:
-        """Once the status is written, remove the pod from the server for good."""
+        """Delete the pod from the server for good, once its status is written."""
         self._delete = True
         self._work()
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -102,7 +102,7 @@ class StatusReporter:
         self._delete = False
 
     async def _is_gone(self, error: ApiError) -> bool:
-        """Whether the pod is no more.  Another pod of its name has another UID: a conflict, or an invalid change."""
+        """Whether the pod is gone.  A new pod of its name has another UID: a conflict, or an invalid change."""
         if error.code in (409, 422):
             try:
                 found = await self._client.get(PODS, self._metadata.name, self._metadata.namespace, type=Header)

@@ -1,11 +1,11 @@
-"""The pod's place on the machine's disk.
+"""A pod's directories on the machine.
 
     DIRECTORY/pods/UID/volumes/NAME          its volumes
     DIRECTORY/pods/UID/hosts                 /etc/hosts of its containers
-    DIRECTORY/pods/UID/messages/NAME.N       what the N-th attempt of a container wrote as its last words
+    DIRECTORY/pods/UID/messages/NAME.N       the termination message of the N-th attempt of a container
     DIRECTORY/logs/NAMESPACE_NAME_UID/CONTAINER/N.log
 
-The first part goes when the pod's life is over, the logs when nobody can ask for them any more.
+The first part is removed when the pod has ended, the logs when the pod is gone from the API server.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Sandbox:
         return Volumes(self._root / "volumes")
 
     def make(self, pod: Pod) -> None:
-        """Make what all containers share; nobody but us may look in from outside."""
+        """Create what all containers share; other users of the machine cannot read it."""
         (self._root / "messages").mkdir(parents=True, exist_ok=True)
         self._root.chmod(0o700)
         (self._root / "hosts").write_text(hosts(pod))
 
     def log(self, container: str, attempt: int) -> Path:
-        """The log file of an attempt; those before the previous one are removed."""
+        """The log file of an attempt; removes those before the previous one."""
         directory = self.logs / container
         directory.mkdir(parents=True, exist_ok=True)
         for old in (f"{attempt - 2}.log", f"{attempt - 2}.log.1"):
@@ -55,7 +55,7 @@ class Sandbox:
         return directory / f"{attempt}.log"
 
     def own_mounts(self, container: Container, attempt: int) -> list[Mount]:
-        """What every container gets: names of hosts, and a place for its last words."""
+        """The mounts of every container: /etc/hosts, and the file for its termination message."""
         taken = {os.path.normpath(each.mount_path) for each in container.volume_mounts}
         mounts = [] if HOSTS in taken else [Mount(HOSTS, str(self._root / "hosts"))]
         if container.termination_message_path:
@@ -66,7 +66,7 @@ class Sandbox:
         return mounts
 
     def last_words(self, container: Container, attempt: int, exit_code: int) -> str:
-        """What the attempt left as its message; if nothing and it failed, perhaps the end of its log."""
+        """The attempt's termination message; if it wrote none and failed, perhaps the end of its log."""
         try:
             with self._message(container.name, attempt).open("rb") as file:
                 words = file.read(LONGEST_MESSAGE)
@@ -101,7 +101,7 @@ def hosts(pod: Pod) -> str:
 
 
 def strangers(directory: Path, uids: set[str]) -> list[Path]:
-    """What was left behind for pods that are no more."""
+    """Directories of pods that no longer exist."""
     found = []
     for kind in ("pods", "logs"):
         if (directory / kind).is_dir():

@@ -31,7 +31,7 @@ class Service(Object, frozen=True, gc=False, kw_only=True):
 
 
 def variables(services: Iterable[Service], namespace: str, links: bool) -> dict[str, str]:
-    """What a pod of the namespace gets: the API server's own service, and, with links, those of its namespace."""
+    """The variables of a pod in the namespace: the API server's own service and, with links, those of the namespace."""
     mine: dict[str, Service] = {}
     for service in services:
         if service.spec.cluster_ip in ("", "None") or not service.spec.ports:

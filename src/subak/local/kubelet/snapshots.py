@@ -51,7 +51,7 @@ def _current(directory: Path) -> Path | None:
 
 
 def _shows(directory: Path, payload: Payload) -> bool:
-    """Whether the files are there, the same, and nothing else is."""
+    """Whether the directory holds exactly these files."""
     there = {str(each.relative_to(directory)) for each in directory.rglob("*") if each.is_file()}
     if there != set(payload):
         return False
@@ -63,7 +63,7 @@ def _shows(directory: Path, payload: Payload) -> bool:
 
 
 def _link(directory: Path, names: set[str]) -> None:
-    """A link for each name, and none for others."""
+    """Make a link for each name, and remove other links."""
     for name in names:
         path = directory / name
         if not path.is_symlink():

@@ -1,4 +1,4 @@
-"""The status of a pod, as the API server has it, from what is known of its life."""
+"""The status of a pod in the API server, computed from its life."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from subak.local.kubelet import moment
-from subak.local.kubelet.container import CREATING, INITIALIZING, UNKNOWN, Container, End, State
+from subak.local.kubelet.container import CREATING, INITIALIZING, UNKNOWN, ContainerRecord, End, Progress
 from subak.local.kubelet.downward import ADDRESS
 from subak.local.kubelet.life import Life
 from subak.local.kubelet.pod import Pod
@@ -22,7 +22,7 @@ _LOST = "The container could not be located when the pod was terminated"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ConditionState:
     """A condition's status, and why it is not True."""
 
     status: bool
@@ -33,16 +33,16 @@ class Verdict:
 def status(
     pod: Pod, life: Life, started_at: float, now: float, old: Mapping[str, Any], seen: Mapping[str, Any]
 ) -> JsonObject:
-    """The whole status.  `old` is the status so far; of `seen`, the latest from the API server, count the gates."""
-    told = phase(life)
+    """The whole status.  `old` is the status so far; `seen` is the latest from the API server, with the gates."""
+    phase = phase_of(life)
     images = [each.image for each in pod.spec.all]
     waiting = INITIALIZING if pod.spec.init_containers else CREATING
     statuses = [_container(each, image, life, waiting) for each, image in zip(life.containers, images, strict=True)]
     early = len(pod.spec.init_containers)
     made: JsonObject = {
         "observedGeneration": pod.metadata.generation,
-        "phase": told,
-        "conditions": _conditions(pod, life, told, now, old, seen),
+        "phase": phase,
+        "conditions": _conditions(pod, life, phase, now, old, seen),
         "hostIP": ADDRESS,
         "hostIPs": [{"ip": ADDRESS}],
         "startTime": moment.text(started_at),
@@ -68,18 +68,18 @@ def refused(reason: str, message: str, generation: int, started_at: float) -> Js
     }
 
 
-def phase(life: Life) -> str:
-    """Where in its life the pod is."""
+def phase_of(life: Life) -> str:
+    """The pod's phase."""
     if life.over:
         assert life.ending is not None
         done = all(each.succeeded for each in life.apps) and not life.ending.reason
         return SUCCEEDED if done else FAILED
-    if not life.initialized or any(each.state is State.NEW for each in life.apps):
+    if not life.initialized or any(each.state is Progress.NEW for each in life.apps):
         return PENDING
     return RUNNING
 
 
-def _container(container: Container, image: str, life: Life, waiting: str) -> JsonObject:
+def _container(container: ContainerRecord, image: str, life: Life, waiting: str) -> JsonObject:
     state, id = _state(container, life, waiting), container.id
     made: JsonObject = {
         "name": container.name,
@@ -100,12 +100,12 @@ def _container(container: Container, image: str, life: Life, waiting: str) -> Js
     return made
 
 
-def _state(container: Container, life: Life, waiting: str) -> JsonObject:
+def _state(container: ContainerRecord, life: Life, waiting: str) -> JsonObject:
     if container.running and _done_before(container):
         return {"terminated": _terminated(container.last)} if container.last else {}
     if container.running:
         return {"running": {"startedAt": moment.text(container.started_at)}}
-    if container.state is State.ENDED and container.end and (container.waiting is None or life.ending):
+    if container.state is Progress.ENDED and container.end and (container.waiting is None or life.ending):
         return {"terminated": _terminated(container.end)}
     if life.over and life.initialized:
         return {"terminated": {"exitCode": 137, "reason": UNKNOWN, "message": _LOST}}
@@ -115,11 +115,10 @@ def _state(container: Container, life: Life, waiting: str) -> JsonObject:
     return {"waiting": {"reason": container.waiting.reason, **message}}
 
 
-def _done_before(container: Container) -> bool:
+def _done_before(container: ContainerRecord) -> bool:
     """Whether it is an init container that succeeded before a reboot and runs again.
 
-    Unless the pod is restarted always, the API server does not let what has succeeded run again; nor would that tell
-    anybody anything.
+    Its status stays: unless the restart policy is Always, the API server refuses to take a success back.
     """
     return (
         container.role is Role.INIT
@@ -143,43 +142,41 @@ def _terminated(end: End) -> JsonObject:
 
 
 def _conditions(
-    pod: Pod, life: Life, told: str, now: float, old: Mapping[str, Any], seen: Mapping[str, Any]
+    pod: Pod, life: Life, phase: str, now: float, old: Mapping[str, Any], seen: Mapping[str, Any]
 ) -> list[JsonObject]:
-    containers = _containers_ready(life, told)
-    verdicts = {
-        "PodReadyToStartContainers": Verdict(life.prepared and not life.over),
-        "Initialized": _initialized(life, told),
+    containers = _containers_ready(life, phase)
+    states = {
+        "PodReadyToStartContainers": ConditionState(life.prepared and not life.over),
+        "Initialized": _initialized(life, phase),
         "Ready": _gates(pod, containers, seen),
         "ContainersReady": containers,
-        "PodScheduled": Verdict(True),
+        "PodScheduled": ConditionState(True),
     }
     before = {each["type"]: each for each in old.get("conditions") or ()}
-    return [
-        _condition(type, verdict, pod.metadata.generation, now, before.get(type)) for type, verdict in verdicts.items()
-    ]
+    return [_condition(type, state, pod.metadata.generation, now, before.get(type)) for type, state in states.items()]
 
 
-def _condition(type: str, verdict: Verdict, generation: int, now: float, before: JsonObject | None) -> JsonObject:
-    told = "True" if verdict.status else "False"
-    same = before is not None and before.get("status") == told
+def _condition(type: str, state: ConditionState, generation: int, now: float, before: JsonObject | None) -> JsonObject:
+    value = "True" if state.status else "False"
+    same = before is not None and before.get("status") == value
     made = {
         "type": type,
         "observedGeneration": generation,
-        "status": told,
+        "status": value,
         "lastTransitionTime": (before.get("lastTransitionTime") if before and same else None) or moment.text(now),
     }
-    if verdict.reason:
-        made["reason"] = verdict.reason
-    if verdict.message:
-        made["message"] = verdict.message
+    if state.reason:
+        made["reason"] = state.reason
+    if state.message:
+        made["message"] = state.message
     return made
 
 
-def _initialized(life: Life, told: str) -> Verdict:
-    if told == SUCCEEDED:
-        return Verdict(True, "PodCompleted")
+def _initialized(life: Life, phase: str) -> ConditionState:
+    if phase == SUCCEEDED:
+        return ConditionState(True, "PodCompleted")
     if any(each.begun for each in life.apps):
-        return Verdict(True)
+        return ConditionState(True)
     incomplete = [
         each.name
         for each in life.containers
@@ -187,21 +184,21 @@ def _initialized(life: Life, told: str) -> Verdict:
     ]
     if incomplete:
         message = f"containers with incomplete status: [{' '.join(incomplete)}]"
-        return Verdict(False, "ContainersNotInitialized", message)
-    return Verdict(True)
+        return ConditionState(False, "ContainersNotInitialized", message)
+    return ConditionState(True)
 
 
-def _containers_ready(life: Life, told: str) -> Verdict:
-    if told in (SUCCEEDED, FAILED):
-        return Verdict(False, "PodCompleted" if told == SUCCEEDED else "PodFailed")
+def _containers_ready(life: Life, phase: str) -> ConditionState:
+    if phase in (SUCCEEDED, FAILED):
+        return ConditionState(False, "PodCompleted" if phase == SUCCEEDED else "PodFailed")
     unready = [each.name for each in life.containers if each.role is not Role.INIT and not each.ready]
     if unready:
-        return Verdict(False, "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]")
-    return Verdict(True)
+        return ConditionState(False, "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]")
+    return ConditionState(True)
 
 
-def _gates(pod: Pod, containers: Verdict, seen: Mapping[str, Any]) -> Verdict:
-    """Ready: all containers are, and every condition that others have to set is True."""
+def _gates(pod: Pod, containers: ConditionState, seen: Mapping[str, Any]) -> ConditionState:
+    """Ready: all containers are ready, and all readiness gates that others set are True."""
     if not containers.status or not pod.spec.readiness_gates:
         return containers
     set_by_others = {each["type"]: each.get("status") for each in seen.get("conditions") or ()}
@@ -212,7 +209,7 @@ def _gates(pod: Pod, containers: Verdict, seen: Mapping[str, Any]) -> Verdict:
             missing.append(f'corresponding condition of pod readiness gate "{type}" does not exist.')
         elif set_by_others[type] != "True":
             missing.append(f'the status of pod readiness gate "{type}" is not "True", but {set_by_others[type]}')
-    return Verdict(False, "ReadinessGatesNotReady", ", ".join(missing)) if missing else containers
+    return ConditionState(False, "ReadinessGatesNotReady", ", ".join(missing)) if missing else containers
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> JsonObject:
@@ -232,7 +229,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> JsonObject:
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> JsonObject:
-    """What the API server has after the patch: conditions of others stay."""
+    """The status in the API server after the patch: conditions of others stay."""
     mine = {each["type"] for each in new.get("conditions") or ()}
     others = [each for each in old.get("conditions") or () if each["type"] not in mine]
     conditions = [*others, *(new.get("conditions") or ())]

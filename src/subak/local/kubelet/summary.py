@@ -1,7 +1,7 @@
 """What a node's pods use, in the form of kubelet's Summary API: `stats/summary` with accelerators.
 
-A container has an entry for each of its cards whose use is known.  Cards of which nobody knows it are left out, and so
-is the share of time where nobody counts it: a client must not take either for nought.
+A container has an entry for each of its cards whose use is known.  Unknown use is left out, also an unknown share of
+time: a client must not take it for zero.
 """
 
 from __future__ import annotations

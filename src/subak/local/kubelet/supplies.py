@@ -8,7 +8,7 @@ from subak.dialects import Injection
 from subak.local.kubelet import environment, volumes
 from subak.local.kubelet.admission import asked
 from subak.local.kubelet.content import Reference
-from subak.local.kubelet.house import House
+from subak.local.kubelet.context import Context
 from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod, Seen
 from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, recipe
@@ -21,80 +21,80 @@ from tinykube.status import ApiError
 class Supplies:
     """The supplies of one pod."""
 
-    __slots__ = ("_house", "_injections", "_node", "_subscribed")
+    __slots__ = ("_context", "_injections", "_node", "_subscribed")
 
-    def __init__(self, house: House, node: str) -> None:
-        self._house = house
+    def __init__(self, context: Context, node: str) -> None:
+        self._context = context
         self._node = node
         self._injections: Sequence[Injection] | None = None
         self._subscribed: frozenset[Reference] = frozenset()
 
     async def book(self, seen: Seen) -> None:
-        """Take the pod into the node's books and give it its cards.  Rejected or Refusal: nothing is held."""
-        account, uid, pod = self._house.account(self._node), seen.metadata.uid, seen.manifest()
-        account.take(uid, asked(pod), self._house.allocatable(self._node))
+        """Book the pod on its node and give it its cards.  Raises OutOfResource or Refusal, and then holds nothing."""
+        account, uid, pod = self._context.account(self._node), seen.metadata.uid, seen.manifest()
+        account.take(uid, asked(pod), self._context.allocatable(self._node))
         try:
-            self._injections = await self._house.devices.allocate(pod)
+            self._injections = await self._context.devices.allocate(pod)
         except Refusal:
             account.give_back(uid)
             raise
 
     def rest(self) -> None:
-        """Nothing starts for a while: forget what can be asked for again."""
+        """Forget what can be asked for again, since nothing starts for a while."""
         self._injections = None
 
     async def release(self, seen: Seen) -> None:
-        """Give back all that the pod held."""
-        house, metadata = self._house, seen.metadata
-        house.lookup.unsubscribe(metadata.uid, metadata.namespace, self._subscribed)
-        await house.devices.release(seen.manifest())
-        house.account(self._node).give_back(metadata.uid)
+        """Release all that the pod held."""
+        context, metadata = self._context, seen.metadata
+        context.lookup.unsubscribe(metadata.uid, metadata.namespace, self._subscribed)
+        await context.devices.release(seen.manifest())
+        context.account(self._node).give_back(metadata.uid)
 
     async def set_up(self, pod: Pod, refresh: Callable[[], None]) -> list[str]:
-        """Make the volumes what they should be, and have `refresh` called when that changes; gives remarks for users.
+        """Set up the volumes, and call `refresh` when their contents change; gives remarks for users.
 
-        Raises BadVolume, or ApiError, OSError, TimeoutError if nobody could be asked.
+        Raises BadVolume, or ApiError, OSError, TimeoutError if the server does not answer.
         """
-        house = self._house
-        sandbox = Sandbox(house.directory, pod.metadata) if house.processes else None
+        context = self._context
+        sandbox = Sandbox(context.directory, pod.metadata) if context.processes else None
         if sandbox:
             sandbox.make(pod)
         remarks: list[str] = []
         if not pod.spec.volumes:
             return remarks
         references = frozenset(volumes.wanted(pod))
-        contents = await house.lookup.get(pod.namespace, references)
+        contents = await context.lookup.get(pod.namespace, references)
         for volume in pod.spec.volumes:
             try:
-                planned = volumes.plan(volume, pod, contents, house.allocatable(self._node))
+                planned = volumes.plan(volume, pod, contents, context.allocatable(self._node))
                 if sandbox:
                     remarks += sandbox.volumes.set_up(volume, planned)
             except BadVolume as error:
                 raise BadVolume(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from None
         if sandbox and references != self._subscribed:
             self._subscribed = references
-            house.lookup.subscribe(pod.metadata.uid, pod.namespace, references, refresh)
+            context.lookup.subscribe(pod.metadata.uid, pod.namespace, references, refresh)
         return remarks
 
     async def recipe(self, seen: Seen, pod: Pod, index: int, attempt: int) -> Spec:
-        """What to start as a container's next attempt.  Raises Unstartable."""
-        house, container = self._house, pod.spec.all[index]
-        allocatable = house.allocatable(self._node)
+        """The spec of a container's next attempt.  Raises Unstartable."""
+        context, container = self._context, pod.spec.all[index]
+        allocatable = context.allocatable(self._node)
         try:
-            contents = await house.lookup.get(pod.namespace, set(environment.references(container)))
-            services = house.service_variables(pod.namespace, pod.spec.enable_service_links)
+            contents = await context.lookup.get(pod.namespace, set(environment.references(container)))
+            services = context.service_variables(pod.namespace, pod.spec.enable_service_links)
             said = environment.environment(pod, container, contents, services, allocatable)
             if self._injections is None:
-                self._injections = await house.devices.allocate(seen.manifest())
-            house.devices.starting(seen.manifest(), index)
+                self._injections = await context.devices.allocate(seen.manifest())
+            context.devices.starting(seen.manifest(), index)
             return recipe(
                 pod,
                 container,
                 said,
                 self._injections[index],
-                house.devices.files(self._node),
-                house.devices.simulated(self._node),
-                Sandbox(house.directory, pod.metadata) if house.processes else None,
+                context.devices.files(self._node),
+                context.devices.simulated(self._node),
+                Sandbox(context.directory, pod.metadata) if context.processes else None,
                 attempt,
             )
         except Refusal as error:

@@ -1,7 +1,7 @@
-"""The volumes of one pod, as directories under the pod's own.
+"""The volumes of one pod, as directories below the pod's own.
 
-`set_up` makes or refreshes them; `mounts` says what a container sees of them.  What cannot be served here (persistent
-claims, network file systems, ...) is refused with a message that says so.
+`set_up` creates or refreshes them; `mounts` gives what a container sees of them.  Kinds that this kubelet cannot serve
+(persistent claims, network file systems, ...) are refused with a message that says so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def wanted(pod: Pod) -> set[Reference]:
 
 
 def plan(volume: Volume, pod: Pod, contents: Contents, allocatable: Mapping[str, Amount]) -> Payload:
-    """The files that a volume shows by itself.  Raises BadVolume, also for a kind that is not served here."""
+    """The files that a volume shows from the start.  Raises BadVolume, also for a kind that is not served here."""
     if not sources(volume) and not (volume.host_path or volume.empty_dir or volume.projected):
         raise BadVolume(f"volume {volume.name}: this kind of volume is not served here, only {SERVED} are")
     return payload(volume, pod, contents, allocatable)
@@ -54,7 +54,7 @@ class Volumes:
         self._directory = directory
 
     def set_up(self, volume: Volume, planned: Payload) -> list[str]:
-        """Make one volume what it should be; gives remarks for the pod's user.  Raises BadVolume."""
+        """Create or refresh one volume; gives remarks for the pod's user.  Raises BadVolume."""
         path = self._directory / volume.name
         try:
             if sources(volume):
@@ -109,13 +109,13 @@ class Volumes:
         try:
             return _below(path, part)
         except OSError:
-            # What the machine says about its own files is no business of the pod's user.
+            # The pod's user must not learn about the machine's own files.
             message = f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
             raise BadVolume(message) from None
 
 
 def _below(volume: Path, part: str) -> Path:
-    """A path inside a volume, made if it is not there; a symbolic link must not lead out."""
+    """A path inside a volume, created if need be; a symbolic link must not lead out."""
     root = volume.resolve(strict=True)
     path = root / part
     if not (path.exists() or path.is_symlink()):
@@ -130,7 +130,7 @@ def _below(volume: Path, part: str) -> Path:
 
 
 def _private_memory(pod: Pod, volume: Volume) -> bool:
-    """Whether a memory volume can be a tmpfs of the container's own: if several containers share it, it cannot."""
+    """Whether a memory volume can be a tmpfs of its container: not if several containers share it."""
     if not volume.empty_dir or volume.empty_dir.medium != "Memory":
         return False
     users = [each for each in pod.spec.all for mount in each.volume_mounts if mount.name == volume.name]
@@ -142,7 +142,7 @@ def _size(directory: EmptyDir) -> int:
 
 
 def _check(host: HostPath) -> None:
-    """Whether the machine's path is what the pod says it is; it is made where the type asks for that."""
+    """Check that the machine's path is of the given type, and create it where the type asks for that."""
     if not host.type:
         return
     if host.type not in _CHECKS:
@@ -158,5 +158,5 @@ def _check(host: HostPath) -> None:
 
 
 def sorted_mounts(mounts: Iterable[Mount]) -> list[Mount]:
-    """Outer ones first, so that none hides another."""
+    """Outer mounts first, so that none hides another."""
     return sorted(mounts, key=lambda mount: mount.destination.rstrip("/").count("/"))

@@ -1,7 +1,7 @@
-"""One pod's worker: carries out what `life` decides, and tells it what came of it.
+"""One pod's worker: carries out what `life` decides, and notes the results.
 
-A worker has a task of its own only while there is something to do.  At rest it is woken by whatever happens: the pod
-changes, a container ends, a probe reports, or a moment comes for which `life` asked.
+A worker has a task only while there is something to do.  At rest, events wake it: the pod changes, a container ends, a
+probe reports, or the time comes that `life` asked for.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from enum import Enum
 import msgspec
 
 from subak.local.kubelet import action, moment, probe, recovery
-from subak.local.kubelet.admission import Rejected
-from subak.local.kubelet.container import BACK_OFF, Container, State
-from subak.local.kubelet.house import House
+from subak.local.kubelet.admission import OutOfResource
+from subak.local.kubelet.container import BACK_OFF, ContainerRecord, Progress
+from subak.local.kubelet.context import Context
 from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, Stop
 from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod, Probe, Seen
@@ -36,7 +36,7 @@ from tinykube.events import NORMAL, WARNING, Reference
 from tinykube.status import ApiError
 
 SAY_SOMETHING_AFTER = 0.25
-"""A pod that is not running after so many seconds tells what it waits for; most are faster and save a write."""
+"""A pod that does not run after so many seconds reports what it waits for; most are faster and save a write."""
 
 UNEXPECTED = "UnexpectedAdmissionError"
 
@@ -52,11 +52,11 @@ class Stage(Enum):
 
 
 class Worker:
-    """Leads one pod's life, and says when it parts with a pod that is no more."""
+    """Runs one pod, and calls `parted` when the pod is gone and nothing of it is left."""
 
     __slots__ = (
         "_again",
-        "_house",
+        "_context",
         "_life",
         "_parted",
         "_processes",
@@ -71,17 +71,17 @@ class Worker:
         "node",
     )
 
-    def __init__(self, house: House, node: str, seen: Seen, parted: Callable[[str], None]) -> None:
+    def __init__(self, context: Context, node: str, seen: Seen, parted: Callable[[str], None]) -> None:
         self.node = node
         self._parted = parted
-        self._house = house
+        self._context = context
         self._seen = seen
         self._stage = Stage.NEW
         self._life: Life | None = None
         self._started_at = 0.0
-        self._reporter = StatusReporter(house.client, seen.metadata, bytes(seen.status))
+        self._reporter = StatusReporter(context.client, seen.metadata, bytes(seen.status))
         self._processes: dict[int, Process] = {}
-        self._supplies = Supplies(house, node)
+        self._supplies = Supplies(context, node)
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._again = False
@@ -90,7 +90,7 @@ class Worker:
     # What happens
 
     def update(self, seen: Seen) -> None:
-        """The pod has changed in the API server; most often it is our own report that comes back."""
+        """Take in a change of the pod in the API server; most often it is our own report."""
         old, self._seen = self._seen, seen
         was, now = old.metadata, seen.metadata
         if (now.deletion_timestamp, now.deletion_grace_period_seconds, now.generation) != (
@@ -105,9 +105,9 @@ class Worker:
             self.poke()
 
     def vanish(self) -> None:
-        """The pod is no longer in the API server, whether we were done or not."""
+        """Take in that the pod is gone from the API server, whether we are done or not."""
         self._vanished = True
-        self._house.haunts(self.node, self._seen.metadata.uid)
+        self._context.orphaned(self.node, self._seen.metadata.uid)
         self.poke()
 
     def exited(self, index: int, process: Process, exit_code: int) -> None:
@@ -117,7 +117,7 @@ class Worker:
         del self._processes[index]
         record = self._life.containers[index]
         words = ""
-        if self._house.processes:
+        if self._context.processes:
             container = self._seen.decoded().spec.all[index]
             words = self._sandbox.last_words(container, record.restarts, exit_code)
         self._ends(index, record, exit_code, message=words)
@@ -148,7 +148,7 @@ class Worker:
         return kind is probe.Kind.LIVENESS and result.good
 
     def hook_failed(self, index: int, reason: str, message: str, kill: bool) -> None:
-        """A hook failed; after a failed start hook the container has to go."""
+        """A hook failed; after a failed start hook the container must end."""
         self._event(WARNING, reason, message, index)
         if kill and self._life is not None:
             self._life.condemn(index, reason, None)
@@ -157,7 +157,7 @@ class Worker:
     # What is known
 
     def pod(self) -> manifest.Pod:
-        """The pod, as it was last seen."""
+        """The pod as last seen."""
         return self._seen.manifest()
 
     def process(self, container: str) -> Process | None:
@@ -169,19 +169,19 @@ class Worker:
 
     @property
     def _sandbox(self) -> Sandbox:
-        return Sandbox(self._house.directory, self._seen.metadata)
+        return Sandbox(self._context.directory, self._seen.metadata)
 
     # What is done
 
     def poke(self) -> None:
-        """Look at the pod again."""
+        """Wake the worker."""
         if self._task is None:
-            self._task = self._house.spawn(self._run())
+            self._task = self._context.spawn(self._run())
         else:
             self._again = True
 
     def close(self) -> None:
-        """Do no more, whatever state the pod is in."""
+        """Stop, whatever state the pod is in."""
         self._reporter.close()
         self._set_timer(None)
 
@@ -194,7 +194,7 @@ class Worker:
                     return
         except Exception:
             log.exception("pod %s: looked at again in a while", self._seen.metadata.name)
-            self._set_timer(self._house.clock() + 10.0)
+            self._set_timer(self._context.clock() + 10.0)
         finally:
             self._task = None
 
@@ -212,7 +212,7 @@ class Worker:
             loop = asyncio.get_running_loop()
             patience = loop.call_later(SAY_SOMETHING_AFTER, self._report, pod, life)
         try:
-            decision = life.decide(self._house.clock())
+            decision = life.decide(self._context.clock())
             while decision.prepare or decision.start or decision.stop:
                 for stop in decision.stop:
                     self._stop(stop)
@@ -223,7 +223,7 @@ class Worker:
                     self._heed(pod, life)
                     if life.ending is not None:
                         break
-                decision = life.decide(self._house.clock())
+                decision = life.decide(self._context.clock())
         finally:
             if patience is not None:
                 patience.cancel()
@@ -238,8 +238,8 @@ class Worker:
             self._set_timer(decision.wake)
 
     async def _begin(self) -> None:
-        """Take the pod in, or refuse it."""
-        now = self._house.clock()
+        """Admit the pod, or refuse it."""
+        now = self._context.clock()
         before = recovery.read(self._seen.status)
         if before.finished or self._vanished:
             self._stage = Stage.SETTLED
@@ -253,9 +253,9 @@ class Worker:
                 await self._supplies.book(self._seen)
         except msgspec.ValidationError as error:
             self._refuse("FailedValidation", str(error))
-        except (Rejected, Refusal) as error:
-            # What it lacks may be held by a pod that was deleted by force and is just ending.
-            if not self._house.wait_for_ghosts(self.node, self.poke):
+        except (OutOfResource, Refusal) as error:
+            # A pod that was deleted by force and is just ending may hold what this one lacks.
+            if not self._context.wait_for_orphans(self.node, self.poke):
                 self._refuse(*_refusal(error))
         else:
             self._stage, self._life = Stage.ALIVE, life
@@ -269,14 +269,14 @@ class Worker:
             self._reporter.report(refused(reason, message, self._seen.metadata.generation, self._started_at))
 
     def _heed(self, pod: Pod, life: Life) -> None:
-        """What the API server wants of the pod by now."""
+        """Pass changes of the spec, and a deletion, on to the pod's life."""
         metadata = self._seen.metadata
         life.revise(self._seen.decoded() if metadata.generation != pod.metadata.generation else pod, self._started_at)
         if self._vanished:
-            life.end(self._house.clock(), SHORTEST_GRACE)
+            life.end(self._context.clock(), SHORTEST_GRACE)
         elif metadata.deletion_timestamp is not None:
             grace = metadata.deletion_grace_period_seconds
-            life.end(self._house.clock(), life.grace if grace is None else float(grace))
+            life.end(self._context.clock(), life.grace if grace is None else float(grace))
 
     async def _prepare(self, pod: Pod, life: Life) -> None:
         """Set up what all containers share."""
@@ -284,17 +284,17 @@ class Worker:
             remarks = await self._supplies.set_up(pod, self._refresh_soon)
         except (BadVolume, ApiError, OSError, TimeoutError) as error:
             self._event(WARNING, "FailedMount", str(error))
-            life.prepared_in_vain(self._house.clock())
+            life.prepared_in_vain(self._context.clock())
             return
         for remark in remarks:
             self._event(WARNING, "MissingHostPath", remark)
         life.prepared = True
 
     def _refresh_soon(self) -> None:
-        self._house.spawn(self._refresh())
+        self._context.spawn(self._refresh())
 
     async def _refresh(self) -> None:
-        """Show in the volumes what has changed meanwhile; what is gone or unreadable stays as it was."""
+        """Refresh the volumes; a volume whose source is gone or unreadable stays as it was."""
         if self._life is None or not self._life.prepared or self._life.ending is not None:
             return
         try:
@@ -303,27 +303,27 @@ class Worker:
             self._event(WARNING, "FailedMount", str(error))
 
     async def _start(self, pod: Pod, life: Life, index: int) -> None:
-        record, house = life.containers[index], self._house
+        record, context = life.containers[index], self._context
         try:
-            attempt = record.restarts + (record.state is State.ENDED)
+            attempt = record.restarts + (record.state is Progress.ENDED)
             spec = await self._supplies.recipe(self._seen, pod, index, attempt)
             container = pod.spec.all[index]
-            runtime = house.runtime if spec.argv else house.stand_in
+            runtime = context.runtime if spec.argv else context.stand_in
             if runtime is None:
                 raise no_command(container, _field(pod, index))
-            async with house.starts:
+            async with context.starts:
                 running = await runtime.start(spec)
         except Unstartable as error:
             self._event(WARNING, "Failed", f"Error: {error.message}", index)
-            record.fails_to_start(error.reason, error.message, math.inf if error.final else house.clock())
+            record.fails_to_start(error.reason, error.message, math.inf if error.final else context.clock())
             return
         except StartError as error:
             self._event(WARNING, "Failed", f"Error: {error.message}", index)
-            record.starts(secrets.token_hex(32), house.clock())
+            record.starts(secrets.token_hex(32), context.clock())
             self._ends(index, record, error.exit_code, error.reason, error.message)
             return
-        record.starts(secrets.token_hex(32), house.clock())
-        real = running.pid != 0 and runtime is not house.stand_in
+        record.starts(secrets.token_hex(32), context.clock())
+        real = running.pid != 0 and runtime is not context.stand_in
         if not real:
             record.started = record.role is not Role.INIT
             record.ready = record.started
@@ -333,14 +333,14 @@ class Worker:
             unserved = probe.unserved(container, real)
             if unserved:
                 self._event(WARNING, "ProbeWarning", unserved, index)
-        process = Process(house, self, index, running, container if real else None, spec.env if running.pid else {})
+        process = Process(context, self, index, running, container if real else None, spec.env if running.pid else {})
         self._processes[index] = process
         process.attend()
 
-    def _ends(self, index: int, record: Container, exit_code: int, reason: str = "", message: str = "") -> None:
+    def _ends(self, index: int, record: ContainerRecord, exit_code: int, reason: str = "", message: str = "") -> None:
         metadata = self._seen.metadata
         title = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
-        record.ends(exit_code, self._house.clock(), title, reason, message)
+        record.ends(exit_code, self._context.clock(), title, reason, message)
         if record.waiting is not None and record.waiting.reason == BACK_OFF:
             text = f"Back-off restarting failed container {record.name} in pod {title}"
             self._event(WARNING, "BackOff", text, index)
@@ -352,22 +352,22 @@ class Worker:
         process.stop(stop.grace)
 
     async def _settle(self) -> None:
-        """Give back all that the pod held."""
+        """Release all that the pod held."""
         assert self._life is not None
         if self._life.ending and self._life.ending.reason == DEADLINE_EXCEEDED:
             self._event(NORMAL, DEADLINE_EXCEEDED, self._life.ending.message)
         await self._supplies.release(self._seen)
-        if self._house.processes:
+        if self._context.processes:
             await asyncio.to_thread(self._sandbox.remove)
         self._stage = Stage.SETTLED
 
     def _part(self) -> None:
-        """The pod's life is over: if it was to be deleted, nothing holds it back now."""
+        """Let go of an ended pod that is gone, or delete it from the API server if it was to be deleted."""
         if self._vanished:
             self.close()
-            if self._house.processes:
-                self._house.spawn(asyncio.to_thread(self._sandbox.remove_logs))
-            self._house.laid(self.node, self._seen.metadata.uid)
+            if self._context.processes:
+                self._context.spawn(asyncio.to_thread(self._sandbox.remove_logs))
+            self._context.orphan_ended(self.node, self._seen.metadata.uid)
             self._parted(self._seen.metadata.uid)
         elif self._seen.metadata.deletion_timestamp is not None:
             self._reporter.delete()
@@ -377,32 +377,32 @@ class Worker:
             return
         known = self._reporter.known
         seen = msgspec.json.decode(self._seen.status) if pod.spec.readiness_gates else {}
-        self._reporter.report(status(pod, life, self._started_at, self._house.clock(), known, seen))
+        self._reporter.report(status(pod, life, self._started_at, self._context.clock(), known, seen))
 
     def _event(self, type: str, reason: str, message: str, index: int | None = None) -> None:
         metadata = self._seen.metadata
         field = "" if index is None or self._life is None else _path(self._life, index)
         about = Reference("v1", "Pod", metadata.name, metadata.namespace, metadata.uid, field)
-        self._house.recorder.record(about, type, reason, message)
+        self._context.recorder.record(about, type, reason, message)
 
     def _set_timer(self, when: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if when is not None and when < math.inf:
-            pause = max(when - self._house.clock(), 0.0)
+            pause = max(when - self._context.clock(), 0.0)
             self._timer = asyncio.get_running_loop().call_later(pause, self.poke)
 
 
-def _refusal(error: Rejected | Refusal) -> tuple[str, str]:
+def _refusal(error: OutOfResource | Refusal) -> tuple[str, str]:
     """Reason and message of a pod that the node does not take."""
-    if isinstance(error, Rejected):
+    if isinstance(error, OutOfResource):
         return error.reason, error.message
     return UNEXPECTED, f"Allocate failed due to {error.message}, which is unexpected"
 
 
 def _path(life: Life, index: int) -> str:
-    """A container as events name it."""
+    """A container's path in events."""
     record = life.containers[index]
     return f"spec.{'containers' if record.role is Role.APP else 'initContainers'}{{{record.name}}}"
 

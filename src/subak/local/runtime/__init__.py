@@ -5,5 +5,5 @@
          │                  │                      on a private view of the machine
       Container <── socket ─┘ writes the log, starts further programs, ends everything if we die
 
-`spec` is the contract.  What runs in the monitor and in the container is in `launcher/`; the rest runs here.
+`spec` is the contract.  The code of the monitor and of process 1 is in `launcher/`; the rest runs in our process.
 """

@@ -1,6 +1,6 @@
 """Whether containers can be confined on this machine, and if not, what forbids it and how to allow it.
 
-There is only one way to know: start one.  The kernel's answer is a bare number, so what may lie behind it is looked up
+The only way to know is to start one.  The kernel answers with a bare error number, so we look up the likely cause
 afterwards.
 """
 
@@ -32,7 +32,7 @@ async def obstacle() -> str:
 
 
 def explain(error: StartError, proc: Path = Path("/proc"), root: bool | None = None) -> str:
-    """What lies behind a container that could not be made; `proc` and `root` are those of this process."""
+    """Why a container could not be made; `proc` and `root` describe this process."""
     root = os.geteuid() == 0 if root is None else root
     cause = _cause(error, proc, root)
     return f"{cause} (The kernel said: {error.message}.)" if cause else f"The kernel refuses: {error.message}."

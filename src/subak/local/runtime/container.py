@@ -1,7 +1,7 @@
 """A confined container: our end of the socket to its monitor.
 
-The socket is also its lifeline.  If this process dies, however it dies, the monitor sees the socket close and ends the
-container; nothing has to be cleaned up, because all that a container has goes with its last process.
+The socket is also its lifeline.  If this process dies in any way, the monitor sees the socket close and ends the
+container.  Nothing has to be cleaned up, because a container leaves nothing behind when its last process ends.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _LAUNCHER = str(Path(__file__).parent / "launcher")
 _LONGEST_START = 60.0
 _PATIENCE = 10.0
-"""How long a container may take to go after SIGKILL, before its monitor is killed too."""
+"""Seconds that a container may take to end after SIGKILL, before its monitor is killed too."""
 
 
 class Confined:
-    """A `Container` with a process in namespaces of its own."""
+    """A `Container` whose processes have their own namespaces."""
 
     def __init__(self, order: Order) -> None:
-        """Launch it; `begin` says when it runs."""
+        """Launch it; `begin` waits until it runs."""
         self._program = order["program"]
         self._loop = asyncio.get_running_loop()
         self._pid = 0
@@ -46,21 +46,21 @@ class Confined:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, _in_memory(order) as file:
             self._monitor = subprocess.Popen(
-                # Nothing from the environment, no site-packages: neither is needed, and it starts in half the time.
+                # Isolated and without site-packages, which it does not need, it starts in half the time.
                 [sys.executable, "-I", "-S", "-X", "utf8", _LAUNCHER, str(theirs.fileno()), str(file.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
                 env={name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"},
                 pass_fds=(theirs.fileno(), file.fileno()),
-                # Ctrl-C in our terminal is for us: we end containers as they should be.
+                # Ctrl-C in our terminal must reach only us: we end containers in good order.
                 start_new_session=True,
             )
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._hear)
 
     async def begin(self) -> None:
-        """Wait until its command has begun.  Raises StartError if it cannot; then nothing is left of it."""
+        """Wait until its command runs.  Raises StartError if it cannot; then nothing is left of it."""
         try:
             async with asyncio.timeout(_LONGEST_START):
                 await self._begun
@@ -74,7 +74,7 @@ class Confined:
             raise
 
     def when_gone(self, callback: Callable[[Self], None]) -> None:
-        """Have this called once nothing is left of it."""
+        """Call this once nothing is left of it."""
         self._exited.add_done_callback(lambda _: callback(self))
 
     @property
@@ -105,7 +105,7 @@ class Confined:
         return session
 
     def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Tell the monitor.  One that is gone needs no telling: whoever waits for an answer hears of it."""
+        """Send the monitor a message.  If it is gone, waiting callers learn that from `_hear`."""
         with suppress(OSError):
             socket.send_fds(self._control, [message], descriptors)
 
@@ -124,7 +124,7 @@ class Confined:
         else:
             self._loop.remove_reader(self._control)
             self._control.close()
-            self._monitor.wait()  # it has closed all its files, the last thing that it does
+            self._monitor.wait()  # short: closing its files is the last thing that it does
             self._fail(StartError(f"the launcher ended with code {self._monitor.returncode} before the command began"))
             self._exited.set_result(self._code)
 
@@ -138,7 +138,7 @@ class Confined:
         return self._exited.done()
 
     async def _abandon(self) -> None:
-        """Let go of the lifeline, and wait until nothing is left."""
+        """Close the lifeline, and wait until nothing is left."""
         if not self._exited.done():
             with suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
@@ -148,7 +148,7 @@ class Confined:
 
 
 def program_of(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """What to run, as the kernel takes it: text that is no UTF-8 stays as it was."""
+    """The program in bytes, as the kernel takes it; text that is not UTF-8 keeps its bytes."""
     return {
         "argv": [os.fsencode(word) for word in argv],
         "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},

@@ -1,17 +1,17 @@
-"""What of this machine a container sees: where programs are, and what is nobody's business.
+"""Which directories of this machine a container sees, and which are private.
 
-What a user expects is that any program they can start on this machine can also be started in a container, and that the
-container can neither change nor spy out what is theirs.  So:
+Users expect that a container can start every program that they can start on this machine, and that it can neither
+change nor read their own files.  So:
 
-- programs and libraries (`/usr`, `/opt`, `/nix`, further directories of the root, ...) are there, read-only, as far as
-  the user may read them;
+- programs and libraries (`/usr`, `/opt`, `/nix`, further directories of the root, ...) are visible, read-only, as far
+  as the user may read them;
 - home directories start empty, wherever they are, and so do `/tmp`, `/var` and `/run`: keys, tokens, histories and
-  sockets stay outside.  What a container needs from there is given to it as a volume (`hostPath`);
-- the exception are programs: if the interpreter that runs Subak or a directory of the PATH lies in such a place (pyenv,
-  conda, a virtual environment, `~/.local/bin`), that installation is there, and nothing beside it.  A pod names it by
-  its path or by a PATH of its own: that of whoever started the cluster is no part of a container;
-- as root, what not everybody may read is left out: of `/etc` with all below it, and of what lies directly in `/`,
-  `/opt`, `/srv`, `/mnt`, `/media` and `/usr/local`.
+  sockets stay outside.  A pod that needs something from there mounts it as a volume (`hostPath`);
+- programs are the exception: if the interpreter that runs Subak or a directory of the PATH lies in such a place (pyenv,
+  conda, a virtual environment, `~/.local/bin`), that installation is visible, and nothing beside it.  A pod names it by
+  its path or sets PATH itself, since containers do not inherit the PATH of the user who started the cluster;
+- for root, entries that not everybody may read are left out: in `/etc` at any depth, and directly in `/`, `/opt`,
+  `/srv`, `/mnt`, `/media` and `/usr/local`.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _EMPTY = ("/boot", "/home", "/root", "/run", "/tmp", "/var")
 _OPEN = ("/etc", "/media", "/mnt", "/opt", "/srv", "/usr", "/usr/local")
 _OPEN_IN_LOCAL = ("bin", "etc", "games", "include", "lib", "lib64", "libexec", "sbin", "share", "src")
 _SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/media", "/mnt", "/opt", "/proc", "/sbin", "/srv", "/sys", "/usr")
-"""Directories that must be seen, even if they are somebody's home, as they are of some accounts of the system."""
+"""Directories that stay visible even if they are an account's home, as for some system accounts."""
 _FIRST_PERSON = 1000
-"""The lowest number of a user who is a person."""
+"""The lowest user id of a person."""
 
 _PROGRAM_DIRECTORIES = ("bin", "sbin", "shims", "condabin")
 _PARTS = ("bin", "include", "lib", "lib64", "libexec", "sbin")
-"""What is shown of `~/.local`; its `share` is full of other things."""
+"""The visible parts of `~/.local`; its `share` holds other things."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineView:
     """What a container's view is built from."""
 
     marks: Mapping[str, str]
-    """What becomes of the machine's paths, see `launcher.tree`."""
+    """How the container sees the machine's paths, see `launcher.tree`."""
     public_only: bool
     """Whether entries that not everybody may read are left out."""
 
 
-def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.environ) -> Machine:
-    """Look around.  `hide` are further directories and files that are nobody's business, such as where keys are kept.
+def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.environ) -> MachineView:
+    """Look at the machine.  `hide` are further private directories and files, such as those with keys.
 
     The directories of the system itself cannot be hidden.
     """
@@ -60,24 +60,24 @@ def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.en
     hidden = {os.path.realpath(path) for path in _EMPTY} | {path for path in secret if os.path.isdir(path)}
     root = os.geteuid() == 0
     marks |= _etc(root)
-    # Of the homes in /home only our own is there, if only as an empty directory.
+    # Of the homes in /home only our own exists, at least as an empty directory.
     marks |= dict.fromkeys([*_outermost(hidden), *hidden.intersection([os.path.realpath(_home(environment))])], EMPTY)
     marks |= dict.fromkeys(_links(("/run",)), SHOWN)  # NixOS finds its programs through links there
     marks |= dict.fromkeys(_programs(_directories(environment), hidden), SHOWN)
-    return Machine(marks, public_only=root)
+    return MachineView(marks, public_only=root)
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> str:
-    """The PATH of containers: the usual one, as of every image.
+    """The PATH of containers: the usual one, as in every image.
 
-    Only where the usual places hold no programs, as on NixOS, it is that of this process.
+    It is the PATH of this process where the usual places hold no programs, as on NixOS.
     """
     usual = any(os.path.exists(os.path.join(path, "sleep")) for path in USUAL_PATH.split(":"))
     return USUAL_PATH if usual else ":".join(_directories(environment))
 
 
 def _directories(environment: Mapping[str, str]) -> list[str]:
-    """The directories of the PATH that are there, each once."""
+    """The directories of the PATH that exist, each once."""
     paths = environment.get("PATH", "").split(":")
     return list(dict.fromkeys(path for path in paths if os.path.isabs(path) and os.path.isdir(path)))
 
@@ -105,7 +105,7 @@ def _etc(root: bool) -> dict[str, str]:
     marks = {}
     for entry in _entries("/etc"):
         if entry.is_symlink():
-            # Such as resolv.conf: it leads to where a container sees nothing.
+            # A link such as resolv.conf, to a place that the container does not see.
             if os.path.realpath(entry).startswith(("/run/", "/var/")) and _public(os.path.realpath(entry)):
                 marks[entry.path] = COPIED
         elif entry.is_dir() and entry.name.endswith(".d"):
@@ -135,7 +135,7 @@ def _public(path: str) -> bool:
 
 
 def _programs(directories: Iterable[str], hidden: Iterable[str]) -> list[str]:
-    """The installations in hidden places that must be seen nevertheless; none of them inside another."""
+    """The installations in hidden places that must stay visible; none of them inside another."""
     wanted = {os.path.abspath(path) for path in (sys.prefix, sys.base_prefix)}
     wanted |= {os.path.realpath(path) for path in wanted}
     for directory in directories:
@@ -150,7 +150,7 @@ def _programs(directories: Iterable[str], hidden: Iterable[str]) -> list[str]:
 
 
 def _installation(directory: str) -> list[str]:
-    """What belongs to a directory of programs: the directory, or all of what it is the `bin` of."""
+    """What belongs to a directory of programs: the directory itself, or the installation whose `bin` it is."""
     prefix, name = os.path.split(directory)
     whole = name in _PROGRAM_DIRECTORIES and any(
         os.path.isdir(os.path.join(prefix, each)) for each in ("lib", "libexec")
@@ -163,7 +163,7 @@ def _installation(directory: str) -> list[str]:
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
-    """Without those that lie inside another."""
+    """The paths that lie inside no other."""
     found: list[str] = []
     for path in sorted(paths):
         if not _inside(path, found):

@@ -1,11 +1,11 @@
-"""Containers as confined processes: each in user, mount, pid, uts and ipc namespaces of its own.
+"""Containers as confined processes: each has its own user, mount, pid, uts and ipc namespaces.
 
 Works as root and as an ordinary user (where the kernel allows it, see `capability`).  Root inside is the user who runs
-Subak outside, without that user's rights over the machine.  What it is not:
+Subak outside, without that user's rights over the machine.  Limits:
 
-- the network is the machine's, and even root inside cannot listen on ports below 1024;
-- under an ordinary user a container knows one user only: whoever it asks to be, but `chown` to another fails;
-- what a container writes is kept in memory (at most half of it); volumes are for what is large;
+- containers use the machine's network, and even root inside cannot listen on ports below 1024;
+- under an ordinary user, a container has only the one user that it asks for, and `chown` to another fails;
+- files that a container writes are kept in memory (at most half of it); volumes are for large ones;
 - cpu and memory are not limited.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subak.local.runtime.container import Confined, program_of
-from subak.local.runtime.machine import Machine, look
+from subak.local.runtime.machine import MachineView, look
 from subak.local.runtime.spec import LOG_LIMIT, File, Spec, StartError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Namespaces:
     """The `Runtime` that runs commands.
 
-    `hide` are directories and files that no container may look into beside those that `machine` names, such as the one
-    in which the API server keeps its data.
+    `hide` are directories and files that containers must not see, besides those that `machine` names: for example the
+    data of the API server.
     """
 
     def __init__(self, hide: Iterable[str | Path] = ()) -> None:
@@ -58,7 +58,7 @@ class Namespaces:
         await asyncio.gather(*(container.stop(0) for container in list(self._containers)))
 
 
-def _order(spec: Spec, machine: Machine) -> Order:
+def _order(spec: Spec, machine: MachineView) -> Order:
     program = program_of(spec.argv, spec.env)
     named = [File("/etc/hostname", os.fsencode(spec.host_name) + b"\n")] if spec.host_name else []
     return {

@@ -9,17 +9,17 @@ from typing import NoReturn
 from subak.local.runtime.spec import Spec, StartError
 
 _TERMINATED = 143
-"""What a program gives that ends on SIGTERM."""
+"""The exit code of a program that SIGTERM ended."""
 
 
 class Pretended:
-    """A `Container` that is only said to run."""
+    """A `Container` that only seems to run."""
 
     __slots__ = ("_exited", "_name")
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # Made only if somebody waits: there may be very many of us.
+        # Made only if somebody waits, since there may be very many containers.
         self._exited: asyncio.Future[int] | bool = False
 
     @property

@@ -1,6 +1,6 @@
-"""A program that runs in a container for somebody who watches it: our end of its pipes or of its terminal.
+"""A program that runs in a container for a client: our end of its pipes or of its terminal.
 
-Nothing is read ahead: if nobody takes its output the program waits, and if it does not take its input we do.
+Nothing is read ahead: if nobody takes its output, the program waits; if it does not take its input, we wait.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _KILLED = 137
 class Watched:
     """The `Session` of a program in a container.
 
-    `line` is where we hear of it, `standard_input` the descriptor of its input (-1 if it has none), `outputs` says for
-    each descriptor which stream it is.  A program with a terminal has neither until we hear that it has begun.
+    `line` is the socket with news of it, `standard_input` the descriptor of its input (-1 if it has none), `outputs`
+    the stream of each descriptor.  A program with a terminal has neither until it has begun.
     """
 
     def __init__(self, line: socket.socket, standard_input: int = -1, outputs: Mapping[int, int] | None = None) -> None:
@@ -73,7 +73,7 @@ class Watched:
             fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """What it prints until it ends.  What it left running may print on, but nobody waits for that."""
+        """Its output until it ends; output of programs that it left running is not waited for."""
         while self._outputs:
             over = self._exited.done()
             silent = True
@@ -116,13 +116,13 @@ class Watched:
             self._exited.set_result(words[1] if words[0] == EXITED else _KILLED)
 
     def _read(self, descriptor: int) -> bytes:
-        """What there is to read now; a stream that has ended is let go."""
+        """Output that is available now; a stream that has ended is closed."""
         try:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
             return b""
         except OSError:
-            data = b""  # so ends a terminal
+            data = b""  # a terminal ends with an error
         if not data:
             del self._outputs[descriptor]
             if descriptor != self._terminal:

@@ -1,4 +1,4 @@
-"""What a container is to be, and what whoever runs containers promises.
+"""The contract of container runtimes: the spec of a container, and what a runtime promises.
 
 Three runtimes follow the contract: `namespaces` runs the command as a confined process, `stand_in` starts a process
 that only waits, `none` starts nothing at all.
@@ -24,18 +24,18 @@ from tinykube.server.kubelet import Session
 LOG_LIMIT = 10 << 20
 
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where programs are looked for if the environment has no PATH."""
+"""The directories to search for programs if the environment has no PATH."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file or directory that a vendor's image or plugin would bring; it comes to lie in the private layer."""
+    """A file or directory that a vendor's image or plugin would bring; it is created in the private layer."""
 
     path: str
     content: bytes = b""
     directory: bool = False
     mode: int = 0o644
-    """A directory gets the bits to enter it as well."""
+    """Directories get the bits to enter them in addition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,16 @@ class Spec:
     """One container.  Paths are absolute; those of `mounts`' sources, `devices` and `log` are the machine's."""
 
     name: str
-    """For messages: names the container to its user, as `NAMESPACE/POD/CONTAINER`."""
+    """For messages to users: `NAMESPACE/POD/CONTAINER`."""
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
-    """All of the environment; nothing is inherited.  `machine.search_path()` is a PATH that suits the machine."""
+    """The whole environment; nothing is inherited.  `machine.search_path()` is a PATH that suits the machine."""
     working_directory: str = "/"
-    """Comes into being if it is not there."""
+    """Created if it does not exist."""
     mounts: Sequence[Mount] = ()
     """Later ones may lie inside earlier ones."""
     files: Sequence[File] = ()
-    """Laid down before the mounts.  They win over what the machine has at the same path."""
+    """Created before the mounts.  They replace what the machine has at the same path."""
     devices: Sequence[str] = ()
     """Device nodes or directories of them, e.g. `/dev/nvidia0`; the container sees them under the same path."""
     host_name: str = ""
@@ -62,9 +62,9 @@ class Spec:
     groups: Sequence[int] = ()
     """Further groups.  Only root can give them; without root the container keeps those of the user."""
     log: Path | None = None
-    """Where output goes; it is thrown away if None.  The directory exists."""
+    """The file for output, in a directory that exists; None discards output."""
     stdin: bool = False
-    """Standard input stays open (though nothing comes) instead of being at its end at once."""
+    """Whether standard input stays open, without any input, instead of being at its end at once."""
 
 
 class StartError(Exception):
@@ -83,7 +83,7 @@ class StartError(Exception):
 
     @property
     def reason(self) -> str:
-        """A word for a container's status, as containerd has it."""
+        """The reason in a container's status, as containerd writes it."""
         return "StartError"
 
 

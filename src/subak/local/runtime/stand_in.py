@@ -1,7 +1,7 @@
-"""Containers whose process only waits, in the place of a command that is not known or must not run unconfined.
+"""Containers whose process only waits, because their command is not known or must not run unconfined.
 
-Where containers can be confined, a stand-in is one that sleeps: others can be run in it.  Where the kernel forbids it,
-a stand-in is a process that reads from a pipe on which nothing ever comes; it ends with us, since then the pipe closes.
+Where containers can be confined, a stand-in is a container that sleeps, and other programs can run in it.  Where the
+kernel forbids it, a stand-in is a process that reads from an empty pipe; it ends with us, since then the pipe closes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ = ("cat",)
 
 
 class StandIn:
-    """A `Container` that waits outside of any confinement, and so runs nothing of the user's."""
+    """A `Container` that waits unconfined, and so runs no program of the user."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,11 +34,11 @@ class StandIn:
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        # It never prints anything: if there is something to read, it is the end.
+        # It never prints anything, so the only thing to read is the end.
         self._loop.add_reader(self._process.stdout, self._end)
 
     def when_gone(self, callback: Callable[[Self], None]) -> None:
-        """Have this called once it has ended."""
+        """Call this once it has ended."""
         self._exited.add_done_callback(lambda _: callback(self))
 
     @property
@@ -67,7 +67,7 @@ class StandIn:
 
 
 class StandIns:
-    """The `Runtime` of stand-ins; `confined` is the runtime that confines them, None if none can."""
+    """The `Runtime` of stand-ins; `confined` is the runtime that confines them, None if there is none."""
 
     def __init__(self, confined: Runtime | None = None) -> None:
         self._confined = confined
@@ -84,5 +84,5 @@ class StandIns:
         return container
 
     async def close(self) -> None:
-        """End our own.  Those that are confined end with the runtime that confines them."""
+        """End the unconfined ones.  The others end with the runtime that confines them."""
         await asyncio.gather(*(container.stop(0) for container in list(self._containers)))

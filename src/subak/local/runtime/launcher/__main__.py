@@ -7,7 +7,7 @@ import socket
 import sys
 
 if __name__ == "__main__":
-    # As a package of its own: those around it would import what is not needed here.
+    # As a top-level package: the packages around it would import much that is not needed here.
     sys.path[0] = os.path.dirname(sys.path[0])
     monitor = __import__("launcher.monitor", fromlist=["main"])
     control, order = (int(argument) for argument in sys.argv[1:])

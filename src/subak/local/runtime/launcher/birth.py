@@ -1,12 +1,12 @@
-"""How a container's namespaces and its process 1 come into being.
+"""Creates a container's namespaces and its process 1.
 
     monitor ──fork──> a first process ──unshare──> user, mount, pid, uts and ipc namespaces
        │ maps the users of the new namespace         │
        │                                             └─fork──> process 1; the first process ends
        └─ is now the parent of process 1, and lets it go on
 
-Root maps all users to themselves, so that `chown` and `runAsUser` mean what they say.  Anybody else can map only
-themselves: whoever the container asks for is the user outside.
+Root maps all users to themselves, so that `chown` and `runAsUser` mean what they say.  An ordinary user can map only
+one id: the user that the container asks for is then the user outside.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ _NAMESPACES = ("user", "mnt", "uts", "ipc", "pid")
 class Birth:
     """A container whose process 1 is about to build its view and to start the command.
 
-    `process` is process 1 as the machine numbers it, `voice` the socket on which it tells how things go, `namespaces`
-    are open descriptors.  The calling process must be one that adopts orphans.
+    `process` is the machine's number of process 1, `channel` the socket on which it reports, `namespaces` are open
+    descriptors.  The calling process must adopt orphans.
     """
 
     def __init__(self, order: Order, streams: Sequence[int]) -> None:
         """`streams` are standard input (-1 for none), output and error of the command.  Raises NotStarted, OSError."""
-        self.voice, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         first = os.fork()
         if first == 0:
-            self.voice.close()
+            self.channel.close()
             _first_process(order, theirs, streams)
         theirs.close()
         self._expect(_UNSHARED)
         _map_users(first, order["program"])
-        self.voice.send(_GO)
+        self.channel.send(_GO)
         self.process = int(self._expect(_BORN)[1])
         os.waitpid(first, 0)
-        # Opened now, because later process 1 lets nobody look into it.
+        # Opened now, because process 1 soon hides itself from other processes.
         self.namespaces = [os.open(f"/proc/{self.process}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES]
-        self.voice.send(_GO)
+        self.channel.send(_GO)
 
     def _expect(self, word: str) -> tuple[Any, ...]:
-        words = hear(self.voice)
+        words = hear(self.channel)
         if words[0] == FAILED:
             raise NotStarted(*words[1:])
         if words[0] != word:
@@ -86,7 +86,7 @@ def _map_users(process: int, program: Program) -> None:
         try:
             _write(process, "uid_map", _all_ids("uid_map"))
         except PermissionError:
-            pass  # a root that may not change users, as in some containers: like anybody else
+            pass  # root may not map users, as in some containers: go on as an ordinary user
         else:
             _write(process, "gid_map", _all_ids("gid_map"))
             return
@@ -96,14 +96,14 @@ def _map_users(process: int, program: Program) -> None:
 
 
 def _all_ids(name: str) -> str:
-    """All the users or groups that we know ourselves, each as itself."""
+    """All users or groups of our own namespace, each mapped to itself."""
     with open(f"/proc/self/{name}", encoding="ascii") as file:
         extents = [line.split() for line in file]
     return "".join(f"{first} {first} {count}\n" for first, _, count in extents)
 
 
 def _write(process: int, name: str, text: str) -> None:
-    # The kernel takes a map only in one piece.
+    # The kernel accepts a map only in one write.
     descriptor = os.open(f"/proc/{process}/{name}", os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())

@@ -1,8 +1,7 @@
-"""Process 1 of a container: builds the view, starts the command, buries the dead, passes signals on.
+"""Process 1 of a container: builds the view, starts the command, reaps processes, passes signals on.
 
-The command is not process 1 itself, because the kernel spares process 1 all signals it has no handler for: a plain
-`sleep` would not end when it is asked to.  When the command ends this process ends, and with it whatever else runs in
-the container.
+The command is not process 1 itself, because the kernel sends process 1 no signal that it has no handler for: a plain
+`sleep` would ignore SIGTERM.  When the command ends, this process ends, and the kernel kills the rest of the container.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "S
 
 
 def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoReturn:
-    """Live the life of process 1.  `streams` become standard input (-1 for none), output and error of the command."""
+    """Run as process 1.  `streams` become standard input (-1 for none), output and error of the command."""
     try:
         kernel.die_with_parent(signal.SIGKILL)
         if select.select([monitor], [], [], 0)[0]:
-            os._exit(1)  # the monitor died before it could take us with it
+            os._exit(1)  # the monitor died before we asked to die with it
         os.setsid()
         if order["host_name"]:
             socket.sethostname(order["host_name"])
@@ -39,8 +38,8 @@ def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoRetur
         view.enter(order)
         _make_working_directory(order["program"])
         kernel.keep_secrets()
-        command, told = program.spawn(order["program"], streams)
-        program.confirm(told)
+        command, begun = program.spawn(order["program"], streams)
+        program.confirm(begun)
     except program.NotStarted as error:
         answer(monitor, FAILED, error.exit_code, error.message, error.number)
         os._exit(error.exit_code)
@@ -75,7 +74,7 @@ def _forward_signals(command: int) -> None:
 
 
 def _let_go(streams: Sequence[int]) -> None:
-    """Keep nothing that is only the command's, and no privilege that burying the dead does not need."""
+    """Close the command's streams, and give up all privileges that reaping does not need."""
     nothing = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
@@ -93,6 +92,6 @@ def _wait_for(command: int) -> int:
 
 
 def exit_code(status: int) -> int:
-    """What a shell would say of a process that ended with this status."""
+    """The exit code that a shell gives for this wait status."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code

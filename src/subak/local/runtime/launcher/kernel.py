@@ -1,4 +1,4 @@
-"""The kernel's calls around namespaces, mounts and privileges, which Python 3.11 does not have."""
+"""System calls for namespaces, mounts and privileges that Python 3.11 does not have."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _SET_NO_NEW_PRIVILEGES = 38
 KEPT_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 18, 31)
 """CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, SYS_CHROOT and SETFCAP.
 
-With these root inside can do what it likes to its own files and processes, but nothing to the view around it.  It is
-what Docker leaves, less what means nothing in a user namespace.
+With these, root inside has full control over its own files and processes, but cannot change the view around it.  They
+are Docker's, without those that mean nothing in a user namespace.
 """
 _CAPABILITY_VERSION = 0x20080522
 
@@ -77,17 +77,17 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
 
 
 def bind(source: str, target: str) -> None:
-    """The same directory or file, with all that is mounted below, at another place."""
+    """Show a directory or file, with all that is mounted below it, at another place."""
     mount(source, target, flags=_BIND | RECURSIVE)
 
 
 def unmount(target: str) -> None:
-    """Take a mount and all below out of sight; it goes when nobody uses it any more."""
+    """Detach a mount and all below it; the kernel removes it once nobody uses it."""
     _check(_libc.umount2(os.fsencode(target), _DETACH), f"umount {target}")
 
 
 def pivot_root(root: str, old: str) -> None:
-    """Make the mount `root` the root of all, and put the old root at `old`."""
+    """Make the mount `root` the root, and put the old root at `old`."""
     _check(_libc.pivot_root(os.fsencode(root), os.fsencode(old)), f"pivot_root {root}")
 
 
@@ -123,11 +123,11 @@ def restrict_each(target: str, flags: int) -> None:
         try:
             present = os.statvfs(path).f_flag
         except OSError as error:
-            # Covered by another mount or behind a directory that is closed to us: then nobody inside gets there.
+            # Covered by another mount or behind a directory that we may not enter: nobody inside gets there either.
             if error.errno in (errno.EACCES, errno.ENOENT, errno.ENOTDIR):
                 continue
             raise
-        # All that is set must be said again, or else it would be taken away, which a user namespace may not do.
+        # Repeat all flags that are set: leaving one out would clear it, which a user namespace may not do.
         kept = present & (READ_ONLY | NO_SUID | NO_DEV | NO_EXEC | os.ST_NOATIME | os.ST_NODIRATIME)
         if present & os.ST_RELATIME:
             kept |= _RELATIVE_TIMES
@@ -154,7 +154,7 @@ def _prctl(option: int, value: int, name: str) -> None:
 
 
 def adopt_orphans() -> None:
-    """Processes below us whose parent ends become our children."""
+    """Become the parent of descendants whose parent ends."""
     _prctl(_SET_SUBREAPER, 1, "PR_SET_CHILD_SUBREAPER")
 
 
@@ -164,7 +164,7 @@ def die_with_parent(signal: int) -> None:
 
 
 def keep_secrets() -> None:
-    """No other process may look into this one, until it runs another program."""
+    """Hide this process's memory and files from other processes, until it runs another program."""
     _prctl(_SET_DUMPABLE, 0, "PR_SET_DUMPABLE")
 
 
@@ -173,7 +173,7 @@ class _CapabilityHeader(ctypes.Structure):
 
 
 def give_up_privileges() -> None:
-    """Keep only KEPT_CAPABILITIES, for good: neither a setuid program nor anything else brings more."""
+    """Keep only KEPT_CAPABILITIES, for good: not even a setuid program gains more."""
     with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
         last = int(file.read())
     for number in range(last + 1):

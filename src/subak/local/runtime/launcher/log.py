@@ -1,7 +1,7 @@
-"""A container's output as its log file has it: with time, stream and whether the line is whole (see `spec`).
+"""Writes a container's output to its log file: each line with time, stream and whether it is whole (see `spec`).
 
 A line longer than PIECE is written in pieces, all but the last marked as partial.  Output that ends without a newline
-is partial too.  A full disk costs lines, never the container.
+is partial too.  If the disk is full, lines are lost, but the container runs on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 
 PIECE = 16 << 10
-"""As containerd cuts lines."""
+"""Bytes, as in containerd."""
 
 
 class Log:
@@ -51,7 +51,7 @@ class Stream:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """More output; what does not end with a newline yet waits for the rest of its line."""
+        """Take in more output; an unfinished line waits for its rest."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         whole, partial = self._prefixes()
         entries = []
@@ -68,7 +68,7 @@ class Stream:
             self._log.write(b"\n".join(entries))
 
     def end(self) -> None:
-        """No more output comes."""
+        """Write the unfinished line, since no more output comes."""
         if self._rest:
             self._log.write(self._prefixes()[1] + self._rest + b"\n")
             self._rest = b""

@@ -1,7 +1,7 @@
-"""The process outside: it makes the container, writes its log, starts further programs in it and sees it to its end.
+"""The process outside: it creates the container, writes its log, starts further programs in it and waits for its end.
 
-It listens on one socket.  When the other end closes, because the container is no longer wanted or because whoever
-asked for it was killed, the container ends at once.
+It listens on one socket.  When the other end closes, because the container is no longer wanted or because our parent
+was killed, the container ends at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHUNK = 1 << 16
 
 
 def main(control: socket.socket, order: int) -> None:
-    """Run the container that the file `order` describes, for whoever holds the other end of `control`."""
+    """Run the container that the file `order` describes, for the process at the other end of `control`."""
     content: Order = _load(order)
     kernel.adopt_orphans()
     try:
@@ -45,7 +45,7 @@ def main(control: socket.socket, order: int) -> None:
 
 
 class Monitor:
-    """One container, from its making to its end."""
+    """One container, from its creation to its end."""
 
     def __init__(self, control: socket.socket, order: Order) -> None:
         self._control = control
@@ -59,15 +59,15 @@ class Monitor:
         self._alive = True
 
     def run(self) -> None:
-        """See it to its end."""
+        """Serve the container until its end."""
         self._watch_children()
         self._watch(self._control.fileno(), self._obey)
-        self._watch(self._birth.voice.fileno(), self._listen)
+        self._watch(self._birth.channel.fileno(), self._listen)
         for descriptor in self._streams:
             self._watch(descriptor, partial(self._read, descriptor))
         while self._alive or self._sessions:
             for key, _ in self._selector.select():
-                if self._selector.get_map().get(key.fd) is key:  # else somebody before it in the row has ended it
+                if self._selector.get_map().get(key.fd) is key:  # unless an action before it has removed it
                     key.data()
         self._hear_out()
         for descriptor, stream in list(self._streams.items()):
@@ -80,7 +80,7 @@ class Monitor:
         """The near ends of output and error, and the command's standard streams."""
         standard_input = -1
         if order["stdin"]:
-            # We keep the other end, though nothing is ever written there.
+            # We keep the other end open, though nothing is ever written there.
             standard_input, self._input = os.pipe()
         if not order["log"]:
             nothing = os.open("/dev/null", os.O_WRONLY)
@@ -100,17 +100,17 @@ class Monitor:
             self._selector.unregister(source)
 
     def _watch_children(self) -> None:
-        ring, bell = os.pipe()
-        for descriptor in (ring, bell):
+        reader, writer = os.pipe()
+        for descriptor in (reader, writer):
             os.set_blocking(descriptor, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
-        self._watch(ring, lambda: self._bury(ring))
-        self._bury(ring)  # who died before the bell was there
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._watch(reader, lambda: self._reap(reader))
+        self._reap(reader)  # children that ended before the handler was set
 
-    def _bury(self, ring: int) -> None:
+    def _reap(self, reader: int) -> None:
         with suppress(BlockingIOError):
-            os.read(ring, _CHUNK)
+            os.read(reader, _CHUNK)
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -127,15 +127,15 @@ class Monitor:
                 watcher.close()
 
     def _hear_out(self) -> None:
-        """Take in what process 1 said last: it may have ended before anybody listened."""
-        self._birth.voice.setblocking(False)
+        """Take in the last messages of process 1, which may have ended before we read them."""
+        self._birth.channel.setblocking(False)
         with suppress(BlockingIOError):
             while self._listen():
                 pass
 
     def _listen(self) -> bool:
-        """Process 1 has something to say; whether there may be more."""
-        words = hear(self._birth.voice)
+        """Take in a message of process 1; True if there may be more."""
+        words = hear(self._birth.channel)
         if words[0] == STARTED:
             answer(self._control, STARTED, self._birth.process)
         elif words[0] == FAILED:
@@ -143,7 +143,7 @@ class Monitor:
         elif words[0] == EXITED:
             self._code = words[1]
         else:
-            self._forget(self._birth.voice)
+            self._forget(self._birth.channel)
             return False
         return True
 
@@ -158,7 +158,7 @@ class Monitor:
             self._execute(descriptors)
 
     def _kill(self, number: int) -> None:
-        if self._alive:  # else it has been waited for, and its number may be another's
+        if self._alive:  # otherwise it has been reaped, and its number may belong to another process
             os.kill(self._birth.process, number)
 
     def _execute(self, descriptors: list[int]) -> None:
@@ -175,13 +175,13 @@ class Monitor:
             watcher.close()
 
     def _hang_up(self, process: int, watcher: socket.socket) -> None:
-        """Nobody watches the program any more."""
+        """End a program whose watcher has gone."""
         self._forget(watcher)
         with suppress(ProcessLookupError):
             os.killpg(process, signal.SIGKILL)
 
     def _read(self, descriptor: int) -> bool:
-        """Take output on to the log; whether there may be more."""
+        """Pass output to the log; True if there may be more."""
         try:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:

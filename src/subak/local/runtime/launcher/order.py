@@ -1,6 +1,6 @@
-"""What a monitor is told, and what it answers; both as `marshal` writes them, which needs no import.
+"""The messages to and from a monitor, encoded with `marshal`, which needs no import.
 
-Text that came from outside (arguments, environment) travels as bytes, since it need not be UTF-8.
+Text from outside (arguments, environment) travels as bytes, since it need not be UTF-8.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     class Program(TypedDict):
-        """A program to run in a container, and as whom."""
+        """A program to run in a container, and its user."""
 
         argv: list[bytes]
         env: dict[bytes, bytes]
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 
 
 STARTED = "started"
-"""The program has begun: the process it runs under, as the machine numbers it."""
+"""The program has begun: its process id on the machine."""
 FAILED = "failed"
-"""It could not be started: exit code, what went wrong, and the number of the error if the kernel gave one."""
+"""It could not be started: exit code, what went wrong, and the kernel's error number, 0 for none."""
 EXITED = "exited"
 """It has ended: exit code."""
 GONE = "gone"
@@ -68,7 +68,7 @@ GONE = "gone"
 
 _MOST_DESCRIPTORS = 8
 _MESSAGE_LIMIT = 1 << 16
-"""No message is longer; what may be comes as a descriptor of a file in memory."""
+"""No message is longer; anything that may be longer comes as the descriptor of a file in memory."""
 
 EXECUTE = b"x"
 """With the descriptors of a Program, of the socket that its session answers on, and of its standard streams."""
@@ -77,25 +77,25 @@ KILL = b"k"
 
 
 def answer(line: socket.socket, *words: str | int) -> None:
-    """Tell the other side; it may be gone."""
+    """Send an answer; the other side may be gone."""
     with suppress(OSError):
         line.send(marshal.dumps(words))
 
 
 def hear(line: socket.socket) -> tuple[Any, ...]:
-    """What was answered."""
+    """Receive an answer."""
     return understand(receive(line)[0])
 
 
 def receive(line: socket.socket) -> tuple[bytes, list[int]]:
     """A message and the descriptors that came with it.
 
-    `socket.recv_fds` would do, but Python 3.11 loses its flags, and programs that we start would inherit them all.
+    `socket.recv_fds` of Python 3.11 loses its flags, and programs that we start would inherit all descriptors.
     """
     descriptors = array("i")
     room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * descriptors.itemsize)
     while True:
-        # Said once if the other side ended before it read all that we sent; what it sent is still there.
+        # Raised once if the other side ended before it read all that we sent; its own messages are still there.
         with suppress(ConnectionResetError):
             message, ancillary, _, _ = line.recvmsg(_MESSAGE_LIMIT, room, socket.MSG_CMSG_CLOEXEC)
             break
@@ -106,6 +106,6 @@ def receive(line: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def understand(message: bytes) -> tuple[Any, ...]:
-    """What an answer says."""
+    """Decode an answer."""
     words: tuple[Any, ...] = marshal.loads(message) if message else (GONE,)
     return words

@@ -1,4 +1,4 @@
-"""A process that becomes the program which was asked for, in the container that it is already in."""
+"""Turns a process that is already in the container into the requested program."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class NotStarted(Exception):
 
 
 def spawn(program: Program, streams: Sequence[int], terminal: int = -1) -> tuple[int, int]:
-    """Fork a process that becomes the program, in a session of its own: the process, and what `confirm` needs.
+    """Fork a process that becomes the program, in a new session; gives its process id and what `confirm` needs.
 
-    `streams` become its standard input (-1 for none), output and error; or else `terminal` becomes all three.
+    `streams` become its standard input (-1 for none), output and error, unless a `terminal` becomes all three.
     """
-    told, tells = os.pipe()
+    reader, writer = os.pipe()
     process = os.fork()
     if process:
-        os.close(tells)
-        return process, told
+        os.close(writer)
+        return process, reader
     try:
         if terminal >= 0:
             os.login_tty(terminal)
@@ -51,17 +51,17 @@ def spawn(program: Program, streams: Sequence[int], terminal: int = -1) -> tuple
                 os.dup2(stream if stream >= 0 else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), number)
         become(program)
     except NotStarted as error:
-        os.write(tells, f"{error.exit_code} {error.message}".encode())
+        os.write(writer, f"{error.exit_code} {error.message}".encode())
     except (OSError, ValueError) as error:  # ValueError: a null byte, which cannot be in any argument
-        os.write(tells, f"{NO_CONTAINER} {error}".encode())
+        os.write(writer, f"{NO_CONTAINER} {error}".encode())
     finally:
         os._exit(NO_CONTAINER)
 
 
-def confirm(told: int) -> None:
-    """Wait until a spawned program has begun.  Raises NotStarted if it has not."""
-    with os.fdopen(told, "rb") as pipe:
-        # It closes by itself when the process turns into the program.
+def confirm(reader: int) -> None:
+    """Wait until a spawned program has begun.  Raises NotStarted if it cannot."""
+    with os.fdopen(reader, "rb") as pipe:
+        # The kernel closes it when the process becomes the program.
         code, _, message = pipe.read().partition(b" ")
     if code:
         raise NotStarted(int(code), message.decode())
@@ -70,7 +70,7 @@ def confirm(told: int) -> None:
 def become(program: Program) -> NoReturn:
     """Run the program in the place of this process, as its user and without privileges.  Raises NotStarted."""
     for stream in (0, 1, 2):
-        # So that the program may open /dev/stdout.  Not a terminal: that has an owner already; nor /dev/null.
+        # So that the program may open /dev/stdout.  A terminal has an owner already; /dev/null must keep its own.
         if stat.S_ISFIFO(os.fstat(stream).st_mode):
             os.fchown(stream, program["uid"], program["gid"])
     kernel.give_up_privileges()
@@ -80,7 +80,7 @@ def become(program: Program) -> NoReturn:
     os.setresgid(program["gid"], program["gid"], program["gid"])
     os.setresuid(program["uid"], program["uid"], program["uid"])
     os.umask(_UMASK)
-    # What is ignored would stay so: SIGPIPE by Python, SIGHUP by nohup, SIGINT by a shell's background.
+    # The program would inherit ignored signals: SIGPIPE from Python, SIGHUP from nohup, SIGINT from a background job.
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

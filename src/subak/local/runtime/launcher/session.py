@@ -1,9 +1,9 @@
-"""A further program in a running container, for somebody who watches it.
+"""A further program in a running container, for a client that watches it.
 
     monitor ──fork──> a process that joins the namespaces ──fork──> the program; the process in between ends
        └─ is now the parent of the program
 
-With a terminal, its near side goes to whoever watches; without one the program's streams are the pipes they gave.
+With a terminal, its near side goes to the watcher; without one, the program's streams are the watcher's pipes.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 
 def open_session(program: Program, namespaces: Sequence[int], watcher: socket.socket, streams: Sequence[int]) -> int:
-    """Start the program; its process as the machine numbers it, 0 if it did not come so far.
+    """Start the program; gives its process id on the machine, 0 if there is none.
 
-    The watcher is told what became of it, either way.
+    The watcher gets an answer in either case.
     """
-    told, tells = os.pipe()
+    reader, writer = os.pipe()
     between = os.fork()
     if between == 0:
-        _join_and_start(program, namespaces, watcher, streams, tells)
-    os.close(tells)
-    with os.fdopen(told, "rb") as pipe:
+        _join_and_start(program, namespaces, watcher, streams, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
         return int(pipe.readline() or 0)
 
 
 def _join_and_start(
-    program: Program, namespaces: Sequence[int], watcher: socket.socket, streams: Sequence[int], tells: int
+    program: Program, namespaces: Sequence[int], watcher: socket.socket, streams: Sequence[int], writer: int
 ) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # The programs of the container must not take this process over while it still knows the world outside.
+        # Programs of the container must not attach to this process while it still has files of the machine open.
         kernel.keep_secrets()
         for namespace in namespaces:
             kernel.join(namespace)
@@ -55,13 +55,13 @@ def _join_and_start(
             near, far = os.openpty()
             os.fchown(far, program["uid"], -1)
         process, begun = spawn(program, streams, far)
-        os.write(tells, f"{process}\n".encode())
+        os.write(writer, f"{process}\n".encode())
         confirm(begun)
         socket.send_fds(watcher, [marshal.dumps((STARTED, process))], [near] if near >= 0 else [])
     except NotStarted as error:
         answer(watcher, FAILED, error.exit_code, error.message, error.number)
     except OSError as error:
-        # Where process 1 is dead no other process can be born; the kernel calls that a lack of memory.
+        # When process 1 is dead, the kernel creates no process in its namespace and reports a lack of memory.
         reason = (
             "the container has ended"
             if error.errno == errno.ENOMEM

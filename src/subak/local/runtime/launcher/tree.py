@@ -1,19 +1,19 @@
-"""The machine's directories, laid out in a container's root.
+"""Builds a container's root from the machine's directories.
 
-Into a tmpfs the machine's directories are bound; they are read-only already, with everything that is mounted below.
-Where a container must be able to write, the directory is a private one whose entries are the machine's: new files and
-directories can be made beside them, and the files of `/etc` are copies that can be changed.
+The root is a tmpfs into which the machine's directories are bound; they are read-only already, with everything that is
+mounted below.  Where a container must be able to write, it gets a private directory with the machine's entries: it can
+create files and directories beside them, and the files of `/etc` are copies that it can change.
 
-Marks say what becomes of a path, and with it of all below that has no mark of its own:
+A mark says how a path appears, with everything below it that has no mark itself:
 
     OPEN     a private directory with the machine's entries
-    EMPTY    a private directory with nothing in it but what is marked
+    EMPTY    a private directory with only the marked entries
     SHOWN    as it is on the machine; so is a path without a mark in an OPEN directory
-    COPIED   a private copy of the file, wherever a symbolic link there leads to
+    COPIED   a private copy of the file; symbolic links are followed
     OMITTED  not there
 
-An overlay would do all this in one mount, but the kernel refuses one over `/` to a user namespace, and keeps smaller
-ones read-only where the owner of a directory is not mapped.
+An overlay would do all this in one mount, but the kernel forbids an overlay over `/` in a user namespace, and keeps
+smaller ones read-only where the owner of a directory is not mapped.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _OUR_OWN = (MACHINE, STAGE, "/dev", "/proc", "/sys")
 
 _COPY_LIMIT = 1 << 20
 _MOST_LINKS = 40
-"""As the kernel has it."""
+"""The kernel's limit."""
 
 
 class Tree:
-    """The machine's directories, laid out in the container's root as the marks say.
+    """The container's root, built from the machine's directories as the marks say.
 
-    With `public_only` entries of OPEN directories that not everybody may read are left out: root may read all, but a
-    container that root starts should not.
+    With `public_only`, OPEN directories show only entries that everybody may read: root may read all, but a container
+    that root starts should not.
     """
 
     def __init__(self, marks: dict[str, str], public_only: bool) -> None:
@@ -60,7 +60,7 @@ class Tree:
             self._mark(path, marks[path])
 
     def make_way_for_file(self, file: File) -> str:
-        """Where a file comes to lie; the machine's entry there gives way, its neighbours stay."""
+        """The place for a file; it replaces the machine's entry there, and the entries beside it stay."""
         if not file["directory"]:
             parent, name = os.path.split(file["path"])
             path = os.path.join(self._resolve(parent), name)
@@ -72,14 +72,14 @@ class Tree:
         return path
 
     def make_way_for_mount(self, mount: Mount) -> str:
-        """Where a mount comes to lie; if there is nothing yet, the directories on the way there are opened."""
+        """The place for a mount; if it does not exist yet, the directories on the way there are opened."""
         path = self._resolve(mount["destination"])
         if not self._hidden(path) and not os.path.lexists(MACHINE + path):
             self._mark(path, OMITTED)
         return path
 
     def lay(self, path: str) -> None:
-        """Lay out a path and all below it."""
+        """Create a path and all below it."""
         mark = self._marks.get(path, SHOWN)
         if mark in (OMITTED, COPIED):
             return
@@ -103,7 +103,7 @@ class Tree:
             os.chmod(path, mode)
         names = set(self._children.get(path, ()))
         if self._marks[path] == OPEN:
-            with suppress(OSError):  # not there, or not ours to read
+            with suppress(OSError):  # it does not exist, or we may not read it
                 names.update(os.listdir(MACHINE + path))
         for name in sorted(names):
             if path != "/" or f"/{name}" not in _OUR_OWN:
@@ -117,12 +117,12 @@ class Tree:
             content = content_of(MACHINE + path)
             if content is not None:
                 write(path, content, stat.S_IMODE(info.st_mode))
-        elif os.path.dirname(path) != "/":  # files in the root are a swap file, a core: nothing that a program needs
+        elif os.path.dirname(path) != "/":  # programs need no files in the root, such as a swap file or a core
             write(path, b"", 0o644)
             kernel.bind(MACHINE + path, path)
 
     def _mark(self, path: str, mark: str) -> None:
-        """Say what becomes of a path; the directories on the way there are opened, if need be."""
+        """Mark a path; the directories on the way there are opened, if need be."""
         if path not in self._marks:
             parent, name = os.path.split(path)
             if self._marks.get(parent) not in (OPEN, EMPTY):
@@ -131,7 +131,7 @@ class Tree:
         self._marks[path] = mark
 
     def _resolve(self, path: str) -> str:
-        """Where a path of the container leads, through the machine's symbolic links as far as they are seen."""
+        """The target of a path in the container, through the machine's symbolic links as far as they are visible."""
         resolved, rest, links = "/", _parts(path), 0
         while rest:
             part = rest.pop(0)
@@ -149,7 +149,7 @@ class Tree:
         return not self._public_only or path in self._marks or info.st_mode & needed == needed
 
     def _hidden(self, path: str) -> bool:
-        """Whether the machine's own content of a path is not seen."""
+        """Whether the container does not see the machine's content of a path."""
         while path not in self._marks:
             path = os.path.dirname(path)
         return self._marks[path] not in (OPEN, SHOWN)
@@ -165,7 +165,7 @@ def _of_use(info: os.stat_result) -> bool:
 
 
 def content_of(path: str) -> bytes | None:
-    """The content of a file, None if it is not there or not ours to read."""
+    """The content of a file, None if it does not exist or we may not read it."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -174,7 +174,7 @@ def content_of(path: str) -> bytes | None:
 
 
 def write(path: str, content: bytes, mode: int) -> None:
-    """Create a file.  One that is there already, which may be the machine's, is never changed."""
+    """Create a file.  Never changes an existing one, which may be the machine's."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         while content:

@@ -1,7 +1,7 @@
-"""What a container sees of the machine: a root of its own that goes with it, and no way to change what is outside.
+"""The container's view of the machine: a private root that ends with the container, and nothing outside to write to.
 
 The root is a tmpfs.  The machine's directories are bound into it read-only (`tree`), volumes and the vendor's files
-come on top, `/proc` shows only the container's processes, `/dev` only harmless devices and those that were asked for.
+come on top, `/proc` shows only the container's processes, `/dev` only harmless devices and the requested ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _USUAL_PLACES = {
     "/var/tmp": 0o1777,
 }
 
-# What would let root inside change or learn things that are the whole machine's, as other runtimes hide it.
+# Files of the kernel through which root inside could change or learn about the whole machine; other runtimes hide them.
 _PROC_READ_ONLY = ("bus", "driver", "fs", "irq", "sys", "sysrq-trigger")
 _PROC_HIDDEN = ("acpi", "asound", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list", "timer_stats")
 _SYS_HIDDEN = ("firmware", "devices/virtual/powercap")
@@ -74,7 +74,7 @@ def enter(order: Order) -> None:
 
 def _pivot() -> None:
     kernel.mount("", "/", flags=kernel.RECURSIVE | kernel.PRIVATE)
-    # Any directory would do: once it is the root, what it had covered is seen again below MACHINE.
+    # Any directory would do: once it is the root, its original content is visible again below MACHINE.
     root = os.path.realpath("/tmp")
     kernel.mount("tmpfs", root, "tmpfs", kernel.NO_SUID | kernel.NO_DEV, "mode=755")
     os.mkdir(root + MACHINE)
@@ -96,7 +96,7 @@ def _devices(further: list[str]) -> None:
         if not os.path.isdir(source):
             write(path, b"", 0o600)
         kernel.bind(source, path)
-        # A device can be written to all the same, but its owner and mode are the machine's.
+        # Programs can still write to a read-only device, but its owner and mode are the machine's.
         kernel.restrict(path, kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_EXEC)
     kernel.mount("devpts", "/dev/pts", "devpts", kernel.NO_SUID | kernel.NO_EXEC, "newinstance,ptmxmode=0666,mode=0620")
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.NO_SUID | kernel.NO_DEV, "mode=1777")
@@ -124,7 +124,7 @@ def _sys() -> None:
 
 
 def _cover(path: str) -> None:
-    """Put nothing in the place of a file or directory of the kernel."""
+    """Cover a file or directory of the kernel with an empty one."""
     if os.path.isdir(path):
         kernel.mount("tmpfs", path, "tmpfs", kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_DEV, "size=0")
     elif os.path.exists(path):
@@ -152,7 +152,7 @@ def _concerning(mount: Mount) -> Iterator[None]:
 
 
 def _stage(place: str, source: str, read_only: bool) -> str:
-    """Keep the source of a mount at `place`; nothing to keep if it has none."""
+    """Keep the source of a mount at `place`, if it has one."""
     if not source:
         return ""
     if os.path.isdir(MACHINE + source):

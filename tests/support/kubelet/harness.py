@@ -12,10 +12,10 @@ from typing import Any
 
 from subak.local.kubelet.kubelet import Kubelet
 from subak.local.runtime.spec import Runtime
-from tests.local.kubelet.pods import container
-from tests.local.kubelet.scripted import ScriptedDevices, ScriptedRuntime
 from tests.support import virtual
 from tests.support.custom import CUSTOM
+from tests.support.kubelet.pods import container
+from tests.support.kubelet.scripted import ScriptedDevices, ScriptedRuntime
 from tinykube.client import Client
 from tinykube.resource import EVENTS, NODES, PODS, Resource
 from tinykube.server.server import Server
@@ -72,7 +72,7 @@ class Counting:
 
 
 @dataclass
-class Town:
+class Harness:
     """What a story has at hand."""
 
     client: Client
@@ -150,7 +150,7 @@ def now() -> float:
 
 
 @asynccontextmanager
-async def town(
+async def harness(
     directory: Path,
     *,
     store: Store | None = None,
@@ -159,7 +159,7 @@ async def town(
     stand_in: Runtime | None = None,
     processes: bool = False,
     clock: Callable[[], float] = now,
-) -> AsyncIterator[Town]:
+) -> AsyncIterator[Harness]:
     """A cluster that runs until the story ends.  A store that was used before has the same nodes and pods again."""
     fresh = store is None
     store = store or Store(custom=CUSTOM)
@@ -170,7 +170,7 @@ async def town(
         Client(wire), used, devices, nodes, directory, stand_in=stand_in, processes=processes, clock=clock
     )
     server.kubelet = kubelet
-    made = Town(Client(server), store, kubelet, used, devices, wire)
+    made = Harness(Client(server), store, kubelet, used, devices, wire)
     if fresh:
         for name in nodes:
             await add_node(made.client, name)
@@ -189,7 +189,7 @@ async def add_node(client: Client, name: str) -> None:
 
 
 @asynccontextmanager
-async def running(place: Town) -> AsyncIterator[None]:
+async def running(place: Harness) -> AsyncIterator[None]:
     """Let the kubelet do its work."""
     task = asyncio.create_task(place.kubelet.run())
     synced = asyncio.create_task(place.kubelet.synced.wait())

@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class House:
+class Context:
     """The tools of all workers, and what they know of the nodes and services.
 
-    `stand_in` runs what has no command of its own.  Without `processes`, nothing is written to disk and nothing is
-    probed, because there is nobody who could tell the difference.
+    `stand_in` runs containers without a command.  Without `processes`, nothing is written to disk and nothing is
+    probed, because there is no process that could notice.
     """
 
     client: Client
@@ -45,8 +45,8 @@ class House:
     services: Mapping[str, Service] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
-    ghosts: dict[str, set[str]] = field(default_factory=dict)
-    """By node, the UIDs of pods that are no longer in the API server, though their containers have not ended yet."""
+    orphans: dict[str, set[str]] = field(default_factory=dict)
+    """By node, the UIDs of pods that were removed from the API server before their containers ended."""
     _waiting: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -55,40 +55,40 @@ class House:
         return self.accounts.setdefault(node, Account())
 
     def allocatable(self, node: str) -> manifest.Amounts:
-        """What a node has for pods; empty if nobody knows."""
+        """What a node has for pods; empty if the node is unknown."""
         known = self.nodes.get(node)
         return known.allocatable if known else {}
 
-    def haunts(self, node: str, uid: str) -> None:
-        """A pod was removed from the API server before it has ended."""
-        self.ghosts.setdefault(node, set()).add(uid)
+    def orphaned(self, node: str, uid: str) -> None:
+        """Note that a pod was removed from the API server before it ended."""
+        self.orphans.setdefault(node, set()).add(uid)
 
-    def laid(self, node: str, uid: str) -> None:
-        """Such a pod has ended: whoever waited for its place looks again."""
-        self.ghosts.get(node, set()).discard(uid)
+    def orphan_ended(self, node: str, uid: str) -> None:
+        """Note that such a pod has ended, and wake the pods that wait for its place."""
+        self.orphans.get(node, set()).discard(uid)
         for look in self._waiting.pop(node, ()):
             look()
 
-    def wait_for_ghosts(self, node: str, look: Callable[[], None]) -> bool:
-        """Have `look` called when one of the node's ghosts has ended; False if there is none."""
-        if not self.ghosts.get(node):
+    def wait_for_orphans(self, node: str, look: Callable[[], None]) -> bool:
+        """Call `look` when one of the node's orphans has ended; False if there is none."""
+        if not self.orphans.get(node):
             return False
         self._waiting.setdefault(node, []).append(look)
         return True
 
     def service_variables(self, namespace: str, links: bool) -> dict[str, str]:
-        """The services that a pod of the namespace is told of."""
+        """The variables with services for a pod of the namespace."""
         return variables(self.services.values(), namespace, links)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something on the side.  What goes wrong is logged: it is a mistake in here."""
+        """Run something in the background.  A failure is a bug, and is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def close(self) -> None:
-        """End all that is done on the side."""
+        """Cancel all background tasks."""
         tasks: Iterable[asyncio.Task[None]] = list(self._tasks)
         for task in tasks:
             task.cancel()
