@@ -73,6 +73,11 @@ def encode_pod_devices(given: Given) -> str:
     )
 
 
+def reason_text(counts: Mapping[Any, int], cards: int) -> str:
+    """HAMi's wording of why a node's cards do not fit: `2/8 CardInsufficientCore, 3/8 CardNotHealth`."""
+    return ", ".join(sorted(f"{count}/{cards} {reason}" for reason, count in counts.items()))
+
+
 def decode_pod_devices(given: Given) -> Any:
     return [
         [{"uuid": each.uuid, "type": each.type, "mib": each.memory_mib, "cores": each.cores} for each in cards]
@@ -85,15 +90,15 @@ def decode_node_colon(given: Given) -> Any:
         {
             "id": each.id,
             "slots": each.slots,
-            "mib": each.memory_mib,
+            "mib": (each.memory_bytes or 0) // MIB,
             "cores": each.cores,
-            "type": each.type,
+            "type": each.model,
             "numa": each.numa,
             "healthy": each.healthy,
             "index": each.index,
             "mode": each.mode,
         }
-        for each in hami.decode_register(given["text"])
+        for each in hami.decode_register(given["text"], "x")
     ]
 
 
@@ -102,15 +107,15 @@ def decode_metax_sgpu_node(given: Given) -> Any:
         {
             "id": each.id,
             "index": each.index,
-            "slots": each.facts["slots"],
-            "mib": each.facts["memory_bytes"] // MIB,
-            "cores": each.facts["cores"],
+            "slots": each.slots,
+            "mib": (each.memory_bytes or 0) // MIB,
+            "cores": each.cores,
             "type": "Metax-SGPU",
-            "numa": each.facts["numa"],
-            "healthy": each.facts["healthy"],
-            "qos": each.facts["qos"],
-            "model": each.facts["mode"],
-            "zone": each.facts.get("zone", 0),
+            "numa": each.numa,
+            "healthy": each.healthy,
+            "qos": each.qos,
+            "model": each.mode,
+            "zone": each.zone or 0,
         }
         for each in registered(given["text"])
     ]
@@ -280,7 +285,7 @@ def fit_case(given: Given) -> Any:
         bound = frozenset()
     taken = fit(cards[::-1], claim, bound=bound)
     if isinstance(taken, Counter):
-        return {"ok": False, "reason": hami.reason_text(taken, len(cards))}
+        return {"ok": False, "reason": reason_text(taken, len(cards))}
     first = taken[0].device
     each = {"mib": claim.memory_on(first) // MIB, "cores": claim.cores}
     return {"ok": True, "cards": [each.device.id for each in taken], "each": each}
@@ -561,7 +566,7 @@ ANSWERS: dict[str, Answer] = {
     "decode_pod_devices": failing(decode_pod_devices),
     "decode_node_colon": failing(decode_node_colon),
     "decode_metax_sgpu_node": failing(decode_metax_sgpu_node),
-    "gen_reason": lambda given: hami.reason_text(given["counts"], given["cards"]),
+    "gen_reason": lambda given: reason_text(given["counts"], given["cards"]),
     "uuid_ok": uuid_ok,
     "type_ok": type_ok,
     "mode_ok": mode_ok,

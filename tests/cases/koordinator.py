@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -450,12 +451,14 @@ def publish(given: Given) -> Given:
         device = msgspec.convert({"metadata": metadata, "spec": {"devices": infos}}, manifest.Device)
     speaks = interpreter({})
     node, _ = speaks.node(msgspec.convert({"metadata": {"name": "n1"}}, manifest.Node), device)
-    published = speaks.by_name[Koordinator.name].capacity(node)
+    published = speaks.by_name[Koordinator.name].publish(node).allocatable
+    # The Device object knows the driver before the node has a label for it.
+    labelled = node if device is None else replace(node, labels=device.labels)
     return {
         "resources": text({name: Quantity.parse(amount).integer() for name, amount in published.items()}),
         "labels": {
             key.removeprefix("node.koordinator.sh/"): value
-            for key, value in koordinator_device.node_labels(node, None if device is None else device.labels).items()
+            for key, value in koordinator_device.node_labels(labelled).items()
         },
     }
 
@@ -483,9 +486,10 @@ def inject(given: Given) -> Given:
     node = seen(speaks, {"cards": 2, "mem": "32Gi", "fpga": {0: "", 1: ""}, **given})
     bound = pod({"nv": 1}, {ALLOCATED: given["annotation"]}, given.get("isolation", ""))
     (injection,) = speaks.injections(bound, speaks.placement(bound, node), node)
+    env = injection.variables({})
     return {
-        "env": {**dict.fromkeys(VARIABLES), **injection.env},
-        "only": sorted(injection.env),
+        "env": {**dict.fromkeys(VARIABLES), **env},
+        "only": sorted(env),
         "mounts": sorted(mount.destination for mount in injection.mounts),
         "sources": {mount.destination: mount.source for mount in injection.mounts},
     }

@@ -140,7 +140,7 @@ def publish(given: Given) -> dict[str, int]:
     """What a node with these cards publishes."""
     speaks = interpreter(given)
     seen, _ = node(speaks, {**given, "capacity": {}})
-    published = speaks.by_name[VolcanoShare.name].capacity(seen)
+    published = speaks.by_name[VolcanoShare.name].publish(seen).allocatable
     return {name.removeprefix("volcano.sh/"): int(amount) for name, amount in published.items()}
 
 

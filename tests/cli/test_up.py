@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from subak.local.hardware import nvml
-from subak.local.hardware.nvml import Found
+from subak.node import nvml
+from subak.node.nvml import Found
 from tests.local.hardware import INTERPRETER
-from tests.local.hardware.driver import Driver, Gpu
+from tests.node.driver import Driver, Gpu
 
 up = importlib.import_module("subak.cli.up")
 

@@ -109,7 +109,7 @@ def stocked(device: manifest.Device) -> Node:
 
 def reread(node: Node) -> manifest.Device:
     """The Device object that we write for a node, as the API server returns it."""
-    return msgspec.convert(device_object(node, "node-uid"), manifest.Device)
+    return msgspec.convert(device_object(node), manifest.Device)
 
 
 def n8() -> tuple[Device, ...]:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from subak.dialects import hami
 from subak.dialects.amounts import Asked, asked
-from subak.dialects.hami import Held, Registered, decode_devices, decode_register, encode_devices
+from subak.dialects.hami import Held, decode_devices, decode_register, encode_devices, encode_register
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.device import MIB, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
-from subak.model.reason import Reason, Refusal
+from subak.model.reason import Refusal
 from subak.model.request import BINPACK, MUTEX, NUMA, SPREAD, CardPolicy, Pick, Selection, Weights
 from tests.dialects.manifests import Limits, pod
 
@@ -106,19 +106,21 @@ class TestDeviceStrings:
 
 class TestRegisters:
     def test_seven_fields_mean_index_0_and_hami_core(self) -> None:
-        assert decode_register("GPU-a,10,8192,100,MR-V100,1,true:") == [
-            Registered("GPU-a", 10, 8192, 100, "MR-V100", 1, True, index=0, mode="hami-core")
-        ]
+        (card,) = decode_register("GPU-a,10,8192,100,MR-V100,1,true:", "iluvatar")
+        assert (card.family, card.index, card.id, card.model) == ("iluvatar", 0, "GPU-a", "MR-V100")
+        assert (card.slots, card.memory_bytes, card.cores, card.numa) == (10, 8192 * MIB, 100, 1)
+        assert (card.healthy, card.mode, card.cordoned) == (True, "hami-core", False)
 
     def test_nine_fields_tell_index_and_mode(self) -> None:
         text = "GPU-a,10,7680,100,NVIDIA-Tesla P4,1,false,3,mig:GPU-b,1,2,3,T4,-1,True,4,mps:"
-        assert decode_register(text) == [
-            Registered("GPU-a", 10, 7680, 100, "NVIDIA-Tesla P4", 1, False, 3, "mig"),
-            Registered("GPU-b", 1, 2, 3, "T4", -1, True, 4, "mps"),
+        cards = decode_register(text, "nvidia", frozenset({"GPU-b"}))
+        assert [(each.id, each.index, each.mode, each.healthy, each.cordoned) for each in cards] == [
+            ("GPU-a", 3, "mig", False, False),
+            ("GPU-b", 4, "mps", True, True),
         ]
 
     def test_a_node_that_lost_all_its_cards_lists_none(self) -> None:
-        assert decode_register(":") == []
+        assert decode_register(":", "nvidia") == ()
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -139,16 +141,14 @@ class TestRegisters:
     )
     def test_a_malformed_register_is_an_error_that_quotes_the_card(self, text: str, message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            decode_register(text)
+            decode_register(text, "nvidia")
 
-    @given(
-        st.lists(st.builds(Registered, words, *[st.integers(0, 2**31)] * 3, words, st.integers(-1, 8), st.booleans()))
-    )
-    def test_every_card_of_a_well_formed_register_is_read(self, registered: list[Registered]) -> None:
-        text = ":".join(
-            f"{c.id},{c.slots},{c.memory_mib},{c.cores},{c.type},{c.numa},{str(c.healthy).lower()}" for c in registered
-        )
-        assert decode_register(f"{text}:") == registered
+    @given(st.lists(st.builds(Device, words, st.just(0), st.just("x"), words, *[st.integers(0, 2**31)] * 3)))
+    def test_every_card_of_a_well_formed_register_is_read(self, cards: list[Device]) -> None:
+        register = encode_register(cards, "T4") or ":"
+        assert [(each.id, each.memory_bytes, each.cores, each.slots) for each in decode_register(register, "x")] == [
+            (each.id, each.memory_bytes // MIB * MIB, each.cores, each.slots) for each in cards
+        ]
 
 
 class TestPolicies:
@@ -410,11 +410,6 @@ class TestReading:
         written = hami.write(running, Placement("n1", grants), 0, "d", "NVIDIA", KEY)
         bound = pod({}, {}, {}, {}, annotations=written)
         assert hami.read(bound, NODE, "d", KEY, these(held)) == grants
-
-
-def test_reasons_are_worded_as_hami_words_them() -> None:
-    counts = {Reason.CARD_NOT_HEALTH: 3, Reason.CARD_INSUFFICIENT_CORE: 2}
-    assert hami.reason_text(counts, 8) == "2/8 CardInsufficientCore, 3/8 CardNotHealth"
 
 
 class TestPrivileged:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects import Dialect, Protocols, QuotaUnit, Source, hami
+from subak.dialects import Dialect, QuotaUnit, Source, hami
 from subak.dialects.amounts import asked
 from subak.dialects.config import Config
 from subak.dialects.config import Iluvatar as LegacyNames
@@ -321,7 +321,7 @@ class TestNodes:
 
     def test_broken_devices_leave_allocatable_but_do_not_renumber_cards(self) -> None:
         seen = node_of("n1", {CORE: 800, MEMORY: 1024}, allocatable={CORE: 700, MEMORY: 896})
-        assert [each.supposed["healthy"] for each in LEGACY.sight(seen, None).sightings] == [True] * 7 + [False]
+        assert [each.supposed_healthy for each in LEGACY.sight(seen, None).sightings] == [True] * 7 + [False]
 
     def test_capacity_is_the_sum_over_healthy_cards_of_the_model(self) -> None:
         node = stocked(node_of("n1", {CORE: "400", MEMORY: "512"}), LEGACY)
@@ -334,18 +334,19 @@ class TestNodes:
                 *rest,
             ),
         )
-        assert LEGACY.capacity(mixed) == {VGPU: "300", MEMORY: "384", CORE: "300"}
-        assert MR_V100.capacity(mixed) == {MR_VGPU: "100", MR_MEMORY: "128", MR_CORE: "100"}
-        assert BI_V150.capacity(mixed) == {}
+        assert LEGACY.publish(mixed).allocatable == {VGPU: "300", MEMORY: "384", CORE: "300"}
+        assert MR_V100.publish(mixed).allocatable == {MR_VGPU: "100", MR_MEMORY: "128", MR_CORE: "100"}
+        assert BI_V150.publish(mixed).allocatable == {}
 
     @given(cards=st.integers(1, 16), blocks=st.integers(1, 1024))
     def test_the_published_capacity_describes_the_cards_again(self, cards: int, blocks: int) -> None:
         node = stocked(node_of("n1", {CORE: 100 * cards, MEMORY: blocks * cards}), LEGACY)
-        assert stocked(node_of("n1", LEGACY.capacity(node)), LEGACY).devices == node.devices
+        assert stocked(node_of("n1", LEGACY.publish(node).allocatable), LEGACY).devices == node.devices
 
     def test_only_the_newer_generation_takes_part_in_lock_and_handshake(self) -> None:
-        assert LEGACY.protocols == Protocols()
-        assert MR_V100.protocols == Protocols("hami.io/mutex.lock", "hami.io/node-handshake-MR-V100")
+        assert (LEGACY.agent.lock, LEGACY.agent.handshake) == ("", "")
+        agent = MR_V100.agent
+        assert (agent.lock, agent.handshake) == ("hami.io/mutex.lock", "hami.io/node-handshake-MR-V100")
 
 
 class TestRecords:

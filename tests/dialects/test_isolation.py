@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak import __version__
-from subak.dialects import Injection, Mount, isolation
+from subak.dialects import Injection, isolation
 from subak.model import manifest
 from subak.model.device import MIB
+from subak.model.mount import Mount, Purpose
 from subak.model.node import Node
 from subak.model.placement import Share
 
@@ -35,10 +36,10 @@ def said(shares: list[Share], **env: str) -> list[str]:
     """What the agent writes for the container `main`."""
     injection = isolation.limits(shared(), 1, shares)
     injection.env |= env
-    (mount,) = isolation.guard(shared(), 1, shares, injection)
+    (mount,) = isolation.guard(shared(), 1, injection)
     assert (mount.source, mount.destination) == ("/run/subak/limits/u-1_main", "/etc/subak/limits")
     assert mount.read_only
-    return (mount.content or "").splitlines()
+    return mount.content.splitlines()
 
 
 class TestVisibleCards:
@@ -86,10 +87,10 @@ class TestLimits:
     def test_the_library_appears_where_users_of_hami_expect_it(self) -> None:
         host = f"/usr/local/subak/{__version__}"
         assert isolation.limits(shared(), 1, [share()]).mounts == [
-            Mount("/usr/local/vgpu/containers/u-1_main", "/usr/local/vgpu", read_only=False),
-            Mount(f"{host}/libsubak.so", "/usr/local/vgpu/libvgpu.so"),
-            Mount("/tmp/vgpulock", "/tmp/vgpulock", read_only=False),
-            Mount(f"{host}/ld.so.preload", "/etc/ld.so.preload"),
+            Mount("/usr/local/vgpu", "/usr/local/vgpu/containers/u-1_main", purpose=Purpose.ACCOUNT),
+            Mount("/usr/local/vgpu/libvgpu.so", f"{host}/libsubak.so", read_only=True, purpose=Purpose.LIBRARY),
+            Mount("/tmp/vgpulock", "/tmp/vgpulock", purpose=Purpose.TURNS),
+            Mount("/etc/ld.so.preload", f"{host}/ld.so.preload", read_only=True, purpose=Purpose.PRELOAD),
         ]
 
     def test_no_mount_covers_an_earlier_one(self) -> None:
@@ -137,19 +138,19 @@ class TestLimits:
     def test_a_library_that_only_a_variable_names_is_preloaded_into_all_programs(self) -> None:
         by_variable = isolation.limits(shared(), 1, [share()])
         by_variable.mounts = [each for each in by_variable.mounts if each.destination != "/etc/ld.so.preload"]
-        added = isolation.guard(shared(), 1, [share()], by_variable)
+        added = isolation.guard(shared(), 1, by_variable)
         assert [each.destination for each in added] == ["/etc/subak/limits", "/etc/ld.so.preload"]
         off = shared(env=[{"name": "CUDA_DISABLE_CONTROL", "value": "true"}])
-        (switched,) = isolation.guard(off, 1, [share()], by_variable)
+        (switched,) = isolation.guard(off, 1, by_variable)
         assert switched.destination == "/etc/subak/limits"
-        assert "CUDA_DISABLE_CONTROL=true" in (switched.content or "").splitlines()  # the variable alone has no say
+        assert "CUDA_DISABLE_CONTROL=true" in switched.content.splitlines()  # the variable alone has no say
 
     def test_cards_are_listed_where_their_uuids_are_known(self) -> None:
         assert said([share(3, "GPU-b"), share(1, "MIG-a")])[0] == "SUBAK_CARDS=GPU-b,MIG-a"
         assert not any(line.startswith("SUBAK_CARDS") for line in said([share(3, "GPU-b"), share(1)]))
 
     def test_who_has_whole_cards_gets_no_such_file(self) -> None:
-        assert isolation.guard(shared(), 1, [share()], Injection({"NVIDIA_VISIBLE_DEVICES": "0"})) == []
+        assert isolation.guard(shared(), 1, Injection({"NVIDIA_VISIBLE_DEVICES": "0"})) == []
 
     def test_a_neighbour_that_switches_it_off_does_so_for_itself_alone(self) -> None:
         asking = shared(env=[{"name": "CUDA_DISABLE_CONTROL", "value": "true"}])

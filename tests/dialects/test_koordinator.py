@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects import Mount, isolation
+from subak.dialects import isolation
 from subak.dialects.config import Koordinator as Settings
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
@@ -21,6 +21,7 @@ from subak.dialects.koordinator_rules import KoordinatorRules
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.manifest import Role
+from subak.model.mount import Mount, Purpose
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share, charges
 from subak.model.reason import Refusal
@@ -473,7 +474,7 @@ def injected(
 ) -> tuple[Mapping[str, str], list[Mount]]:
     (given,) = DIALECT.read(bound(asking, node, *indices), node)
     injection = DIALECT.inject(asking, given, position, node)
-    return injection.env, injection.mounts
+    return injection.variables(asking.containers[position].variables), injection.mounts
 
 
 def test_the_container_sees_its_cards_by_uuid() -> None:
@@ -498,13 +499,13 @@ def test_a_share_is_enforced_where_the_pod_wants_it(label: str) -> None:
         "CUDA_DEVICE_MEMORY_LIMIT_0": "17179869184",
         "CUDA_DEVICE_SM_LIMIT": "50",
         "CUDA_DEVICE_SM_LIMIT_0": "50",
-        "LD_PRELOAD": "/usr/local/vgpu/libvgpu.so",
         "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/pod-uid_c0.cache",
+        "LD_PRELOAD": "/usr/local/vgpu/libvgpu.so",
     }
     assert mounts == [
-        Mount("/usr/local/vgpu/containers/pod-uid_c0", "/usr/local/vgpu", read_only=False),
-        Mount(f"{isolation.HOST_DIRECTORY}/libsubak.so", "/usr/local/vgpu/libvgpu.so", read_only=True),
-        Mount("/tmp/vgpulock", "/tmp/vgpulock", read_only=False),
+        Mount("/usr/local/vgpu", "/usr/local/vgpu/containers/pod-uid_c0", purpose=Purpose.ACCOUNT),
+        Mount(isolation.LIBRARY, f"{isolation.HOST_DIRECTORY}/libsubak.so", read_only=True, purpose=Purpose.LIBRARY),
+        Mount("/tmp/vgpulock", "/tmp/vgpulock", purpose=Purpose.TURNS),
     ]
 
 

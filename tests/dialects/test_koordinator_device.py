@@ -43,7 +43,7 @@ def sight(found: manifest.Device | None, node: manifest.Node | None = None) -> S
 
 
 def capacity(node: Node) -> dict[str, int]:
-    return {name: Quantity.parse(text).integer() for name, text in DIALECT.capacity(node).items()}
+    return {name: Quantity.parse(text).integer() for name, text in DIALECT.publish(node).allocatable.items()}
 
 
 def ascend(minor: int, memory: int, **fields: Any) -> dict[str, Any]:
@@ -225,8 +225,8 @@ def test_ascend_nodes_publish_their_own_names_and_no_gpu() -> None:
 
 
 def test_a_node_without_healthy_cards_publishes_nothing() -> None:
-    assert DIALECT.capacity(Node("n1")) == {}
-    assert DIALECT.capacity(stocked(device({**gpu(0), "health": False}))) == {}
+    assert DIALECT.publish(Node("n1")).allocatable == {}
+    assert DIALECT.publish(stocked(device({**gpu(0), "health": False}))).allocatable == {}
 
 
 @pytest.mark.parametrize(
@@ -250,22 +250,12 @@ def test_cards_of_two_models_have_no_common_model_label() -> None:
 
 def test_the_device_object_has_koordinators_schema() -> None:
     node = stocked(device(gpu(0, "23040Mi", topology={"nodeID": 0, "pcieID": "pci0000:3a", "busID": ""}), labels=P40))
-    assert device_object(node, "u-1") == {
+    assert device_object(node) == {
         "apiVersion": "scheduling.koordinator.sh/v1alpha1",
         "kind": "Device",
         "metadata": {
             "name": "n1",
             "labels": {VENDOR: "nvidia", MODEL: "Tesla-P40"},
-            "ownerReferences": [
-                {
-                    "apiVersion": "v1",
-                    "kind": "Node",
-                    "name": "n1",
-                    "uid": "u-1",
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
         },
         "spec": {
             "devices": [

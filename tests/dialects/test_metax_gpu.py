@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects import Injection, Protocols, Source
+from subak.dialects import Injection, Source
 from subak.dialects.config import Metax
-from subak.dialects.metax_gpu import ALLOCATED, TO_ALLOCATE, MetaxGpu, wired
+from subak.dialects.metax_gpu import ALLOCATED, TO_ALLOCATE, MetaxGpu, Wires, wired
 from subak.dialects.metax_links import LOSSES, SCORES
 from subak.dialects.metax_rules import Whole
 from subak.dialects.metax_sgpu import REGISTER, MetaxSgpu
@@ -112,13 +112,13 @@ def test_cards_come_from_the_capacity() -> None:
     devices, warnings = one_stock("test", [sight])
     assert devices == (Device("test-metax-0", 0, "metax", memory_bytes=65536 * MIB, cores=100, slots=1),)
     assert warnings == []
-    assert GPU.capacity(Node("test", devices)) == {COUNT: "1"}
+    assert GPU.publish(Node("test", devices)).allocatable == {COUNT: "1"}
 
 
 def test_a_node_without_metax_cards_offers_none() -> None:
     sight = GPU.sight(manifest.Node(), None)
     assert (sight.offered, sight.sightings, sight.tables) == (False, (), {})
-    assert GPU.capacity(Node("n")) == {}
+    assert GPU.publish(Node("n")).allocatable == {}
 
 
 def test_as_many_cards_are_healthy_as_are_allocatable() -> None:
@@ -159,7 +159,7 @@ def test_cards_of_one_direct_link_group_are_in_one_zone(zones: object) -> None:
     assert sight.warnings == ()
     found: dict[int, set[int | None]] = {}
     for each in sight.sightings:
-        found.setdefault(each.facts["zone"], set()).add(each.index)
+        found.setdefault(each.zone or 0, set()).add(each.index)
     assert found == TWO_GROUPS
 
 
@@ -172,10 +172,10 @@ def test_groups_behind_one_pcie_switch_are_told_apart_from_linked_ones() -> None
         ]
     )
     assert wired(text, COUNT) == {
-        0: {"pcie": "switch-0", "zone": 1},
-        1: {"pcie": "switch-0", "zone": 1},
-        2: {"pcie": "switch-0"},
-        3: {"pcie": "switch-0"},
+        0: Wires(zone=1, pcie="switch-0"),
+        1: Wires(zone=1, pcie="switch-0"),
+        2: Wires(pcie="switch-0"),
+        3: Wires(pcie="switch-0"),
     }
 
 
@@ -195,14 +195,14 @@ def test_groups_behind_one_pcie_switch_are_told_apart_from_linked_ones() -> None
 def test_malformed_zones_become_a_warning(text: str) -> None:
     sight = GPU.sight(with_zones(text), None)
     assert len(sight.sightings) == 8
-    assert all("zone" not in each.facts for each in sight.sightings)
+    assert all(each.zone is None for each in sight.sightings)
     (warning,) = sight.warnings
     assert warning.startswith("node test: annotation metax-tech.com/gpu.topology.zones: ")
 
 
 def test_a_zone_of_cards_that_the_node_does_not_have_becomes_a_warning() -> None:
     sight = GPU.sight(with_zones([group(0, capacity=[1, 2])], capacity="2"), None)
-    assert [each.facts.get("zone") for each in sight.sightings] == [None, 1]
+    assert [each.zone for each in sight.sightings] == [None, 1]
     (warning,) = sight.warnings
     assert "speaks of card 2, but the node has 2 cards" in warning
 
@@ -251,4 +251,4 @@ def test_what_is_written_is_read_back_the_same(counts: list[int], init: list[int
 
 def test_the_vendors_plugin_does_the_rest() -> None:
     assert GPU.inject(pod("1"), Grant(GPU.name, (0,), Role.APP, ()), 0, Node("n")) == Injection()
-    assert GPU.protocols == Protocols()
+    assert (GPU.agent.lock, GPU.agent.handshake) == ("", "")

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects import Ask, Injection, Source, hami
+from subak.dialects import Ask, Injection, Sighting, Source, hami
 from subak.dialects.amounts import asked
 from subak.dialects.config import Metax
 from subak.dialects.metax_rules import Shared
@@ -269,18 +269,20 @@ def zones_decide(ask: Ask) -> bool:
 
 def test_a_register_lists_cards_in_order() -> None:
     (card,) = registered(json.dumps([CARD]))
-    assert (card.family, card.index, card.id) == ("metax", 0, "GPU-123")
-    assert card.facts == {
-        "memory_bytes": 32768 * MIB,
-        "cores": 100,
-        "slots": 16,
-        "numa": 1,
-        "mode": "sgpu",
-        "healthy": True,
-        "qos": "fixed-share",
-    }
+    assert card == Sighting(
+        "metax",
+        0,
+        "GPU-123",
+        memory_bytes=32768 * MIB,
+        cores=100,
+        slots=16,
+        numa=1,
+        mode="sgpu",
+        healthy=True,
+        qos="fixed-share",
+    )
     second = {**CARD, "uuid": "GPU-456", "linkZone": 2}
-    assert [(each.index, each.facts.get("zone", 0)) for each in registered(json.dumps([CARD, second]))] == [
+    assert [(each.index, each.zone or 0) for each in registered(json.dumps([CARD, second]))] == [
         (0, 0),
         (1, 2),
     ]
@@ -296,8 +298,8 @@ def test_a_registered_node_offers_its_cards() -> None:
             "GPU-123", 0, "metax", memory_bytes=32 * GIB, slots=16, numa=1, mode="sgpu", qos="fixed-share", cores=100
         ),
     )
-    assert SGPU.capacity(Node("n1", devices)) == {"metax-tech.com/sgpu": "16"}
-    assert SGPU.capacity(Node("n1", (Device("n1-metax-0", 0, "metax", slots=1),))) == {}
+    assert SGPU.publish(Node("n1", devices)).allocatable == {"metax-tech.com/sgpu": "16"}
+    assert SGPU.publish(Node("n1", (Device("n1-metax-0", 0, "metax", slots=1),))).allocatable == {}
 
 
 @pytest.mark.parametrize("text", ["", "cards", "{}", '[{"model":"sgpu"}]', '[{"uuid":"G","totalVRam":"much"}]', "null"])
@@ -380,4 +382,4 @@ def test_a_pod_that_was_not_placed_by_hami_holds_nothing_in_this_dialect() -> No
 def test_the_vendors_plugin_does_the_rest_under_hamis_lock() -> None:
     grant = Grant(SGPU.name, (0,), Role.APP, (Share("GPU-1", 0, GIB, 10),))
     assert SGPU.inject(pod({"sgpu": "1"}), grant, 0, Node("n1")) == Injection()
-    assert SGPU.protocols.lock == "hami.io/mutex.lock"
+    assert SGPU.agent.lock == "hami.io/mutex.lock"

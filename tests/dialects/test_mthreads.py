@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects import Dialect, Protocols, QuotaUnit, hami
+from subak.dialects import Dialect, QuotaUnit, hami
 from subak.dialects.amounts import asked
 from subak.dialects.config import Config
 from subak.dialects.config import Mthreads as Names
@@ -237,15 +237,15 @@ class TestNodes:
 
     def test_capacity_is_the_sum_over_healthy_cards(self) -> None:
         node = stocked(node_of("n1", {CORE: 48, MEMORY: 288}), S4000)
-        assert S4000.capacity(node) == {VGPU: "300", MEMORY: "288", CORE: "48"}
+        assert S4000.publish(node).allocatable == {VGPU: "300", MEMORY: "288", CORE: "48"}
         first, *rest = node.devices
         broken = replace(node, devices=(msgspec.structs.replace(first, healthy=False), *rest))
-        assert S4000.capacity(broken) == {VGPU: "200", MEMORY: "192", CORE: "32"}
+        assert S4000.publish(broken).allocatable == {VGPU: "200", MEMORY: "192", CORE: "32"}
         others = replace(node, devices=tuple(msgspec.structs.replace(each, family="nvidia") for each in node.devices))
-        assert S4000.capacity(others) == S4000.capacity(Node("n2")) == {}
+        assert S4000.publish(others).allocatable == S4000.publish(Node("n2")).allocatable == {}
 
     def test_the_vendors_agent_needs_no_lock(self) -> None:
-        assert S4000.protocols == Protocols()
+        assert (S4000.agent.lock, S4000.agent.handshake) == ("", "")
 
 
 class TestRecords:

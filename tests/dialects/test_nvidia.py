@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects import Dialect, Injection, Mount, QuotaUnit, Source
+from subak.dialects import Dialect, Injection, QuotaUnit, Source
 from subak.dialects.config import Nvidia as Names
 from subak.dialects.nvidia import Nvidia
 from subak.model import manifest
 from subak.model.device import MIB, Device, MigProfile
 from subak.model.manifest import Role
+from subak.model.mount import Mount, Purpose
 from subak.model.node import Node
 from subak.model.placement import Grant, MigInstance, Placement, Share
 from subak.model.reason import Refusal
@@ -162,7 +163,7 @@ class TestConfiguration:
         dialect = Nvidia(names)
         assert amounts({"x/gpu": 1, "x/mem": 7, "x/cores": 8}, dialect) == (1, 7, 0, 8)
         assert not dialect.speaks(pod({GPU: 1}))
-        assert dialect.capacity(stocked(seen(card()), dialect)) == {"x/gpu": "10"}
+        assert dialect.publish(stocked(seen(card()), dialect)).allocatable == {"x/gpu": "10"}
 
     def test_defaults_for_what_the_pod_does_not_say(self) -> None:
         dialect = Nvidia(Names(default_memory=5000, default_cores=25, default_gpu_num=2))
@@ -403,8 +404,8 @@ class TestRegister:
 
     def test_a_node_publishes_the_slots_of_its_healthy_cards(self) -> None:
         node = stocked(seen(card("GPU-a"), card("GPU-b", 1, health=False), card("GPU-c", 2, count=3)), NVIDIA)
-        assert NVIDIA.capacity(node) == {GPU: "13"}
-        assert NVIDIA.capacity(Node("n2")) == {}
+        assert NVIDIA.publish(node).allocatable == {GPU: "13"}
+        assert NVIDIA.publish(Node("n2")).allocatable == {}
 
 
 def bound(asking: manifest.Pod, *grants: Grant, node: Node = MIG_NODE) -> manifest.Pod:
@@ -559,4 +560,4 @@ class TestInjection:
         }
         mounts = inject(msgspec.convert(content, manifest.Pod), Share("GPU-p", 1, MIB, 0)).mounts
         assert any(each.destination == "/etc/ld.so.preload" for each in mounts) is preloaded
-        assert Mount("/usr/local/vgpu/containers/u-1_main", "/usr/local/vgpu", read_only=False) in mounts
+        assert Mount("/usr/local/vgpu", "/usr/local/vgpu/containers/u-1_main", purpose=Purpose.ACCOUNT) in mounts

@@ -227,9 +227,8 @@ class TestContradictions:
         [(True, False, True), (False, True, True), (None, True, True), (False, False, False)],
     )
     def test_a_card_that_anybody_cordons_is_cordoned(self, one: bool | None, other: bool, cordoned: bool) -> None:
-        told = {} if one is None else {"cordoned": one}
-        first = Sight(True, Source.REGISTER, (Sighting("nvidia", 0, "GPU-a", told),))
-        second = Sight(True, Source.DEVICE_OBJECT, (Sighting("nvidia", 0, "GPU-a", {"cordoned": other}),))
+        first = Sight(True, Source.REGISTER, (Sighting("nvidia", 0, "GPU-a", cordoned=one),))
+        second = Sight(True, Source.DEVICE_OBJECT, (Sighting("nvidia", 0, "GPU-a", cordoned=other),))
         (device,), warnings = one_stock("n1", [second, first])
         assert not warnings
         assert device.cordoned is cordoned

@@ -273,7 +273,7 @@ def test_the_guides_node_has_eight_equal_cards() -> None:
 )
 def test_both_totals_are_needed_to_know_the_cards(memory: Any, number: Any, sizes: list[int]) -> None:
     sight = volcano.sight(published(memory, number), None)
-    assert [sighting.facts["memory_bytes"] // MIB for sighting in sight.sightings] == sizes
+    assert [sighting.memory_bytes for sighting in sight.sightings] == [size * MIB for size in sizes]
     assert [sighting.index for sighting in sight.sightings] == list(range(len(sizes)))
     assert sight.offered == bool(memory or number)
     assert bool(sight.warnings) == (number == 0 and memory == 100)
@@ -281,17 +281,17 @@ def test_both_totals_are_needed_to_know_the_cards(memory: Any, number: Any, size
 
 def test_units_of_several_mib_make_larger_cards() -> None:
     (sighting,) = tenfold.sight(published(1117, 1), None).sightings
-    assert (sighting.facts["memory_bytes"], sighting.facts["slots"]) == (11170 * MIB, 1117)
+    assert (sighting.memory_bytes, sighting.slots) == (11170 * MIB, 1117)
 
 
 def test_a_card_without_known_memory_still_serves_a_whole_card_tenant() -> None:
     (sighting,) = volcano.sight(published(0, 1), None).sightings
-    assert sighting.facts["slots"] == 1
+    assert sighting.slots == 1
 
 
 def test_broken_cards_are_seen_as_broken_and_bad_entries_reported() -> None:
     sight = volcano.sight(published(400, 4, "x,2, 9"), None)
-    assert [sighting.facts["healthy"] for sighting in sight.sightings] == [True, True, False, True]
+    assert [sighting.healthy for sighting in sight.sightings] == [True, True, False, True]
     assert len(sight.warnings) == 2
     assert "'x'" in sight.warnings[0]
     assert "'9'" in sight.warnings[1]
@@ -321,10 +321,10 @@ def test_a_node_publishes_units_and_cards_of_what_is_healthy() -> None:
         Device("GPU-1", 1, "nvidia", memory_bytes=24576 * MIB, healthy=False),
         Device("mx", 0, "metax", memory_bytes=64 * MIB),
     )
-    assert volcano.capacity(Node("n", devices)) == {MEMORY: "11178", NUMBER: "1"}
-    assert tenfold.capacity(Node("n", devices)) == {MEMORY: "1117", NUMBER: "1"}
-    assert volcano.capacity(Node("n", devices[1:])) == {}
-    assert volcano.capacity(Node("n", devices[2:])) == {}
+    assert volcano.publish(Node("n", devices)).allocatable == {MEMORY: "11178", NUMBER: "1"}
+    assert tenfold.publish(Node("n", devices)).allocatable == {MEMORY: "1117", NUMBER: "1"}
+    assert volcano.publish(Node("n", devices[1:])).allocatable == {MEMORY: "0", NUMBER: "0"}
+    assert volcano.publish(Node("n", devices[2:])).allocatable == {}
 
 
 # What is written and read

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.dialects import Dialect, Source
+from subak.dialects import Dialect, Published, Source
 from subak.dialects.config import Volcano
 from subak.dialects.hami import Held
 from subak.dialects.stock import one_stock
@@ -226,7 +226,7 @@ def test_the_register_tells_each_card_with_its_own_size() -> None:
 
 def test_the_plugins_factor_makes_each_unit_larger() -> None:
     (sighting,) = tenfold.sight(registered("GPU-a,10,8192,NVIDIA-A100,true,hami-core:"), None).sightings
-    assert sighting.facts["memory_bytes"] == 81920 * MIB
+    assert sighting.memory_bytes == 81920 * MIB
     assert tenfold.ask(pod({MEMORY: 100})).claims[0].memory_bytes == 1000 * MIB
 
 
@@ -265,8 +265,9 @@ def test_a_node_publishes_slices_memory_and_cores_of_healthy_cards() -> None:
         Device("GPU-1", 1, "nvidia", memory_bytes=8192 * MIB, slots=10, healthy=False),
         Device("GPU-2", 2, "nvidia", memory_bytes=1000 * MIB, slots=5),
     )
-    assert vgpu.capacity(Node("n", cards)) == {NUMBER: "15", MEMORY: "9192", CORES: "200"}
-    assert vgpu.capacity(Node("n", cards[1:2])) == {}
+    assert vgpu.publish(Node("n", cards)).allocatable == {NUMBER: "15", MEMORY: "9192", CORES: "200"}
+    assert vgpu.publish(Node("n", cards[1:2])).allocatable == {NUMBER: "0", MEMORY: "0", CORES: "0"}
+    assert vgpu.publish(Node("n")) == Published()
 
 
 # What is written and read

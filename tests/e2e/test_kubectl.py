@@ -19,6 +19,7 @@ from tests.contracts import servers
 from tests.contracts.client import Client
 from tests.e2e import PARTS
 from tests.e2e.cluster import Cluster
+from tests.support.wording import compared
 
 POD = """
 apiVersion: v1
@@ -154,7 +155,7 @@ def told(kubectl: Path, kubeconfig: Path, folder: Path) -> list[str]:
             check=False,
             timeout=60,
         )
-        text = done.stdout
+        text = compared(done.stdout)
         for pattern, word in CHANGING:
             text = re.sub(pattern, word, text)
         answers.append(f"$ kubectl {line}\n{text}exit {done.returncode}")

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from subak.local import custom
 from tests.e2e import namespace
 from tests.e2e.cluster import PORT, Cluster
 from tests.e2e.drafts import Drafts, Json
@@ -29,7 +30,7 @@ from tinykube.server.patch import apply, json_patch, managed_fields, merge_patch
 from tinykube.server.schema import Field
 from tinykube.status import ApiError
 
-CRDS = Path(schema.__file__).parent / "crds"
+CRDS = Path(custom.__file__).parent / "crds"
 NOW = "2026-01-01T00:00:00Z"
 STEPS = 25
 
@@ -56,7 +57,7 @@ class Resource:
 
     @property
     def schema(self) -> Field:
-        return pod_template() if self.kind is POD_TEMPLATE else schema.of(self.kind)
+        return schema.of(self.kind)
 
     @property
     def path(self) -> str:
@@ -94,12 +95,14 @@ class Api:
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[Api]:
-    found = Api(cluster)
+    found, of = Api(cluster), schema.of
     crd = yaml.safe_load((CRDS / "queues.yaml").read_text())
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     found.send("POST", definitions, crd)
     wait_until(lambda: found.send("GET", RESOURCES[-1].path)[0] == 200)
-    yield found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "of", lambda kind: pod_template() if kind is POD_TEMPLATE else of(kind))
+        yield found
     found.send("DELETE", f"{definitions}/{crd['metadata']['name']}")
 
 

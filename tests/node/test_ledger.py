@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.local.hardware import objects
 from subak.model import manifest
 from subak.model.device import MIB, Device
 from subak.model.manifest import Role
@@ -176,7 +175,7 @@ def test_no_card_ever_carries_more_than_it_has(steps: list[tuple[int, str, int, 
 def test_what_the_scheduler_places_the_node_honours(data: st.DataObject) -> None:
     """Its ledger and the scheduler's are kept apart; they must agree on every pod, read back from its annotations."""
     described = machine(**data.draw(nodes()))
-    node, _ = objects.digest(described, INTERPRETER)
+    node, _ = described.digest(INTERPRETER)
     snapshot, book = Snapshot([node]), Ledger(node)
     for number in range(data.draw(st.integers(1, 12))):
         dialect = data.draw(st.sampled_from(sorted(node.offers)))

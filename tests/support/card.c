@@ -1,6 +1,6 @@
 /*
  * What the mock of NVML in native/tests/mock does not tell, because libsubak never asks for it: the names by which
- * `subak.local.hardware.nvml` knows a card. Weak: where the mock has one of them, its own holds.
+ * `subak.node.nvml` knows a card. Weak: where the mock has one of them, its own holds.
  */
 #include <stdint.h>
 #include <stdio.h>

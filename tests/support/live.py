@@ -67,7 +67,7 @@ def commands(more: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def live(*options: str | Path, runtime: Path | None = None) -> Iterator[Live]:
+def live(*options: str | Path, runtime: Path | None = None, program: str = "subak.cli") -> Iterator[Live]:
     """`subak up` with these options, ready; ended with the block if it still runs.
 
     Its kubeconfig is a file of its own or, in the `runtime` directory of a user, what it chooses itself.
@@ -75,7 +75,7 @@ def live(*options: str | Path, runtime: Path | None = None) -> Iterator[Live]:
     with tempfile.TemporaryDirectory() as folder:
         named = () if runtime else ("--kubeconfig", str(Path(folder) / "kubeconfig"))
         process = subprocess.Popen(
-            [sys.executable, "-m", "subak.cli", "up", *named, *map(str, options)],
+            [sys.executable, "-m", program, "up", *named, *map(str, options)],
             stdout=subprocess.PIPE,
             text=True,
             env=commands({"XDG_RUNTIME_DIR": str(runtime)} if runtime else {}),

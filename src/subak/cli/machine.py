@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 from subak.dialects.interpreter import Interpreter
 from subak.local import slices
-from subak.local.hardware import nvml, objects
 from subak.local.slices import DIRECTORY, Slices
 from subak.model.card import CardState
 from subak.model.node import Node
-from subak.node import usage
+from subak.node import nvml, usage
 from subak.node.usage import Use, Uses
 
 
@@ -32,7 +31,7 @@ def own_cards() -> OwnCards | None:
     machine = nvml.find(interpreter).machine
     if machine is None:
         return None
-    digest, _ = objects.digest(machine, interpreter)
+    digest, _ = machine.digest(interpreter)
     node = replace(digest, taints=())  # they are for pods
     held = Slices(DIRECTORY, interpreter, node)
     pods, now = held.pods(), time.monotonic_ns()

@@ -53,7 +53,7 @@ def _placed(placed: Placed) -> dict[str, Any]:
                     if position in grant.containers
                     for share in grant.shares
                 ],
-                "env": injection.env,
+                "env": injection.variables(container.variables),
                 "mounts": [
                     {"source": each.source, "destination": each.destination, "read_only": each.read_only}
                     for each in injection.mounts

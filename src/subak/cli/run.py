@@ -17,19 +17,18 @@ import click
 
 from subak.cli.durations import duration
 from subak.cli.say import complain
-from subak.dialects import isolation
+from subak.dialects import PRELOAD, isolation, preloading
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
-from subak.local.hardware import nvml, objects, profiles
-from subak.local.hardware.agents import CUDA_CARDS
+from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
-from subak.local.hardware.machine import Machine
 from subak.local.slices import DIRECTORY, CardsTaken, Slice, Slices
 from subak.model import manifest
 from subak.model.device import MIB, MOST_CARD_BYTES
 from subak.model.node import Node
 from subak.model.reason import Refusal
-from subak.node import library, turns
+from subak.node import library, nvml, turns
+from subak.node.machine import Machine
 from subak.policy.explain import Explanation
 from tinykube.quantity import Quantity, QuantityError
 
@@ -89,9 +88,9 @@ def run(
     interpreter = Interpreter()
     machine = _machine(interpreter, hardware)
     isolated = _isolated() if machine.real else None
-    if isolated and (chosen := os.environ.get(CUDA_CARDS)):
-        complain((), (), [f"{CUDA_CARDS}={chosen} is not heeded: the slice is of whichever card has room"])
-    digest, _ = objects.digest(machine, interpreter)
+    if isolated and (chosen := os.environ.get(isolation.CUDA_CARDS)):
+        complain((), (), [f"{isolation.CUDA_CARDS}={chosen} is not heeded: the slice is of whichever card has room"])
+    digest, _ = machine.digest(interpreter)
     node = replace(digest, taints=())  # they are for pods
     try:
         slices = Slices(_directory(hardware), interpreter, node)
@@ -205,16 +204,13 @@ def _environment(
     interpreter: Interpreter, pod: manifest.Pod, node: Node, slice: Slice, isolated: Isolation | None
 ) -> dict[str, str]:
     """The command's environment."""
-    placement = interpreter.placement(pod, node)
-    (injection,) = interpreter.injections(pod, placement, node)
-    shares = [share for grant in placement.grants for share in grant.shares]
+    (injection,) = interpreter.injections(pod, interpreter.placement(pod, node), node)
     env = {**injection.env, isolation.REGION: str(slice.region)}
     if isolated is not None:
-        env[CUDA_CARDS] = env[isolation.CARDS] = ",".join(share.id for share in shares)
+        env |= isolation.shown(share.id for share in injection.held)
         env[isolation.TURNS] = str(isolated.turns)
-        env[isolation.LIMITS_BY_NAME] = str(slice.write_limits(isolation.limits_file(shares, env)))
-        others = os.environ.get("LD_PRELOAD")
-        env["LD_PRELOAD"] = f"{others}:{isolated.library}" if others else str(isolated.library)
+        env[isolation.LIMITS_BY_NAME] = str(slice.write_limits(isolation.limits_file(injection.held, env)))
+        env |= preloading(os.environ.get(PRELOAD), str(isolated.library))
     return env
 
 

@@ -23,11 +23,12 @@ from subak.dialects.config import FILE, Config
 from subak.dialects.interpreter import Interpreter
 from subak.local import slices
 from subak.local.cluster import LocalCluster, RuntimeName
-from subak.local.hardware import nvml, profiles
+from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
-from subak.local.hardware.machine import Machine
 from subak.local.kubeconfig import FileTaken, Kubeconfig, claim, claim_first
 from subak.local.slices import DIRECTORY
+from subak.node import nvml
+from subak.node.machine import Machine
 from subak.scheduler import configuration
 from subak.scheduler.configuration import ConfigMap
 from tinykube.endpoint import ConfigError

@@ -7,12 +7,12 @@ new vendor or a new way of asking.  `Interpreter` speaks all of them at once.  D
     placement ── write ──> annotations of the pod ── read ──> the same placement, after a restart
     placement ── inject ──> environment and mounts of each container
     node, Device object ── sight ──> the cards they describe ── [stock] ──> one stock of cards
-    one stock ── capacity ──> what the node publishes
+    one stock ── publish ──> what the node says of its cards, which `sight` reads back
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
@@ -20,12 +20,16 @@ from typing import Any, Protocol
 import msgspec
 
 from subak.model import manifest
+from subak.model.device import Device, MigProfile, PartitionTable, VirtualFunction
+from subak.model.mount import Mount
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement
+from subak.model.placement import Grant, Placement, Share
 from subak.model.request import BINPACK, Claim
 
 MOST_CARDS = 1_024
 """A node that claims more cards than this has a mistake in its numbers."""
+
+PRELOAD = "LD_PRELOAD"
 
 
 class Source(IntEnum):
@@ -39,16 +43,34 @@ class Source(IntEnum):
 class Sighting(msgspec.Struct, frozen=True, gc=False):
     """A card as one source describes it.
 
-    `id` is None where the source knows only an index, `index` None where it knows only an order.  `facts` are fields
-    of `model.device.Device` that the source states.  `supposed` are more of them, which it only guesses: they count
+    `id` is None where the source knows only an index, `index` None where it knows only an order.  The other fields are
+    those of `model.device.Device`; None means that the source does not say.  `supposed_healthy` is a guess: it counts
     where no better source describes the cards.
     """
 
     family: str
     index: int | None
     id: str | None = None
-    facts: Mapping[str, Any] = {}
-    supposed: Mapping[str, Any] = {}
+    model: str | None = None
+    memory_bytes: int | None = None
+    cores: int | None = None
+    slots: int | None = None
+    minor: int | None = None
+    kind: str | None = None
+    numa: int | None = None
+    healthy: bool | None = None
+    cordoned: bool | None = None
+    mode: str | None = None
+    qos: str | None = None
+    zone: int | None = None
+    pcie: str | None = None
+    labels: Mapping[str, str] | None = None
+    links: Mapping[str, int] | None = None
+    extras: tuple[tuple[str, int], ...] | None = None
+    mig: tuple[MigProfile, ...] | None = None
+    functions: tuple[VirtualFunction, ...] | None = None
+    partitions: PartitionTable | None = None
+    supposed_healthy: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,38 +141,101 @@ class Ask:
     node_policy: str = BINPACK
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A file or directory of the host that appears in the container.
-
-    `content` is what the agent writes into the file first; None where it is there already.
-    """
-
-    source: str
-    destination: str
-    read_only: bool = True
-    content: str | None = None
-
-
 @dataclass(slots=True)
 class Injection:
-    """What one container gets.  `devices` are device nodes of the host: only who knows the driver can tell them."""
+    """What one container gets.
+
+    `devices` are device nodes of the host: only who knows the driver can tell them.  `preload` is a library that comes
+    before what the container itself preloads.  `held` are the shares to which libsubak holds the container.
+    """
 
     env: dict[str, str] = field(default_factory=dict)
     mounts: list[Mount] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
+    preload: str = ""
+    held: tuple[Share, ...] = ()
+
+    def add(self, other: Injection) -> None:
+        """Give the container another injection as well."""
+        self.env |= other.env
+        self.mounts += other.mounts
+        self.devices = list(dict.fromkeys((*self.devices, *other.devices)))
+        self.preload = other.preload or self.preload
+        self.held += other.held
+
+    def variables(self, own: Mapping[str, str]) -> dict[str, str]:
+        """The variables to set in a container that has its `own`."""
+        return self.env | (preloading(self.preload, own.get(PRELOAD)) if self.preload else {})
+
+
+def preloading(*libraries: str | None) -> dict[str, str]:
+    """The variable by which the dynamic loader loads these libraries first, in their order; None or empty is none."""
+    return {PRELOAD: ":".join(filter(None, libraries))}
 
 
 @dataclass(frozen=True, slots=True)
-class Protocols:
-    """What a vendor's agent on the node needs from us besides annotations.
+class Agent:
+    """The vendor's agent that serves a dialect on a node: what others have to know of it.
+
+    `system` is the name under which people know it, `vendors` are those whose cards it describes; `model` and `modes`
+    narrow that down where they are not empty.  `source` is where it describes them: only a register or a Device object
+    names cards by UUID.  `shares` is how many containers may have a part of a card, 0 means one for every MiB.
+    `libraries` and `directories` are what the vendor's image has, in every container.
 
     `lock` is the node annotation that must name the pod while the agent allocates.  `handshake` is the node annotation
     by which the agent shows that it lives.
     """
 
+    system: str
+    vendors: tuple[str, ...]
+    source: Source = Source.CAPACITY
+    shares: int = 100
+    model: str = ""
+    modes: tuple[str, ...] = ()
     lock: str = ""
     handshake: str = ""
+    libraries: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+
+    def describes(self, family: str, model: str, mode: str) -> bool:
+        """Whether it describes such cards."""
+        return family in self.vendors and self.model in ("", model) and (not self.modes or mode in self.modes)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a node says of its cards: on its Node object, and in a Device object where the dialect has one.
+
+    Broken cards are in `capacity`, and missing in `allocatable`.
+    """
+
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    device: Mapping[str, Any] | None = None
+
+    @classmethod
+    def counted(
+        cls,
+        cards: Sequence[Device],
+        count: Callable[[Sequence[Device]], Mapping[str, str]],
+        annotations: Mapping[str, str],
+    ) -> Published:
+        """The amounts as kubelet counts them for a device plugin: of these cards, and of those that are healthy."""
+        if not cards:
+            return cls(annotations=annotations)
+        return cls(count(cards), count([each for each in cards if each.healthy]), annotations)
+
+    def __or__(self, other: Published) -> Published:
+        """What two agents on one node publish; if both say something, the other one's word counts."""
+        return Published(
+            {**self.capacity, **other.capacity},
+            {**self.allocatable, **other.allocatable},
+            {**self.annotations, **other.annotations},
+            {**self.labels, **other.labels},
+            self.device if other.device is None else other.device,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +271,8 @@ class Dialect(Protocol):
         """Those of them that `read` reads: who holds what.  They never change while a pod is bound."""
 
     @property
-    def protocols(self) -> Protocols:
-        """Lock and handshake of the vendor's agent."""
+    def agent(self) -> Agent:
+        """The vendor's agent that serves it."""
 
     @property
     def quota_units(self) -> Mapping[str, QuotaUnit]:
@@ -205,8 +290,8 @@ class Dialect(Protocol):
     def sight(self, node: manifest.Node, device: manifest.Device | None) -> Sight:
         """The cards that the node's objects describe.  Never raises: what cannot be read becomes a warning."""
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """The resources that a node with these cards publishes for this dialect."""
+    def publish(self, node: Node) -> Published:
+        """What the node says of its cards in this dialect: `sight` sees the same cards in it."""
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """The annotations that record the placement."""

@@ -30,7 +30,7 @@ def death(
     With `fallen` an entry of 0 in allocatable is proof enough.  Else, or where there is no entry, it takes the
     `handshake` annotation too.
     """
-    cards = sum(sighting.facts.get("healthy", True) for sighting in sightings)
+    cards = sum(sighting.healthy is not False for sighting in sightings)
     try:
         allocatable = manifest.amount(node.allocatable, resource)
     except QuantityError:

@@ -9,30 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import msgspec
 
-from subak.dialects import Ask
+from subak.dialects import Ask, Sighting
 from subak.dialects.amounts import Asked, asked
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB, MOST_CARD_BYTES
+from subak.model.device import FULL_CORES, MIB, MOST_CARD_BYTES, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
-from subak.model.request import (
-    BINPACK,
-    MUTEX,
-    NUMA,
-    SPREAD,
-    CardPolicy,
-    Claim,
-    Pick,
-    Selection,
-    Weights,
-)
+from subak.model.request import BINPACK, MUTEX, NUMA, SPREAD, CardPolicy, Claim, Pick, Selection, Weights
 
 NODE_POLICY = "hami.io/node-scheduler-policy"
 CARD_POLICY = "hami.io/gpu-scheduler-policy"
@@ -68,21 +57,6 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     cores: int
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """One card in a register of the colon form."""
-
-    id: str
-    slots: int
-    memory_mib: int
-    cores: int
-    type: str
-    numa: int
-    healthy: bool
-    index: int = 0
-    mode: str = "hami-core"
-
-
 def encode_devices(containers: Sequence[Sequence[Held]]) -> str:
     """The device string; a container without cards is a bare `;`."""
     return "".join(
@@ -116,24 +90,45 @@ def _held(piece: str) -> Held:
     return held
 
 
-def decode_register(text: str) -> list[Registered]:
+def decode_register(text: str, family: str, cordoned: frozenset[str] = frozenset()) -> tuple[Sighting, ...]:
     """The cards of a register in colon form."""
     if ":" not in text:
         raise ValueError(f"{text!r} is no register: each card must end with ':'")
-    cards: list[Registered] = []
+    cards: list[Sighting] = []
     for piece in text.split(":"):
         if not piece.strip():
             continue
         fields = piece.split(",")
         if len(fields) not in (7, 9):
             raise ValueError(f"{piece!r} in a register has {len(fields)} fields: need 7, or 9 with index and mode")
-        id, slots, mib, cores, type, numa, health = fields[:7]
+        id, slots, mib, cores, type, numa, health, index, mode = (*fields, "0", "hami-core")[:9]
         try:
-            card = Registered(id, int(slots), int(mib), int(cores), type, int(numa), health.lower() == "true")
-            cards.append(replace(card, index=int(fields[7]), mode=fields[8]) if len(fields) == 9 else card)
+            card = Sighting(
+                family,
+                int(index),
+                id,
+                model=type,
+                memory_bytes=int(mib) * MIB,
+                cores=int(cores),
+                slots=int(slots),
+                numa=int(numa),
+                healthy=health.lower() == "true",
+                cordoned=id in cordoned,
+                mode=mode,
+            )
         except ValueError:
             raise ValueError(f"{piece!r} in a register: count, MiB, cores, numa and index must be numbers") from None
-    return cards
+        cards.append(card)
+    return tuple(cards)
+
+
+def encode_register(cards: Iterable[Device], word: str) -> str:
+    """A register in colon form with seven fields, which have no index, so that the order counts."""
+    return "".join(
+        f"{each.id},{each.slots},{each.memory_bytes // MIB},{each.cores},{word},{each.numa},"
+        f"{str(each.healthy).lower()}:"
+        for each in cards
+    )
 
 
 def words(text: str | None) -> tuple[str, ...]:
@@ -349,8 +344,3 @@ def _share(held: Held, node: Node) -> Share:
     id = held.uuid.partition("[")[0]
     device = node.device(id)
     return Share(id, -1 if device is None else device.index, held.memory_mib * MIB, held.cores)
-
-
-def reason_text(counts: Mapping[Any, int], cards: int) -> str:
-    """HAMi's wording of why a node's cards do not fit: `2/8 CardInsufficientCore, 3/8 CardNotHealth`."""
-    return ", ".join(sorted(f"{count}/{cards} {reason}" for reason, count in counts.items()))

@@ -12,15 +12,17 @@ nodes in the field, the cards follow from the node's capacity.  The agent finds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from subak.dialects import Ask, Injection, Patch, Protocols, Sight, Sighting, Source, agent, hami
+import msgspec
+
+from subak.dialects import Agent, Ask, Injection, Patch, Published, Sight, Sighting, Source, agent, hami
 from subak.dialects.amounts import Asked, asked, mentions
 from subak.dialects.config import Iluvatar as LegacyNames
 from subak.dialects.config import IluvatarChip as ChipNames
 from subak.dialects.totals import Totals
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB
+from subak.model.device import FULL_CORES, Device
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
@@ -33,6 +35,10 @@ BLOCK_MIB = 256
 ASSIGNED = "iluvatar.ai/gpu-assigned"
 PREDICATE_TIME = "iluvatar.ai/predicate-time"
 PREDICATE_INDEX = "iluvatar.ai/predicate-gpu-idx-"
+
+LIBRARIES = tuple(f"/usr/local/iluvatar/lib64/{name}" for name in ("libcuda.so", "libcuda.so.1", "libixml.so"))
+DIRECTORIES = ("/usr/local/corex/lib64",)
+"""What the vendor's image has."""
 
 CONTAINER_NAME = "SOL_CONTINER_NAME"
 """Misspelt by the vendor, whose library reads this and nothing else."""
@@ -68,25 +74,25 @@ class _Generation:
     """What both generations share.
 
     `word` is the type in device strings, `stem` the middle of the keys that hold them.  `use_ids` and `nouse_ids` are
-    the annotations by which users choose cards, `models` the only models that the resource names mean (none: any).
+    the annotations by which users choose cards.
     """
 
     families = frozenset({FAMILY})
-    protocols = Protocols()
 
     def __init__(
         self,
         name: str,
         totals: Totals,
+        agent: Agent,
         *,
         word: str,
         stem: str,
         use_ids: str,
         nouse_ids: str,
-        models: Iterable[str] = (),
     ) -> None:
         self.name = name
         self.totals = totals
+        self.agent = agent
         self.word = word
         self.resources = totals.names
         self.quota_units = totals.quota_units(name)
@@ -94,7 +100,7 @@ class _Generation:
         self.allocated = f"hami.io/{stem}-devices-allocated"
         self.owned = hami.OWNED | {self.to_allocate, self.allocated, ASSIGNED, PREDICATE_TIME, f"{PREDICATE_INDEX}*"}
         self.recorded = frozenset({self.allocated})
-        self._use_ids, self._nouse_ids, self._models = use_ids, nouse_ids, frozenset(models)
+        self._use_ids, self._nouse_ids = use_ids, nouse_ids
 
     def speaks(self, pod: manifest.Pod) -> bool:
         """Whether any container asks for cards or a part of one."""
@@ -136,7 +142,7 @@ class _Generation:
     def claim(self, pod: manifest.Pod, position: int, amounts: hami.Amounts) -> Claim:
         """The claim of the container at `position`."""
         selection = hami.selection(
-            pod.annotations, use_ids=self._use_ids, nouse_ids=self._nouse_ids, models=self._models
+            pod.annotations, use_ids=self._use_ids, nouse_ids=self._nouse_ids, models=filter(None, [self.agent.model])
         )
         policy = hami.card_policy(pod.annotations)
         role = pod.roles[position]
@@ -160,9 +166,12 @@ class _Generation:
         """The cards behind the node's capacity."""
         return self.totals.sight(node)
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """The sums over the healthy cards that the names mean."""
-        return self.totals.capacity(each for each in node.devices if not self._models or each.model in self._models)
+    def publish(self, node: Node) -> Published:
+        """The sums over the cards that the names mean."""
+        return self.totals.publish(self._meant(node))
+
+    def _meant(self, node: Node) -> list[Device]:
+        return [each for each in node.devices if self.agent.describes(each.family, each.model, each.mode)]
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations, which also list init containers, and the vendor's, which know only app containers."""
@@ -188,6 +197,7 @@ class IluvatarLegacy(_Generation):
         super().__init__(
             "hami-iluvatar",
             totals(names),
+            Agent("hami-legacy", (FAMILY,), libraries=LIBRARIES, directories=DIRECTORIES),
             word=WORD,
             stem="iluvatar-vgpu",
             use_ids="iluvatar.ai/use-gpuuuid",
@@ -200,17 +210,26 @@ class IluvatarChip(_Generation):
 
     def __init__(self, names: ChipNames) -> None:
         word = names.common_word
+        agent = Agent(
+            "hami",
+            (FAMILY,),
+            Source.REGISTER,
+            model=word,
+            lock=hami.LOCK,
+            handshake=f"hami.io/node-handshake-{word}",
+            libraries=LIBRARIES,
+            directories=DIRECTORIES,
+        )
         super().__init__(
             f"hami-iluvatar-{word}",
             totals(names),
+            agent,
             word=word,
             stem=word,
             use_ids=f"hami.io/use-{word}-uuid",
             nouse_ids=f"hami.io/no-use-{word}-uuid",
-            models=(word,),
         )
         self.register = f"hami.io/node-{word}-register"
-        self.protocols = Protocols(lock=hami.LOCK, handshake=f"hami.io/node-handshake-{word}")
 
     def _fill(self, ask: Asked, position: int, count: int, patch: Patch) -> None:
         super()._fill(ask, position, count, patch)
@@ -224,26 +243,25 @@ class IluvatarChip(_Generation):
         if text is None:
             return self.totals.sight(node, self.word, only=self.word)
         try:
-            sightings = tuple(map(self._registered, hami.decode_register(text)))
+            sightings = tuple(map(self._registered, hami.decode_register(text, FAMILY)))
         except ValueError as error:
             return Sight.unreadable(node, self.register, error, FAMILY, True)
         # Some agents publish no number of cards, only their cores and memory.
         names = (self.totals.count_name, self.totals.core_name, self.totals.memory_name)
         told = next((name for name in names if name in node.allocatable), self.totals.count_name)
-        death = agent.death(node, told, sightings, self.protocols.handshake)
+        death = agent.death(node, told, sightings, self.agent.handshake)
         return Sight(True, Source.REGISTER, sightings, only=self.word, death=death)
 
-    def _registered(self, card: hami.Registered) -> Sighting:
-        facts = {
-            # HAMi is content with the word as a part of the type, in any case.
-            "model": self.word if self.word.lower() in card.type.lower() else card.type,
-            "memory_bytes": card.memory_mib * MIB,
-            "cores": card.cores,
-            "slots": card.slots,
-            "numa": card.numa,
-            "healthy": card.healthy,
-        }
-        return Sighting(FAMILY, card.index, card.id, facts)
+    def _registered(self, card: Sighting) -> Sighting:
+        # HAMi is content with the word as a part of the type, in any case.  It says nothing of modes and cordons here.
+        model = self.word if self.word.lower() in (card.model or "").lower() else card.model
+        return msgspec.structs.replace(card, model=model, mode=None, cordoned=None)
+
+    def publish(self, node: Node) -> Published:
+        """The register, and the sums."""
+        cards = self._meant(node)
+        register = {self.register: hami.encode_register(cards, self.word)} if cards else {}
+        return self.totals.publish(cards) | Published(annotations=register)
 
     def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
         """The container's name, as admission wrote it; gpu-manager does the rest."""

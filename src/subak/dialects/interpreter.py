@@ -1,4 +1,4 @@
-"""Speaks all dialects at once: the only thing that the rest of the house needs to know of them."""
+"""Speaks all dialects at once: all that other rooms need to know of them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ import msgspec
 
 from subak.dialects import MOST_CARDS, NOTHING_SEEN, Ask, Death, Dialect, Injection, Patch, kubernetes
 from subak.dialects.config import Config
-from subak.dialects.iluvatar import IluvatarChip, IluvatarLegacy
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
 from subak.dialects.koordinator_names import canonical, kind
-from subak.dialects.metax_gpu import MetaxGpu
 from subak.dialects.metax_sgpu import MetaxSgpu
-from subak.dialects.mthreads import Mthreads
 from subak.dialects.nvidia import Nvidia
+from subak.dialects.registry import dialects
 from subak.dialects.stock import one_stock
-from subak.dialects.volcano_share import VolcanoShare
-from subak.dialects.volcano_vgpu import VolcanoVgpu
 from subak.model import manifest
 from subak.model.device import GPU, MIB, MOST_AMOUNT, MOST_CARD_BYTES
 from subak.model.node import Node
@@ -31,21 +27,6 @@ from tinykube.quantity import Quantity, QuantityError
 MOST_SHAPES = 4_096
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-def dialects(config: Config) -> tuple[Dialect, ...]:
-    """All dialects; of two that describe the same cards equally well, the first is believed."""
-    return (
-        Nvidia(config.nvidia),
-        *(IluvatarChip(chip) for chip in config.iluvatars),
-        IluvatarLegacy(config.iluvatar),
-        Mthreads(config.mthreads),
-        MetaxSgpu(config.metax),
-        MetaxGpu(config.metax),
-        VolcanoVgpu(config.volcano),
-        VolcanoShare(config.volcano),
-        Koordinator(config.koordinator, config.metax.resource_v_count_name),
-    )
 
 
 class Interpreter:
@@ -82,6 +63,10 @@ class Interpreter:
             if owns_whole_cards(pod):
                 names.pop(Nvidia.name, None)
         return list(names.values())
+
+    def describing(self, family: str, model: str, mode: str) -> tuple[Dialect, ...]:
+        """The dialects whose agents describe such cards."""
+        return tuple(each for each in self.dialects if each.agent.describes(family, model, mode))
 
     def owned_among(self, annotations: Mapping[str, str]) -> dict[str, str]:
         """Those of a pod's annotations that only the scheduler and the agents may write."""
@@ -243,9 +228,7 @@ class Interpreter:
         result = [Injection() for _ in pod.containers]
         for grant in placement.grants:
             for position in grant.containers:
-                part = self.by_name[grant.dialect].inject(pod, grant, position, node)
-                result[position].env |= part.env
-                result[position].mounts += part.mounts
+                result[position].add(self.by_name[grant.dialect].inject(pod, grant, position, node))
         return result
 
 

@@ -9,12 +9,13 @@ change: of the two the smaller limit holds (`native/src/config.c`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from subak import __version__
-from subak.dialects import Injection, Mount
+from subak.dialects import Injection
 from subak.model import manifest
 from subak.model.device import FULL_CORES, MIB
+from subak.model.mount import Mount, Purpose
 from subak.model.node import Node
 from subak.model.placement import Share
 
@@ -26,8 +27,9 @@ LOCKS = "/tmp/vgpulock"
 """Where all programs on a host's cards take turns."""
 LIMITS = "/etc/subak/limits"
 HOST_LIMITS = "/run/subak/limits"
-PRELOADING = Mount(f"{HOST_DIRECTORY}/ld.so.preload", PRELOAD)
+PRELOADING = Mount(PRELOAD, f"{HOST_DIRECTORY}/ld.so.preload", read_only=True, purpose=Purpose.PRELOAD)
 
+CUDA_CARDS = "CUDA_VISIBLE_DEVICES"
 SWITCH, REGION, POLICY, PRIORITY, TURNS, CARDS, LIMITS_BY_NAME = (
     "CUDA_DISABLE_CONTROL",
     "CUDA_DEVICE_MEMORY_SHARED_CACHE",
@@ -58,30 +60,40 @@ def limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Injecti
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].cores)
     env[REGION] = f"{HOOK}/{name}.cache"
     mounts = [
-        Mount(f"{HOOK}/containers/{name}", HOOK, read_only=False),
-        Mount(f"{HOST_DIRECTORY}/libsubak.so", LIBRARY),  # inside the directory above, so it comes after it
-        Mount(LOCKS, LOCKS, read_only=False),
+        Mount(HOOK, f"{HOOK}/containers/{name}", purpose=Purpose.ACCOUNT),
+        # Inside the directory above, so it comes after it.
+        Mount(LIBRARY, f"{HOST_DIRECTORY}/libsubak.so", read_only=True, purpose=Purpose.LIBRARY),
+        Mount(LOCKS, LOCKS, purpose=Purpose.TURNS),
     ]
     if not _switched_off(container):
         mounts.append(PRELOADING)
-    return Injection(env, mounts)
+    return Injection(env, mounts, held=tuple(shares))
 
 
-def guard(pod: manifest.Pod, position: int, shares: Sequence[Share], injection: Injection) -> list[Mount]:
+def guard(pod: manifest.Pod, position: int, injection: Injection) -> list[Mount]:
     """What a container that a dialect holds to its shares needs, so that they hold without its environment too.
 
     That is the agent's file, and the library in every program, where a dialect has it in a variable only.
     """
-    destinations = {each.destination for each in injection.mounts}
-    if LIBRARY not in destinations:
+    if not injection.held:
         return []
     container = pod.containers[position]
     off = _switched_off(container)
-    content = limits_file(shares, injection.env) + (f"{SWITCH}=true\n" if off else "")
-    mounts = [Mount(f"{HOST_LIMITS}/{owner(pod, container)}", LIMITS, content=content)]
-    if PRELOAD not in destinations and not off:
+    content = limits_file(injection.held, injection.env) + (f"{SWITCH}=true\n" if off else "")
+    source = f"{HOST_LIMITS}/{owner(pod, container)}"
+    mounts = [Mount(LIMITS, source, read_only=True, purpose=Purpose.LIMITS, content=content)]
+    if not off and all(each.purpose is not Purpose.PRELOAD for each in injection.mounts):
         mounts.append(PRELOADING)
     return mounts
+
+
+def shown(cards: Iterable[str]) -> dict[str, str]:
+    """The variables by which programs see these cards of the machine, by UUID.
+
+    libsubak learns them as well: the limits are numbered in the order in which cards were given, NVML lists them in
+    another.
+    """
+    return dict.fromkeys((CUDA_CARDS, CARDS), ",".join(cards))
 
 
 def _switched_off(container: manifest.Container) -> bool:

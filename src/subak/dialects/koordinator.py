@@ -16,12 +16,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from subak.dialects import (
+    Agent,
     Ask,
     Injection,
     Patch,
-    Protocols,
+    Published,
     QuotaUnit,
     Sight,
+    Source,
     hami,
     isolation,
     koordinator_admission,
@@ -57,18 +59,11 @@ from subak.dialects.koordinator_rules import KoordinatorRules
 from subak.model import manifest
 from subak.model.device import FPGA, FULL_CORES, GPU, MIB, RDMA, Device
 from subak.model.manifest import Role
+from subak.model.mount import Purpose
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
-from subak.model.request import (
-    LEAST_ALLOCATED,
-    MOST_ALLOCATED,
-    CardPolicy,
-    Claim,
-    Partitioning,
-    Pick,
-    Selection,
-)
+from subak.model.request import LEAST_ALLOCATED, MOST_ALLOCATED, CardPolicy, Claim, Partitioning, Pick, Selection
 from subak.model.rules import PLAIN
 
 PROVIDER = "hami-core"
@@ -89,7 +84,7 @@ class Koordinator:
     resources = RESOURCES
     owned = frozenset({ALLOCATED, MINORS, BIND_TIME, *koordinator_vendor.OWNED})
     recorded = frozenset({ALLOCATED})
-    protocols = Protocols()
+    agent = Agent(name, ("nvidia", "metax"), Source.DEVICE_OBJECT)
     quota_units: Mapping[str, QuotaUnit] = {}
 
     def __init__(self, settings: Settings, slot: str = Metax().resource_v_count_name) -> None:
@@ -187,9 +182,9 @@ class Koordinator:
         """The cards of the Device object, or of the node's allocatable."""
         return koordinator_device.sight(node, device)
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """Sums over the healthy cards."""
-        return koordinator_device.capacity(node)
+    def publish(self, node: Node) -> Published:
+        """The Device object, and what koord-manager takes from it."""
+        return koordinator_device.publish(node)
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """Koordinator's record, and the ones it makes for other agents."""
@@ -250,7 +245,8 @@ class Koordinator:
         if _provider(pod) != PROVIDER or not limited:
             return Injection(visible)
         injection = _limits(pod, position, grant.shares)
-        return Injection({**visible, **injection.env}, injection.mounts)
+        injection.env = visible | injection.env
+        return injection
 
 
 def owns_whole_cards(pod: manifest.Pod) -> bool:
@@ -316,9 +312,6 @@ def _limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Inject
     if shares[0].cores:
         env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].cores)
         env |= {f"CUDA_DEVICE_SM_LIMIT_{i}": str(share.cores) for i, share in enumerate(shares)}
-    own = next((each.value for each in pod.containers[position].env or () if each.name == "LD_PRELOAD"), None)
-    env["LD_PRELOAD"] = f"{isolation.LIBRARY}:{own}" if own else isolation.LIBRARY
-    cache = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
-    env[cache] = injection.env[cache]
-    mounts = [each for each in injection.mounts if each.destination != isolation.PRELOAD]
-    return Injection(env, mounts)
+    env[isolation.REGION] = injection.env[isolation.REGION]
+    mounts = [each for each in injection.mounts if each.purpose is not Purpose.PRELOAD]
+    return Injection(env, mounts, preload=isolation.LIBRARY, held=injection.held)

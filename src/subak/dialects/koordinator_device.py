@@ -3,7 +3,7 @@
 It is the richest description of cards that any of the systems has: exact bytes, health, NUMA node and PCIe root.  Subak
 reads it where Koordinator's agent writes it, and writes it where Subak's own agent knows the cards.
 
-    Device object ── sight ──> cards          node ── device_object, node_labels, capacity ──> what the cluster sees
+    Device object ── sight ──> cards          node ── publish ──> Device object, labels and amounts of the node
 
 One vendor label speaks for the whole object there.  On a node with cards of several vendors or models, ours carries the
 labels per card too, and those are believed first.
@@ -17,7 +17,9 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from subak.dialects import MOST_CARDS, Sight, Sighting, Source, koordinator_partition
+import msgspec
+
+from subak.dialects import MOST_CARDS, Published, Sight, Sighting, Source, koordinator_partition
 from subak.dialects.amounts import offers, published
 from subak.dialects.koordinator_names import (
     CORE,
@@ -25,6 +27,7 @@ from subak.dialects.koordinator_names import (
     EXTRAS,
     FPGA_UNIT,
     GPU_FAMILIES,
+    ISOLATION,
     MEMORY,
     MODEL,
     NPU_CORE,
@@ -79,9 +82,9 @@ def _counted(node: manifest.Node, amounts: Amounts) -> Iterable[Sighting]:
     """Equal cards that together make the node's allocatable."""
     count, memory = -(-published(amounts, CORE) // FULL_CORES), published(amounts, MEMORY)
     if count > 0 and memory > 0:
-        facts = {"memory_bytes": memory // count, "model": node.labels.get(MODEL, ""), "slots": SLOTS}
+        family, model = _family(node.labels.get(VENDOR, "")), node.labels.get(MODEL, "")
         for index in range(min(count, MOST_CARDS + 1)):
-            yield Sighting(_family(node.labels.get(VENDOR, "")), index, facts=facts)
+            yield Sighting(family, index, memory_bytes=memory // count, model=model, slots=SLOTS)
 
 
 def _functions(groups: Iterable[manifest.FunctionGroup]) -> tuple[VirtualFunction, ...]:
@@ -94,26 +97,29 @@ def _functions(groups: Iterable[manifest.FunctionGroup]) -> tuple[VirtualFunctio
 
 
 def _sighting(info: manifest.DeviceInfo, device: manifest.Device, table: PartitionTable | None) -> Sighting:
-    labels = info.labels or {}
-    facts: dict[str, Any] = {"kind": info.type, "minor": info.minor, "slots": SLOTS, "labels": labels}
-    family = info.type
+    labels, family, model, topology = info.labels or {}, info.type, None, info.topology
     if info.type == GPU:
         family = _family(labels.get(VENDOR) or device.labels.get(VENDOR, ""))
-        facts["model"] = labels.get(MODEL) or device.labels.get(MODEL, "")
-        facts["partitions"] = table
+        model = labels.get(MODEL) or device.labels.get(MODEL, "")
     elif info.type not in _UNITS:
         raise ValueError("type must be gpu, rdma or fpga")
-    if info.vf_groups:
-        facts["functions"] = _functions(info.vf_groups)
-    # An agent that lost a card lists it without resources.
-    facts["healthy"] = info.health and bool(info.resources)
-    if info.resources:
-        facts |= _amounts(info.resources, info.type, family)
-    if info.topology is not None:
-        facts["pcie"] = info.topology.pcie_id
-        if info.topology.node_id >= 0:
-            facts["numa"] = info.topology.node_id
-    return Sighting(family, info.minor, info.id or None, facts)
+    seen = Sighting(
+        family,
+        info.minor,
+        info.id or None,
+        model=model,
+        slots=SLOTS,
+        minor=info.minor,
+        kind=info.type,
+        numa=topology.node_id if topology is not None and topology.node_id >= 0 else None,
+        # An agent that lost a card lists it without resources.
+        healthy=info.health and bool(info.resources),
+        pcie=None if topology is None else topology.pcie_id,
+        labels=labels,
+        functions=_functions(info.vf_groups) if info.vf_groups else None,
+        partitions=table if info.type == GPU else None,
+    )
+    return _measured(seen, info.resources) if info.resources else seen
 
 
 def _family(vendor: str) -> str:
@@ -123,23 +129,24 @@ def _family(vendor: str) -> str:
     return family
 
 
-def _amounts(resources: Amounts, device: str, family: str) -> dict[str, Any]:
-    """The facts behind a card's resources.  Raises ValueError if they cannot be read."""
+def _measured(seen: Sighting, resources: Amounts) -> Sighting:
+    """The card with the amounts of its resources.  Raises ValueError if they cannot be read."""
     amounts: dict[str, int] = {}
     for name, text in resources.items():
         amounts[canonical(name) or name] = amount = Quantity.parse(text).integer()
         if amount < 0:
             raise ValueError(f"{name} is {text}: it must not be negative")
-    if device in _UNITS:
-        return {"cores": amounts.get(_UNITS[device], FULL_CORES)}
+    if seen.kind in _UNITS:
+        return msgspec.structs.replace(seen, cores=amounts.get(_UNITS[seen.kind], FULL_CORES))
     if not amounts.get(MEMORY):
         raise ValueError(f"{MEMORY} is missing, so that nothing can be booked on it")
-    cores = amounts.get(NPU_CORE) if family == "huawei" else None
-    return {
-        "memory_bytes": amounts[MEMORY],
-        "cores": amounts.get(CORE, FULL_CORES) if cores is None else cores,
-        "extras": tuple((name, amounts[name]) for name in EXTRAS if name in amounts),
-    }
+    cores = amounts.get(NPU_CORE) if seen.family == "huawei" else None
+    return msgspec.structs.replace(
+        seen,
+        memory_bytes=amounts[MEMORY],
+        cores=amounts.get(CORE, FULL_CORES) if cores is None else cores,
+        extras=tuple((name, amounts[name]) for name in EXTRAS if name in amounts),
+    )
 
 
 def minor(device: Device) -> int:
@@ -168,8 +175,19 @@ def written(amounts: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def capacity(node: Node) -> dict[str, str]:
-    """What the node publishes: sums over its healthy cards."""
+def publish(node: Node) -> Published:
+    """The Device object, its labels on the node, and sums over the healthy cards.
+
+    koord-manager writes the sums to capacity and allocatable alike.  Where all cards are NVIDIA's, libsubak can enforce
+    shares, and the node's label says so.
+    """
+    sums, labels = _sums(node), node_labels(node)
+    if all(each.family == "nvidia" for each in node.devices):
+        labels[ISOLATION] = "HAMi-core"
+    return Published(sums, sums, labels=labels, device=device_object(node))
+
+
+def _sums(node: Node) -> dict[str, str]:
     total: Counter[str] = Counter()
     for device in node.devices:
         if not device.healthy or not _described(device):
@@ -182,29 +200,23 @@ def capacity(node: Node) -> dict[str, str]:
     return written(+total)
 
 
-def node_labels(node: Node, told: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Vendor, model and driver, as far as they hold for all cards of the node.
-
-    `told` are the labels of the Device object: it knows the driver before the node has a label for it.
-    """
+def node_labels(node: Node) -> dict[str, str]:
+    """Vendor, model and driver, as far as they hold for all cards of the node."""
     cards = [each for each in node.devices if each.kind == GPU and _described(each)]
     labels = {
         VENDOR: {each.family for each in cards},
         MODEL: {_label(each.model) for each in cards},
-        DRIVER: {(told or {}).get(DRIVER) or node.labels.get(DRIVER, "")} if cards else set(),
+        DRIVER: {node.labels.get(DRIVER, "")} if cards else set(),
     }
     return {key: value for key, values in labels.items() if len(values) == 1 for value in values if value}
 
 
-def device_object(node: Node, owner_uid: str = "") -> dict[str, Any]:
-    """The Device object that describes the node's cards; with the node's uid, it goes when the node goes."""
+def device_object(node: Node) -> dict[str, Any]:
+    """The Device object that describes the node's cards."""
     labels, annotations = koordinator_partition.written(node)
     metadata: dict[str, Any] = {"name": node.name, "labels": {**node_labels(node), **labels}}
     if annotations:
         metadata["annotations"] = annotations
-    if owner_uid:
-        owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": owner_uid}
-        metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
     cards = sorted(filter(_described, node.devices), key=lambda each: (each.kind, minor(each), each.id))
     return {
         "apiVersion": "scheduling.koordinator.sh/v1alpha1",

@@ -16,18 +16,19 @@ MetaX's plugin picks the cards when the container starts, so that the ids we wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
 from subak.dialects import (
     MOST_CARDS,
+    Agent,
     Ask,
     Injection,
     Patch,
-    Protocols,
+    Published,
     QuotaUnit,
     Sight,
     Sighting,
@@ -41,7 +42,7 @@ from subak.dialects.metax_links import LOSSES, SCORES
 from subak.dialects.metax_rules import Whole
 from subak.dialects.metax_sgpu import FAMILY
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB
+from subak.model.device import FULL_CORES, MIB, Device
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement
 from subak.model.reason import Refusal
@@ -56,6 +57,9 @@ LOSSES_KEY = "metax-tech.com/gpu.topology.losses"
 
 MEMORY_MIB = 65536
 """HAMi's figure for every card: the capacity does not tell the real one, and a whole card is taken anyway."""
+
+LINK, SWITCH = ("DirectLink", 60), ("PCIeSwitch", 50)
+"""Types of groups, MetaXLink and a common PCIe switch, with what MetaX's plugin counts for each."""
 
 Cards = list[int | str] | int | str | None
 
@@ -78,6 +82,13 @@ class Group(msgspec.Struct):
     resources: list[GroupResource] = []
 
 
+class Wires(NamedTuple):
+    """The link zone and the PCIe switch of a card, where somebody tells them."""
+
+    zone: int | None = None
+    pcie: str | None = None
+
+
 class MetaxGpu:
     """HAMi, MetaX, whole cards."""
 
@@ -85,7 +96,7 @@ class MetaxGpu:
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED}
     recorded = frozenset({ALLOCATED})
-    protocols = Protocols()
+    agent = Agent("hami", (FAMILY,), shares=1, modes=("",))
     quota_units: Mapping[str, QuotaUnit] = {}
 
     def __init__(self, names: Names) -> None:
@@ -132,13 +143,23 @@ class MetaxGpu:
         name = self.names.resource_count_name
         warnings: list[str] = []
         wiring = self._wiring(node, min(published(node.capacity, name), MOST_CARDS + 1), warnings)
-        facts: dict[str, Any] = {"memory_bytes": MEMORY_MIB * MIB, "cores": FULL_CORES, "slots": 1}
         # Less allocatable than capacity means broken cards.  Nobody says which; so that their number is right, the
         # last ones count as broken.  A node that was switched to sharing has nothing allocatable, but a register.
         usable = published(node.allocatable, name)
         sightings = tuple(
-            Sighting(FAMILY, index, None, {**facts, **wired}, {"healthy": index < usable})
-            for index, wired in enumerate(wiring)
+            [
+                Sighting(
+                    FAMILY,
+                    index,
+                    memory_bytes=MEMORY_MIB * MIB,
+                    cores=FULL_CORES,
+                    slots=1,
+                    zone=wires.zone,
+                    pcie=wires.pcie,
+                    supposed_healthy=index < usable,
+                )
+                for index, wires in enumerate(wiring)
+            ]
         )
         tables = {
             table: figures
@@ -147,9 +168,9 @@ class MetaxGpu:
         }
         return Sight(offers(node.allocatable, (name,)), Source.CAPACITY, sightings, tuple(warnings), tables)
 
-    def _wiring(self, node: manifest.Node, count: int, warnings: list[str]) -> list[dict[str, Any]]:
+    def _wiring(self, node: manifest.Node, count: int, warnings: list[str]) -> list[Wires]:
         """Zone and PCIe switch of each card, where the zones annotation tells them."""
-        wiring: list[dict[str, Any]] = [{} for _ in range(count)]
+        wiring = [Wires()] * count
         text = node.annotations.get(ZONES_KEY)
         if text is None:
             return wiring
@@ -158,9 +179,9 @@ class MetaxGpu:
         except ValueError as error:
             warnings.append(f"node {node.name}: annotation {ZONES_KEY}: {error}; it is ignored")
             return wiring
-        for index, facts in told.items():
+        for index, wires in told.items():
             if index < count:
-                wiring[index] = facts
+                wiring[index] = wires
             else:
                 warnings.append(
                     f"node {node.name}: annotation {ZONES_KEY} speaks of card {index}, but the node has {count} cards, "
@@ -168,10 +189,13 @@ class MetaxGpu:
                 )
         return wiring
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """Every healthy card."""
-        cards = sum(1 for each in node.devices if each.family == FAMILY and each.healthy)
-        return {self.names.resource_count_name: str(cards)} if cards else {}
+    def publish(self, node: Node) -> Published:
+        """The number of cards, and how they are wired."""
+        cards = [each for each in node.devices if each.family == FAMILY]
+        return Published.counted(cards, self._count, {ZONES_KEY: zones(cards, cards)} if cards else {})
+
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
+        return {self.names.resource_count_name: str(len(cards))}
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations."""
@@ -188,19 +212,39 @@ class MetaxGpu:
         return Injection()
 
 
-def wired(text: str, resource: str) -> dict[int, dict[str, Any]]:
-    """`zone` and `pcie` of the cards by index, from the zones annotation; zones are numbered from 1."""
+def zones(cards: Sequence[Device], free: Iterable[Device]) -> str:
+    """The zones annotation of a node with these cards, of which some are free."""
+    idle = {each.id for each in free}
+    linked, switched = sorted({each.zone for each in cards} - {0}), sorted({each.pcie for each in cards} - {""})
+    groups = [(f"gpu-group-{n - 1}", *LINK, [each for each in cards if each.zone == n]) for n in linked]
+    groups += [(name, *SWITCH, [each for each in cards if each.pcie == name]) for name in switched]
+    return annotation.encode(
+        [
+            {
+                "name": name,
+                "type": type,
+                "topologyLinkWeight": weight,
+                "capacity": [each.index for each in members],
+                "allocatable": [each.index for each in members if each.healthy],
+                "available": [each.index for each in members if each.healthy and each.id in idle],
+            }
+            for name, type, weight, members in groups
+        ]
+    )
+
+
+def wired(text: str, resource: str) -> dict[int, Wires]:
+    """The wires of the cards by index, from the zones annotation; zones are numbered from 1."""
     groups = _groups(text)
     linked = [group for group in groups if group.type.lower() == "directlink"]
     switched = [group for group in groups if "pci" in group.type.lower()]
-    told: dict[int, dict[str, Any]] = {}
-    for zone, cards in enumerate(_members(linked, resource), 1):
-        for index in cards:
-            told.setdefault(index, {})["zone"] = zone
-    for group, cards in zip(switched, _members(switched, resource), strict=True):
-        for index in cards:
-            told.setdefault(index, {})["pcie"] = group.name
-    return told
+    zone_of = {index: zone for zone, cards in enumerate(_members(linked, resource), 1) for index in cards}
+    switch_of = {
+        index: group.name
+        for group, cards in zip(switched, _members(switched, resource), strict=True)
+        for index in cards
+    }
+    return {index: Wires(zone_of.get(index), switch_of.get(index)) for index in {**zone_of, **switch_of}}
 
 
 def _members(groups: list[Group], resource: str) -> list[list[int]]:

@@ -11,17 +11,17 @@ the annotations that `write` makes, under HAMi's node lock, and we inject nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
-from subak.dialects import Ask, Injection, Patch, Protocols, QuotaUnit, Sight, Sighting, Source, annotation, hami
+from subak.dialects import Agent, Ask, Injection, Patch, Published, QuotaUnit, Sight, Sighting, Source, annotation, hami
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Metax as Names
 from subak.dialects.metax_rules import APP_CLASSES, ONLINE, Shared
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB
+from subak.model.device import FULL_CORES, MIB, Device
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement
 from subak.model.reason import Refusal
@@ -53,6 +53,7 @@ class Card(msgspec.Struct, rename="camel"):
     """A card in the register.  The amounts that the plugin calls available are left out: the ledger counts."""
 
     uuid: str
+    bdf: str = ""
     model: str = ""
     total_dev_count: int = 0
     total_compute: int = 0
@@ -78,7 +79,7 @@ class MetaxSgpu:
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED, VENDOR_ALLOCATED, PREDICATE_TIME}
     recorded = frozenset({ALLOCATED})
-    protocols = Protocols(lock=hami.LOCK)
+    agent = Agent("hami", (FAMILY,), Source.REGISTER, 16, modes=("sgpu", "native"), lock=hami.LOCK)
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -186,10 +187,14 @@ class MetaxSgpu:
             return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
         return Sight(offered or bool(sightings), Source.REGISTER, sightings)
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """One unit per slot of every healthy card that can be divided at all."""
-        slots = sum(each.slots for each in node.devices if each.family == FAMILY and each.healthy and each.slots > 1)
-        return {self.names.resource_v_count_name: str(slots)} if slots else {}
+    def publish(self, node: Node) -> Published:
+        """The register, and one unit per slot of every card that can be divided at all."""
+        cards = [each for each in node.devices if each.family == FAMILY]
+        register = {REGISTER: annotation.encode([_card(each) for each in cards])} if cards else {}
+        return Published.counted([each for each in cards if each.slots > 1], self._count, register)
+
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
+        return {self.names.resource_v_count_name: str(sum(each.slots for each in cards))}
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations, and the two by which MetaX's plugin knows what to cut for which container."""
@@ -220,21 +225,40 @@ class MetaxSgpu:
 
 def registered(text: str) -> tuple[Sighting, ...]:
     """The cards of a register; it has no indices, so that their order counts."""
-    sightings: list[Sighting] = []
-    for index, card in enumerate(annotation.decode(text, list[Card])):
-        facts = {
-            "memory_bytes": card.total_v_ram * MIB,
-            "cores": card.total_compute,
-            "slots": card.total_dev_count,
-            "numa": card.numa,
-            "mode": card.model,  # `sgpu` while it is divided, `native` while somebody holds it whole
-            "healthy": card.healthy,
-            "qos": card.qos_policy,
-        }
-        if card.link_zone > 0:  # else unknown, and another source may tell
-            facts["zone"] = card.link_zone
-        sightings.append(Sighting(FAMILY, index, card.uuid, facts))
-    return tuple(sightings)
+    return tuple(
+        [
+            Sighting(
+                FAMILY,
+                index,
+                card.uuid,
+                memory_bytes=card.total_v_ram * MIB,
+                cores=card.total_compute,
+                slots=card.total_dev_count,
+                numa=card.numa,
+                mode=card.model,  # `sgpu` while it is divided, `native` while somebody holds it whole
+                healthy=card.healthy,
+                qos=card.qos_policy,
+                zone=card.link_zone if card.link_zone > 0 else None,  # another source may tell
+            )
+            for index, card in enumerate(annotation.decode(text, list[Card]))
+        ]
+    )
+
+
+def _card(device: Device) -> Card:
+    """A card in the register; nobody reads its bus address."""
+    return Card(
+        device.id,
+        f"{device.index:04x}:0f:00.0",
+        device.mode,
+        device.slots,
+        device.cores,
+        device.memory_bytes // MIB,
+        device.numa,
+        device.healthy,
+        device.qos,
+        device.zone,
+    )
 
 
 def memory(ask: Asked, name: str) -> int:

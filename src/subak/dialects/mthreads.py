@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from subak.dialects import Ask, Injection, Patch, Protocols, Sight, hami
+from subak.dialects import Agent, Ask, Injection, Patch, Published, Sight, hami
 from subak.dialects.amounts import Asked, asked, mentions
 from subak.dialects.config import Mthreads as Names
 from subak.dialects.totals import Totals
@@ -54,7 +54,7 @@ class Mthreads:
     # HAMi never writes TO_ALLOCATE, but reserves the name.
     owned = hami.OWNED | {ALLOCATED, TO_ALLOCATE, GPU_INDEX, PREDICATE_TIME, PREDICATE_NODE}
     recorded = frozenset({ALLOCATED})
-    protocols = Protocols()
+    agent = Agent("hami", (FAMILY,))
 
     def __init__(self, names: Names) -> None:
         self.totals = Totals(
@@ -173,9 +173,9 @@ class Mthreads:
         """The cards behind the node's capacity; the vendor publishes nothing else."""
         return self.totals.sight(node)
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """The sums over the healthy cards."""
-        return self.totals.capacity(node.devices)
+    def publish(self, node: Node) -> Published:
+        """The sums over the cards."""
+        return self.totals.publish(node.devices)
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations, and the vendor's for its agent."""

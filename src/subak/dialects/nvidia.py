@@ -6,17 +6,18 @@ part of its cores.  Without a memory amount the whole card is meant, and then al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 
 from subak.dialects import (
+    Agent,
     Ask,
     Injection,
     Patch,
-    Protocols,
+    Published,
     QuotaUnit,
     Sight,
     Sighting,
@@ -29,7 +30,7 @@ from subak.dialects import (
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Nvidia as Names
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB, MigProfile
+from subak.model.device import FULL_CORES, MIB, Device, MigProfile
 from subak.model.node import Node
 from subak.model.placement import Grant, MigInstance, Placement, Share, uncut
 from subak.model.reason import Refusal
@@ -105,10 +106,10 @@ class Nvidia:
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED, MIG_ALLOCATIONS}
     recorded = frozenset({ALLOCATED, MIG_ALLOCATIONS})
-    protocols = Protocols()
 
     def __init__(self, names: Names) -> None:
         self.names = names
+        self.agent = Agent("hami", (FAMILY,), Source.REGISTER, names.device_split_count)
         self.shares = (names.resource_memory_name, names.resource_memory_percentage_name, names.resource_core_name)
         self.resources = frozenset({names.resource_count_name, names.resource_priority_name, *self.shares})
         self.quota_units = {
@@ -238,26 +239,21 @@ class Nvidia:
 
     def _registered(self, text: str, cordoned: frozenset[str]) -> tuple[Sighting, ...]:
         if not text.lstrip().startswith("["):
-            return tuple(
-                Sighting(
-                    FAMILY,
-                    card.index,
-                    card.id,
-                    {
-                        **{"model": card.type, "memory_bytes": card.memory_mib * MIB, "cores": card.cores},
-                        **{"slots": card.slots, "numa": card.numa, "mode": card.mode},
-                        **{"healthy": card.healthy, "cordoned": card.id in cordoned},
-                    },
-                )
-                for card in hami.decode_register(text)
-            )
-        cards = annotation.decode(text, list[Card])
-        return tuple(Sighting(FAMILY, card.index, card.id, _facts(card, cordoned)) for card in cards)
+            return hami.decode_register(text, FAMILY, cordoned)
+        return tuple([_sighting(each, cordoned) for each in annotation.decode(text, list[Card])])
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """HAMi's plugin shows one unit per slot of every healthy card."""
-        cards = [each for each in node.devices if each.family == FAMILY and each.healthy]
-        return {self.names.resource_count_name: str(sum(each.slots for each in cards))} if cards else {}
+    def publish(self, node: Node) -> Published:
+        """The register in JSON, how well the cards are connected if that is known, and one unit per slot."""
+        cards = [each for each in node.devices if each.family == FAMILY]
+        annotations = {REGISTER: annotation.encode([_registered(each) for each in cards])} if cards else {}
+        if any(each.links for each in cards):
+            annotations[PAIR_SCORES] = annotation.encode([PairScore(each.id, dict(each.links)) for each in cards])
+        # HAMi's chart runs the plugin where this label is.
+        label = Published(labels={"gpu": "on"} if cards else {})
+        return Published.counted(cards, self._count, annotations) | label
+
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
+        return {self.names.resource_count_name: str(sum(each.slots for each in cards))}
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """HAMi's annotations; MIG instances in their own."""
@@ -309,26 +305,37 @@ class Nvidia:
         return injection
 
 
-def _facts(card: Card, cordoned: frozenset[str]) -> dict[str, Any]:
-    return {
-        "model": card.type,
-        "memory_bytes": card.devmem * MIB,
-        "cores": card.devcore,
-        "slots": card.count,
-        "numa": card.numa,
-        "mode": card.mode,
-        "healthy": card.health,
-        "cordoned": card.id in cordoned,
-        "mig": tuple(
-            MigProfile(
-                each.name,
-                each.memory_mb * MIB,
-                each.core,
-                tuple((place.start, place.size) for place in each.placements),
-            )
-            for each in card.mig_profiles
-        ),
-    }
+def _sighting(card: Card, cordoned: frozenset[str]) -> Sighting:
+    return Sighting(
+        FAMILY,
+        card.index,
+        card.id,
+        model=card.type,
+        memory_bytes=card.devmem * MIB,
+        cores=card.devcore,
+        slots=card.count,
+        numa=card.numa,
+        mode=card.mode,
+        healthy=card.health,
+        cordoned=card.id in cordoned,
+        mig=tuple(map(_profile, card.mig_profiles)) if card.mig_profiles else (),
+    )
+
+
+def _profile(profile: Profile) -> MigProfile:
+    places = tuple((place.start, place.size) for place in profile.placements)
+    return MigProfile(profile.name, profile.memory_mb * MIB, profile.core, places)
+
+
+def _registered(device: Device) -> dict[str, Any]:
+    """A card in the register.  HAMi's plugin leaves out what is zero or false."""
+    profiles = [
+        Profile(each.name, each.memory_bytes // MIB, each.cores, [Placed(start=a, size=n) for a, n in each.placements])
+        for each in device.mig
+    ]
+    card = Card(device.id, device.index, device.slots, device.memory_bytes // MIB, device.cores, device.model)
+    card.numa, card.mode, card.health, card.mig_profiles = device.numa, device.mode, device.healthy, profiles
+    return {name: value for name, value in msgspec.to_builtins(card).items() if value}
 
 
 def _connected(sightings: tuple[Sighting, ...], text: str | None) -> tuple[Sighting, ...]:
@@ -336,10 +343,7 @@ def _connected(sightings: tuple[Sighting, ...], text: str | None) -> tuple[Sight
     if text is None:
         return sightings
     scores = {each.uuid: each.score for each in annotation.decode(text, list[PairScore])}
-    return tuple(
-        Sighting(each.family, each.index, each.id, {**each.facts, "links": scores.get(each.id or "", {})})
-        for each in sightings
-    )
+    return tuple([msgspec.structs.replace(each, links=scores.get(each.id or "", {})) for each in sightings])
 
 
 def _cut(grant: Grant, place: int, instances: Mapping[tuple[int, int], MigAllocation], node: Node) -> Grant:

@@ -7,11 +7,11 @@ count as alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from subak.dialects import MOST_CARDS, NOTHING_SEEN, QuotaUnit, Sight, Sighting, Source, hami
+from subak.dialects import MOST_CARDS, NOTHING_SEEN, Published, QuotaUnit, Sight, Sighting, Source, hami
 from subak.dialects.amounts import Asked, offers, published
 from subak.model import manifest
 from subak.model.device import MIB, Device
@@ -75,15 +75,20 @@ class Totals:
         """
         if cores <= 0:
             return ()
-        facts = {
-            "memory_bytes": blocks * self.block_mib * self.cores // cores * MIB,
-            "cores": self.cores,
-            "slots": SLOTS,
-            **({"model": model} if model else {}),
-        }
         count = min(-(-cores // self.cores), MOST_CARDS + 1)
         return tuple(
-            Sighting(self.family, index, None, facts, {"healthy": index < count - broken}) for index in range(count)
+            [
+                Sighting(
+                    self.family,
+                    index,
+                    model=model or None,
+                    memory_bytes=blocks * self.block_mib * self.cores // cores * MIB,
+                    cores=self.cores,
+                    slots=SLOTS,
+                    supposed_healthy=index < count - broken,
+                )
+                for index in range(count)
+            ]
         )
 
     def sight(self, node: manifest.Node, model: str = "", only: str = "") -> Sight:
@@ -109,16 +114,16 @@ class Totals:
         )
         return Sight(offered, warnings=(warning,), only=only)
 
-    def capacity(self, devices: Iterable[Device]) -> dict[str, str]:
-        """What a node with these cards publishes; broken ones do not count.
+    def publish(self, devices: Sequence[Device]) -> Published:
+        """What a node with these cards publishes.
 
         Cards are counted by their slots: each container that shares one takes a whole unit from kubelet's account.
         """
-        healthy = [each for each in devices if each.family == self.family and each.healthy]
-        if not healthy:
-            return {}
+        return Published.counted([each for each in devices if each.family == self.family], self._count, {})
+
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
         return {
-            self.count_name: str(sum(each.slots for each in healthy)),
-            self.memory_name: str(sum(each.memory_bytes // (self.block_mib * MIB) for each in healthy)),
-            self.core_name: str(sum(each.cores for each in healthy)),
+            self.count_name: str(sum(each.slots for each in cards)),
+            self.memory_name: str(sum(each.memory_bytes // (self.block_mib * MIB) for each in cards)),
+            self.core_name: str(sum(each.cores for each in cards)),
         }

@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 
 from subak.dialects import (
     MOST_CARDS,
+    Agent,
     Ask,
     Injection,
     Patch,
-    Protocols,
+    Published,
     QuotaUnit,
     Sight,
     Sighting,
@@ -31,7 +32,7 @@ from subak.dialects import (
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Volcano
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB
+from subak.model.device import FULL_CORES, MIB, Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
@@ -58,7 +59,7 @@ class VolcanoShare:
     resources = frozenset({MEMORY, NUMBER})
     owned = frozenset({INDEX, PREDICATE_TIME, ASSIGNED, GPUS})
     recorded = frozenset({INDEX, GPUS})
-    protocols = Protocols()
+    agent = Agent("volcano", (FAMILY,), shares=0)  # the plugin makes a device of every MiB
 
     def __init__(self, names: Volcano) -> None:
         self.factor = names.gpu_memory_factor
@@ -155,15 +156,22 @@ class VolcanoShare:
         broken, warnings = _unhealthy(node, count)
         # The plugin makes one device of each unit.  Memory is 0 where a plugin that shared before now counts cards
         # only; such cards still serve one whole-card tenant.
-        facts = {"memory_bytes": units * self.factor // count * MIB, "slots": max(units // count, 1)}
-        sightings = (Sighting(FAMILY, index, facts={**facts, "healthy": index not in broken}) for index in range(count))
+        memory_bytes, slots = units * self.factor // count * MIB, max(units // count, 1)
+        sightings = [
+            Sighting(FAMILY, index, memory_bytes=memory_bytes, slots=slots, healthy=index not in broken)
+            for index in range(count)
+        ]
         return Sight(offered, Source.CAPACITY, tuple(sightings), warnings)
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """Units and cards, as far as they are healthy."""
-        cards = [each for each in node.devices if each.family == FAMILY and each.healthy]
+    def publish(self, node: Node) -> Published:
+        """Units and cards, and which of them are broken."""
+        cards = [each for each in node.devices if each.family == FAMILY]
+        broken = _joined([each.index for each in cards if not each.healthy])
+        return Published.counted(cards, self._count, {UNHEALTHY: broken} if broken else {})
+
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
         units = sum(each.memory_bytes // MIB // self.factor for each in cards)
-        return {MEMORY: str(units), NUMBER: str(len(cards))} if cards else {}
+        return {MEMORY: str(units), NUMBER: str(len(cards))}
 
     def write(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
         """The pod's cards in the order of its containers, each named once, and the time."""

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from subak.dialects import Ask, Injection, Patch, Protocols, QuotaUnit, Sight, Sighting, Source, agent, hami, isolation
+from subak.dialects import Agent, Ask, Injection, Patch, Published, QuotaUnit, Sight, Sighting, Source, hami, isolation
+from subak.dialects.agent import death
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Volcano
 from subak.dialects.hami import Held
 from subak.model import manifest
-from subak.model.device import FULL_CORES, MIB
+from subak.model.device import FULL_CORES, MIB, Device
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
@@ -61,7 +62,7 @@ class VolcanoVgpu:
     resources = frozenset({NUMBER, MEMORY, PERCENTAGE, CORES})
     owned = frozenset({NODE, TIME, ALLOCATED, TO_ALLOCATE, BIND_PHASE, BIND_TIME})
     recorded = frozenset({ALLOCATED})
-    protocols = Protocols()
+    agent = Agent(name, (FAMILY,), Source.REGISTER, 10)
 
     def __init__(self, names: Volcano | None = None) -> None:
         self.factor = (names or Volcano()).gpu_memory_factor
@@ -146,7 +147,7 @@ class VolcanoVgpu:
             sightings = tuple(self._sighting(piece, cordoned) for piece in text.split(":") if piece.strip())
         except ValueError as error:
             return Sight.unreadable(node, REGISTER, error, FAMILY, offered)
-        return Sight(True, Source.REGISTER, sightings, death=agent.death(node, NUMBER, sightings))
+        return Sight(True, Source.REGISTER, sightings, death=death(node, NUMBER, sightings))
 
     def _sighting(self, piece: str, cordoned: frozenset[str]) -> Sighting:
         """A card of the register.  It has no index, so that the order of the register counts."""
@@ -158,21 +159,25 @@ class VolcanoVgpu:
             FAMILY,
             None,
             id,
-            {
-                "model": model,
-                "memory_bytes": _natural(memory, piece) * self.granule,
-                "slots": _natural(slots, piece),
-                "healthy": health.lower() == "true",
-                "mode": mode or "hami-core",
-                "cordoned": id in cordoned,
-            },
+            model=model,
+            memory_bytes=_natural(memory, piece) * self.granule,
+            slots=_natural(slots, piece),
+            healthy=health.lower() == "true",
+            mode=mode or "hami-core",
+            cordoned=id in cordoned,
         )
 
-    def capacity(self, node: Node) -> dict[str, str]:
-        """Slices, memory and cores of every healthy card; Volcano's scheduler wants to see all three."""
-        cards = [each for each in node.devices if each.family == FAMILY and each.healthy]
-        if not cards:
-            return {}
+    def publish(self, node: Node) -> Published:
+        """The register; slices, memory and cores, since Volcano's scheduler wants to see all three."""
+        cards = [each for each in node.devices if each.family == FAMILY]
+        register = "".join(
+            f"{each.id},{each.slots},{each.memory_bytes // self.granule},{each.model},"
+            f"{str(each.healthy).lower()},{each.mode}:"
+            for each in cards
+        )
+        return Published.counted(cards, self._count, {REGISTER: register} if cards else {})
+
+    def _count(self, cards: Sequence[Device]) -> dict[str, str]:
         return {
             NUMBER: str(sum(each.slots for each in cards)),
             MEMORY: str(sum(each.memory_bytes // self.granule for each in cards)),

@@ -22,7 +22,6 @@ from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
 from subak.local import custom
 from subak.local.hardware.agents import Agents
-from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
 from subak.local.kubeconfig import NAME
 from subak.local.kubelet.kubelet import Kubelet
@@ -32,6 +31,7 @@ from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import Runtime
 from subak.local.runtime.stand_in import StandIns
 from subak.node import trees
+from subak.node.machine import Machine
 from subak.scheduler import served
 from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service

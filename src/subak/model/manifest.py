@@ -119,6 +119,11 @@ class Container(Lean, frozen=True, gc=False, kw_only=True):
             return {}
         return {**(self.resources.limits or {}), **(self.resources.requests or {})}
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables whose values stand in the pod itself."""
+        return {each.name: each.value for each in self.env or () if each.value is not None}
+
 
 class Toleration(Lean, frozen=True, gc=False, kw_only=True):
     """A taint that the pod does not mind."""

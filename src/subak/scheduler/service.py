@@ -158,7 +158,7 @@ class Service:
         """The locks that the agents of the pod's cards need."""
         grants = self.core.snapshot.bookings[bind.key].placement.grants
         dialects = (self.core.interpreter.by_name[grant.dialect] for grant in grants)
-        return tuple(sorted({dialect.protocols.lock for dialect in dialects if dialect.protocols.lock}))
+        return tuple(sorted({dialect.agent.lock for dialect in dialects if dialect.agent.lock}))
 
     def _now(self) -> float:
         """Wall time that never jumps, since pauses are measured by it."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware import profiles
-from subak.local.hardware.machine import Machine
+from subak.node.machine import Machine
 
 INTERPRETER = Interpreter()
 

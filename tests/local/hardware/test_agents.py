@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 
 from subak.dialects import Injection
-from subak.local.hardware import nvml, objects
 from subak.local.hardware.agents import Agents
-from subak.local.hardware.machine import Machine
 from subak.local.hardware.nodes import Nodes
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.reason import Refusal
-from subak.node import library
+from subak.node import library, nvml
+from subak.node.machine import Machine
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from tests.local.hardware import INTERPRETER, machine
-from tests.local.hardware.driver import Driver, Gpu
+from tests.node.driver import Driver, Gpu
 from tests.support.custom import CUSTOM
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
@@ -64,7 +63,7 @@ class World:
 
     def __init__(self, client: Client, machine: Machine, directory: Path) -> None:
         self.client, self.machine, self.directory = client, machine, directory
-        self.node, _ = objects.digest(machine, INTERPRETER)
+        self.node, _ = machine.digest(INTERPRETER)
         self.snapshot = Snapshot([self.node])
         self.agents = self.restarted()
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from subak.local.hardware import nvml, profiles
+from subak.local.hardware import profiles
 from subak.local.hardware.nodes import Nodes, Started
 from subak.local.hardware.objects import LEASE_NAMESPACE
 from subak.model.manifest import DEVICES
+from subak.node import nvml
 from tests.local.hardware import INTERPRETER, machine, machines
-from tests.local.hardware.driver import Driver, Gpu
+from tests.node.driver import Driver, Gpu
 from tests.support.custom import CUSTOM
 from tinykube.client import Client
 from tinykube.resource import LEASES, NODES, PODS

@@ -13,9 +13,9 @@ from hypothesis import given
 
 from subak.dialects import Sighting
 from subak.local.hardware import objects, profiles
-from subak.local.hardware.machine import Machine
 from subak.model import manifest
 from subak.model.device import Device
+from subak.node.machine import Machine
 from tests.local.hardware import INTERPRETER, machine
 from tests.local.hardware.descriptions import nodes
 from tests.support.fuzz import examples
@@ -58,7 +58,7 @@ def test_what_is_published_is_what_is_read(entry: dict[str, Any]) -> None:
     described = machine(**entry)
     read, warnings = INTERPRETER.node(*written(described))
     assert warnings == []
-    assert read.offers == {plugin.dialect.name for plugin in described.plugins}
+    assert read.offers == {dialect.name for dialect in described.speaks}
     told = set[str]().union(*(TOLD[name] for name in read.offers))
     assert [facts(each, told) for each in read.devices] == [facts(each, told) for each in described.devices]
     assert [each.id for each in read.devices] == [each.id for each in described.devices]
@@ -71,28 +71,28 @@ def test_what_is_published_is_what_is_read(entry: dict[str, Any]) -> None:
 def test_every_dialect_reads_the_same_cards(entry: dict[str, Any]) -> None:
     described = machine(**entry)
     node, device = written(described)
-    for plugin in described.plugins:
-        sight = plugin.dialect.sight(node, device)
+    for dialect in described.speaks:
+        sight = dialect.sight(node, device)
         assert sight.offered
         assert not sight.warnings
         assert len(sight.sightings) == len(described.devices)
         for position, (seen, card) in enumerate(zip(sight.sightings, described.devices, strict=True)):
-            compare(seen, card, position, TOLD[plugin.dialect.name])
+            compare(seen, card, position, TOLD[dialect.name])
 
 
 def compare(seen: Sighting, card: Device, position: int, told: set[str]) -> None:
     assert seen.family == card.family
     assert seen.index in (None, 0, position)  # two of the registers have no index: their order counts
-    assert seen.facts["memory_bytes"] == card.memory_bytes
-    assert seen.facts.get("cores", card.cores) == card.cores
+    assert seen.memory_bytes == card.memory_bytes
+    assert seen.cores in (None, card.cores)
     if "id" in told:
         assert seen.id == card.id
-    for name in told & seen.facts.keys():
-        assert seen.facts[name] == getattr(card, name), name
+    for name in told:
+        assert getattr(seen, name) in (None, getattr(card, name)), name
 
 
 def test_the_volcano_node_is_the_one_that_the_document_prints() -> None:
-    status = objects.node_status(machine("volcano"), NOW)
+    status = objects.node(machine("volcano"), NOW)["status"]
     printed = {
         "cpu": "4",
         "ephemeral-storage": "123722704Ki",
@@ -135,7 +135,7 @@ def test_a_profile_reads_like_the_node_that_was_written_by_hand(profile: str, fi
 
 
 def test_a_broken_card_counts_in_capacity_but_not_in_allocatable() -> None:
-    status = objects.node_status(machine("shared", cards={"count": 2, "unhealthy": [1]}), NOW)
+    status = objects.node(machine("shared", cards={"count": 2, "unhealthy": [1]}), NOW)["status"]
     units = {name: (status["capacity"][name], status["allocatable"][name]) for name in status["capacity"]}
     assert units["nvidia.com/gpu"] == ("20", "10")
     assert units["koordinator.sh/gpu-core"] == ("100", "100")  # koord-manager counts healthy cards only, in both
@@ -144,7 +144,7 @@ def test_a_broken_card_counts_in_capacity_but_not_in_allocatable() -> None:
 
 
 def test_a_node_whose_cards_are_all_broken_has_none_left() -> None:
-    status = objects.node_status(machine("iluvatar-bi-v150", cards={"unhealthy": [0, 1]}), NOW)
+    status = objects.node(machine("iluvatar-bi-v150", cards={"unhealthy": [0, 1]}), NOW)["status"]
     assert status["capacity"]["iluvatar.ai/BI-V150-vgpu"] == "200"
     assert status["allocatable"]["iluvatar.ai/BI-V150-vgpu"] == "0"
 
@@ -179,7 +179,9 @@ def test_a_lease_and_a_device_belong_to_their_node() -> None:
 
 def test_only_plugins_that_answer_handshakes_write_a_sign_of_life() -> None:
     signs = {
-        each.name: {key: text for key, text in objects.node_annotations(each, NOW).items() if "handshake" in key}
+        each.name: {
+            key: text for key, text in objects.node(each, NOW)["metadata"]["annotations"].items() if "handshake" in key
+        }
         for each in profiles.default(INTERPRETER)
     }
     assert {name: found for name, found in signs.items() if found} == {

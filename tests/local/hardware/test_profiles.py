@@ -9,9 +9,9 @@ import pytest
 
 from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
-from subak.local.hardware.machine import Machine
 from subak.model.device import MIB
 from subak.model.manifest import Taint
+from subak.node.machine import Machine
 from tests.local.hardware import INTERPRETER, machine, machines
 from tests.tinykube.test_yaml import BOMB
 
@@ -123,7 +123,10 @@ def test_cards_have_the_same_ids_in_every_run_and_no_two_the_same() -> None:
         ("nodes: [{profile: shared, labels: {subak.io/profile: x}}]", "labels[subak.io/profile]: 'x' has a bad key"),
         ("nodes: [{profile: shared, labels: {a: 'b c'}}]", "nodes[0].labels[a]: 'b c' is no label"),
         ("nodes: [{profile: shared, taints: ['a=b']}]", "nodes[0].taints: 'a=b' is no taint: write key=value:NoSched"),
-        ("nodes: [{profile: shared, speaks: []}]", "speaks: [] must name one or more of hami, volcano, volcano-vgpu"),
+        (
+            "nodes: [{profile: shared, speaks: []}]",
+            "speaks: [] must name one or more of hami, koordinator, volcano, volcano-vgpu",
+        ),
         ("nodes: [{profile: moore-threads, speaks: [volcano]}]", "speaks: ['volcano'] must name one or more of hami"),
         ("nodes: [{profile: shared, speaks: [hami, hami]}]", "speaks: ['hami', 'hami'] has an entry twice"),
         ("nodes: [{profile: iluvatar-bi-v150, cards: {model: X}}]", "must name one or more of hami-legacy for iluvat"),

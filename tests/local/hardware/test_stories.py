@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from subak.local.cluster import SCHEDULER, LocalCluster
-from subak.local.hardware import objects, profiles
+from subak.local.hardware import profiles
 from subak.local.hardware.library import empty
-from subak.local.hardware.machine import Machine
 from subak.local.runtime import capability
 from subak.model import manifest
 from subak.model.device import MIB
+from subak.node.machine import Machine
 from tests.local.hardware import INTERPRETER, machine, machines
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
@@ -223,7 +223,7 @@ async def test_many_pods_on_many_nodes_overcommit_nothing() -> None:
         names = [f"p{number}" for number in range(80)]
         await create(client, *(pod(name, kinds[number % 3]) for number, name in enumerate(names)))
         held: Counter[str] = Counter()
-        nodes = {each.name: objects.digest(each, INTERPRETER)[0] for each in described}
+        nodes = {each.name: each.digest(INTERPRETER)[0] for each in described}
         for name in names:
             running = msgspec.convert(await until(client, name, phase("Running"), 60), manifest.Pod)
             placement = INTERPRETER.placement(running, nodes[running.spec.node_name])

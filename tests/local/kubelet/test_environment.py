@@ -143,21 +143,6 @@ def test_the_share_of_the_cards_wins_over_the_pod_and_the_pod_over_the_runtime()
     assert found == {"PATH": "/mine", "HOSTNAME": "web", "HOME": "/root", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
 
 
-@pytest.mark.parametrize(
-    ("injected", "said", "preloaded"),
-    [
-        ("/library.so", {}, "/library.so"),
-        ("/library.so:$(DIR)/own.so", {"LD_PRELOAD": "/opt/own.so"}, "/library.so:/opt/own.so"),
-        ("/library.so", {"LD_PRELOAD": "/from/a/config/map.so"}, "/library.so:/from/a/config/map.so"),
-    ],
-)
-def test_what_a_pod_preloads_stays_behind_the_library_of_its_share(
-    injected: str, said: dict[str, str], preloaded: str
-) -> None:
-    """Koordinator's injection has the pod's own value, if at all, as it is written there."""
-    assert complete(pod(), 0, said, {"LD_PRELOAD": injected})["LD_PRELOAD"] == preloaded
-
-
 def test_commands_and_arguments_are_expanded() -> None:
     (made,) = pod(container(command=["echo", "$(A)"], args=["$(B)", "$$(A)"])).spec.containers
     assert command(made, {"A": "1"}) == ["echo", "1", "$(B)", "$(A)"]

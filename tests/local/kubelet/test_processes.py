@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from subak.dialects import Injection, Mount
+from subak.dialects import Injection
 from subak.local.runtime.capability import obstacle
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.stand_in import StandIns
+from subak.model.mount import Mount
 from tests.support.kubelet.harness import Harness, harness
 from tests.support.kubelet.pods import container
 from tinykube.resource import CONFIG_MAPS, PODS
@@ -63,7 +64,9 @@ async def run(place: Harness, *command: str) -> tuple[int, str]:
 
 async def test_a_job_sees_its_environment_and_volumes_and_leaves_its_log(place: Harness, tmp_path: Path) -> None:
     await place.add(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"level": "info"}})
-    place.devices.injection = Injection({"CARD": "GPU-1"}, [Mount("/no/such/library.so", "/usr/lib/x.so")])
+    place.devices.injection = Injection(
+        {"CARD": "GPU-1"}, [Mount("/usr/lib/x.so", "/no/such/library.so", read_only=True)]
+    )
     mounts = [{"name": "work", "mountPath": "/work"}, {"name": "settings", "mountPath": "/etc/settings"}]
     await place.create(
         shell("echo $ME on $CARD; cat /work/gift /etc/settings/level", env=[ME], volumeMounts=mounts),
@@ -236,7 +239,7 @@ async def test_a_hook_runs_before_the_end_and_in_time(place: Harness, tmp_path: 
 
 async def test_real_cards_without_their_library_are_not_used(place: Harness) -> None:
     place.devices.make_believe = False
-    place.devices.injection = Injection({}, [Mount("/no/such/library.so", "/usr/lib/x.so")])
+    place.devices.injection = Injection({}, [Mount("/usr/lib/x.so", "/no/such/library.so", read_only=True)])
     await place.create(shell("true"))
     pod = await place.until(
         lambda pod: (

@@ -11,7 +11,7 @@ from subak.local.kubelet.content import ConfigMap, Contents, Secret
 from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod
 from subak.local.kubelet.volumes import Volumes, plan, sorted_mounts, wanted
-from subak.local.runtime.spec import Mount
+from subak.model.mount import Mount
 from tests.support.kubelet.pods import container, pod
 
 CONTENTS: Contents = {

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from subak.local.runtime.namespaces import Namespaces
-from subak.local.runtime.spec import Mount, Spec, StartError
+from subak.local.runtime.spec import Spec, StartError
+from subak.model.mount import Mount
 from tests.local.runtime.containers import children, complete, printed, processes, run, running, shell, until
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+
 import msgspec
 
-from subak.dialects import MOST_CARDS, Source, metax_gpu, metax_sgpu, nvidia
+from subak.dialects import MOST_CARDS, Dialect, Source, metax_gpu, metax_sgpu, nvidia
 from subak.dialects.mthreads import CARD_CORES
 from subak.local.hardware.description import Fields
-from subak.local.hardware.machine import card_id
-from subak.local.hardware.plugins import VENDORS, Plugin
 from subak.model.device import FULL_CORES, MIB, MOST_CARD_BYTES, Device
 
 FIELDS = ("vendor", "model", "count", "memory", "shares", "mode", "numa", "switches", "links", "unhealthy")
@@ -22,6 +22,8 @@ LINKED, SWITCHED, SAME_CPU, CROSS_CPU = 100, 50, 20, 10
 _BLOCKS = {"iluvatar": 256, "mthreads": 512}
 """MiB in which a vendor's totals count memory."""
 
+_IDS = uuid.UUID("5b4f6a0e-0f6c-4c55-9a3e-2d1b7c9e4a60")
+
 
 def mode(fields: Fields) -> str:
     """How the cards are given out."""
@@ -32,9 +34,9 @@ def mode(fields: Fields) -> str:
     return "hami-core" if fields["vendor"] == nvidia.FAMILY else ""
 
 
-def described(fields: Fields, plugins: tuple[Plugin, ...]) -> tuple[Device, ...]:
+def described(fields: Fields, speaks: tuple[Dialect, ...]) -> tuple[Device, ...]:
     """The cards, still without ids and links, which depend on the node's name."""
-    family, count = fields.one_of("vendor", VENDORS), fields.whole("count", MOST_CARDS, 1)
+    family, count = fields["vendor"], fields.whole("count", MOST_CARDS, 1)
     numa = _of_each(fields.groups("numa", count), [0] * count)
     alone = [MOST_CARDS + index for index in range(count)]
     switches = _of_each(fields.groups("switches", count), alone) if "switches" in fields else numa
@@ -47,7 +49,7 @@ def described(fields: Fields, plugins: tuple[Plugin, ...]) -> tuple[Device, ...]
         model=_model(fields),
         memory_bytes=memory_bytes,
         cores=CARD_CORES if family == "mthreads" else FULL_CORES,
-        slots=_shares(fields, plugins) or memory_bytes // MIB,
+        slots=_shares(fields, speaks) or memory_bytes // MIB,
         mode="" if given == WHOLE else given,
     )
     return tuple(
@@ -101,9 +103,9 @@ def _memory(fields: Fields) -> int:
     return size
 
 
-def _shares(fields: Fields, plugins: tuple[Plugin, ...]) -> int:
-    """How many containers may have a part of a card, by the plugin that is believed first."""
-    first = min(plugins, key=lambda each: (each.source, -each.shares))
+def _shares(fields: Fields, speaks: tuple[Dialect, ...]) -> int:
+    """How many containers may have a part of a card, by the agent that is believed first."""
+    first = min((each.agent for each in speaks), key=lambda each: (each.source, -each.shares))
     if first.source is Source.REGISTER:
         return fields.whole("shares", MOST_CARDS, first.shares)
     if "shares" in fields:
@@ -111,9 +113,9 @@ def _shares(fields: Fields, plugins: tuple[Plugin, ...]) -> int:
     return first.shares
 
 
-def named(devices: tuple[Device, ...], node: str, plugins: tuple[Plugin, ...]) -> tuple[Device, ...]:
-    """The cards of one node: with UUIDs if a plugin tells them, and NVIDIA's with what their connections are worth."""
-    if all(each.source is Source.CAPACITY for each in plugins):
+def named(devices: tuple[Device, ...], node: str, speaks: tuple[Dialect, ...]) -> tuple[Device, ...]:
+    """The cards of one node: with UUIDs if an agent tells them, and NVIDIA's with what their connections are worth."""
+    if all(each.agent.source is Source.CAPACITY for each in speaks):
         return tuple(msgspec.structs.replace(each, id=f"{node}-{each.family}-{each.index}") for each in devices)
     cards = tuple(msgspec.structs.replace(each, id=card_id(node, each.index)) for each in devices)
     if cards[0].family != nvidia.FAMILY:
@@ -127,6 +129,11 @@ def named(devices: tuple[Device, ...], node: str, plugins: tuple[Plugin, ...]) -
         )
         for each in cards
     )
+
+
+def card_id(node: str, index: int) -> str:
+    """A UUID for a simulated card: the same in every run."""
+    return f"GPU-{uuid.uuid5(_IDS, f'{node}/{index}')}"
 
 
 def _pair(one: Device, other: Device) -> int:

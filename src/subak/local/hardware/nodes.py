@@ -26,10 +26,11 @@ from typing import Any
 
 import msgspec
 
-from subak.local.hardware import nvml, objects
-from subak.local.hardware.machine import PROFILE, Machine
-from subak.local.hardware.objects import LEASE_NAMESPACE
+from subak.local.hardware import objects
+from subak.local.hardware.objects import LEASE_NAMESPACE, PROFILE
 from subak.model.manifest import DEVICES
+from subak.node import nvml
+from subak.node.machine import Machine
 from tinykube.client import Client
 from tinykube.resource import LEASES, NODES, PODS, Resource
 from tinykube.status import ApiError

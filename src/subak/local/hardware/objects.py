@@ -1,4 +1,4 @@
-"""What the cluster sees of a machine: Node, Device and Lease objects, as kubelet and the plugins would write them.
+"""What the cluster sees of a machine: Node, Device and Lease objects, as kubelet and the agents would write them.
 
 What they say of the cards is the described machine's.  Addresses and operating system are those of this computer, where
 the containers run.
@@ -13,16 +13,14 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-import msgspec
-
 from subak import __version__
-from subak.dialects import product
-from subak.dialects.interpreter import Interpreter
-from subak.local.hardware.machine import PROFILE, Machine
+from subak.local.hardware.reports import in_use
 from subak.model import manifest
-from subak.model.node import Node
+from subak.node.machine import Machine
 
-PODS = "110"
+PROFILE = "subak.io/profile"
+"""Label of every node that we make: the profile's name.  It also tells our nodes from those that others made."""
+
 LEASE_NAMESPACE = "kube-node-lease"
 
 HEALTHY = {
@@ -35,76 +33,47 @@ HEALTHY = {
 
 def node(machine: Machine, now: datetime) -> dict[str, Any]:
     """The Node object, ready."""
-    spec: dict[str, Any] = {}
-    if machine.taints:
-        spec["taints"] = [_taint(each) for each in machine.taints]
+    said = machine.publish()
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": machine.name,
-            "labels": node_labels(machine),
-            "annotations": node_annotations(machine, now),
+            "labels": {
+                "kubernetes.io/arch": _architecture(),
+                "kubernetes.io/hostname": machine.name,
+                "kubernetes.io/os": "linux",
+                **said.labels,
+                PROFILE: machine.profile,
+            },
+            "annotations": {
+                **said.annotations,
+                **in_use(machine, machine.devices),
+                **dict.fromkeys(handshakes(machine), reported(now)),
+            },
         },
-        "spec": spec,
-        "status": node_status(machine, now),
+        "spec": {"taints": [_taint(each) for each in machine.taints]} if machine.taints else {},
+        "status": {
+            "capacity": dict(said.capacity),
+            "allocatable": dict(said.allocatable),
+            "conditions": conditions(now),
+            "addresses": [
+                {"type": "InternalIP", "address": "127.0.0.1"},
+                {"type": "Hostname", "address": machine.name},
+            ],
+            "nodeInfo": _node_info(),
+        },
     }
-
-
-def node_labels(machine: Machine) -> dict[str, str]:
-    """Kubernetes' own labels, the plugins', the names of the cards, the description's, and the profile."""
-    return {
-        "kubernetes.io/arch": _architecture(),
-        "kubernetes.io/hostname": machine.name,
-        "kubernetes.io/os": "linux",
-        **{key: value for plugin in machine.plugins for key, value in plugin.labels(machine.stock).items()},
-        **product.labels(machine.devices),
-        **machine.labels,
-        PROFILE: machine.profile,
-    }
-
-
-def node_annotations(machine: Machine, now: datetime) -> dict[str, str]:
-    """What the plugins write on the node, signs of life included."""
-    written = {key: text for plugin in machine.plugins for key, text in plugin.annotations(machine.stock).items()}
-    return written | {key: reported(now) for key in handshakes(machine)}
 
 
 def handshakes(machine: Machine) -> list[str]:
-    """The annotations by which the machine's plugins show that they live."""
-    keys = (plugin.dialect.protocols.handshake for plugin in machine.plugins)
-    return [key for key in keys if key]
+    """The annotations by which the machine's agents show that they live."""
+    return [each.agent.handshake for each in machine.speaks if each.agent.handshake]
 
 
 def reported(now: datetime) -> str:
-    """A plugin's sign of life, and its answer to the scheduler's `Requesting_<time>`."""
+    """An agent's sign of life, and its answer to the scheduler's `Requesting_<time>`."""
     return f"Reported {now:%Y-%m-%d %H:%M:%S}"
-
-
-def node_status(machine: Machine, now: datetime) -> dict[str, Any]:
-    """Capacity, conditions, addresses and what the node runs on."""
-    plain = {
-        "cpu": machine.cpu,
-        "ephemeral-storage": machine.storage,
-        "hugepages-1Gi": "0",
-        "hugepages-2Mi": "0",
-        "memory": machine.memory,
-        "pods": PODS,
-    }
-    stock = machine.stock
-    capacity = {name: amount for plugin in machine.plugins for name, amount in plugin.capacity(stock).items()}
-    usable = {name: amount for plugin in machine.plugins for name, amount in plugin.dialect.capacity(stock).items()}
-    return {
-        "capacity": plain | capacity,
-        # kubelet knows a resource whose devices are all broken: it has none of it.
-        "allocatable": plain | dict.fromkeys(capacity, "0") | usable,
-        "conditions": conditions(now),
-        "addresses": [
-            {"type": "InternalIP", "address": "127.0.0.1"},
-            {"type": "Hostname", "address": machine.name},
-        ],
-        "nodeInfo": _node_info(),
-    }
 
 
 def conditions(now: datetime) -> list[dict[str, Any]]:
@@ -130,14 +99,12 @@ def _condition(type: str, status: str, reason: str, message: str, now: datetime)
 
 
 def device(machine: Machine, owner_uid: str) -> dict[str, Any] | None:
-    """The Device object, None where no plugin writes one.  It belongs to the node with this uid."""
-    for plugin in machine.plugins:
-        found = plugin.device_object(machine.stock)
-        if found is not None:
-            owner = _owner(machine.name, owner_uid) | {"controller": True, "blockOwnerDeletion": True}
-            found["metadata"]["ownerReferences"] = [owner]
-            return found
-    return None
+    """The Device object, None where no dialect has one.  It belongs to the node with this uid."""
+    found = machine.publish().device
+    if found is None:
+        return None
+    owner = _owner(machine.name, owner_uid) | {"controller": True, "blockOwnerDeletion": True}
+    return {**found, "metadata": {**found["metadata"], "ownerReferences": [owner]}}
 
 
 def lease(name: str, owner_uid: str, seconds: int, now: datetime) -> dict[str, Any]:
@@ -165,15 +132,6 @@ def _owner(name: str, uid: str) -> dict[str, Any]:
 
 def _taint(taint: manifest.Taint) -> dict[str, str]:
     return {"key": taint.key, "effect": taint.effect} | ({"value": taint.value} if taint.value else {})
-
-
-def digest(machine: Machine, interpreter: Interpreter) -> tuple[Node, list[str]]:
-    """The machine as a scheduler reads it from its objects, and what it could not read."""
-    epoch = datetime.fromtimestamp(0, UTC)
-    told, cards = node(machine, epoch), device(machine, "")
-    return interpreter.node(
-        msgspec.convert(told, manifest.Node), None if cards is None else msgspec.convert(cards, manifest.Device)
-    )
 
 
 @cache

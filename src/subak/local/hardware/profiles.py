@@ -33,12 +33,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from subak.dialects import Dialect
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware import cards
 from subak.local.hardware.description import BadDescription, Fields, load
-from subak.local.hardware.machine import Machine
-from subak.local.hardware.plugins import VENDORS, WORDS, Plugin, plugin
 from subak.model.manifest import Taint
+from subak.node.machine import Machine
 
 MOST_NODES = 100_000
 FIELDS = ("name", "count", "profile", "cards", "speaks", "cpu", "memory", "labels", "taints")
@@ -107,19 +107,19 @@ def _alike(fields: Fields, interpreter: Interpreter) -> list[Machine]:
     """The machines of one entry."""
     names = _names(fields)
     given = Fields(fields["cards"], fields.place, f"{fields.path}.cards", cards.FIELDS)
-    plugins = _plugins(fields, given, interpreter)
-    devices = cards.described(given, plugins)
+    speaks = _speaks(fields, given, interpreter)
+    devices = cards.described(given, speaks)
     machine = Machine(
         names[0],
         fields["profile"] or CUSTOM,
         devices,
-        plugins,
+        speaks,
         cpu=str(fields.quantity("cpu", "64", "64")),
         memory=str(fields.quantity("memory", "256Gi", "256Gi")),
         labels=_labels(fields),
         taints=_taints(fields),
     )
-    return [replace(machine, name=name, devices=cards.named(devices, name, plugins)) for name in names]
+    return [replace(machine, name=name, devices=cards.named(devices, name, speaks)) for name in names]
 
 
 def _names(fields: Fields) -> list[str]:
@@ -131,17 +131,19 @@ def _names(fields: Fields) -> list[str]:
     return names
 
 
-def _plugins(fields: Fields, given: Fields, interpreter: Interpreter) -> tuple[Plugin, ...]:
-    family = given.one_of("vendor", VENDORS)
+def _speaks(fields: Fields, given: Fields, interpreter: Interpreter) -> tuple[Dialect, ...]:
+    vendors = dict.fromkeys(vendor for each in interpreter.dialects for vendor in each.agent.vendors)
+    family = given.one_of("vendor", tuple(vendors))
     model = given.text("model", r"[^,:;\n]{1,63}", "a text of up to 63 letters without ',', ':' and ';'")
-    whole = cards.mode(given) == cards.WHOLE
-    known = {word: plugin(word, family, model, whole, interpreter) for word in WORDS}
+    mode = cards.mode(given)
+    describing = interpreter.describing(family, model, "" if mode == cards.WHOLE else mode)
+    known = {each.agent.system: each for each in describing}
     spoken = fields.words("speaks", "systems, such as [hami]")
-    plugins = [each for word in spoken if (each := known.get(word)) is not None]
-    if not plugins or len(plugins) < len(spoken):
-        possible = ", ".join(word for word, each in known.items() if each is not None)
+    dialects = [known[word] for word in spoken if word in known]
+    if not dialects or len(dialects) < len(spoken):
+        possible = ", ".join(sorted(known))
         raise fields.wrong("speaks", spoken, f"must name one or more of {possible} for {family} cards of model {model}")
-    return tuple(plugins)
+    return tuple(dialects)
 
 
 def _labels(fields: Fields) -> dict[str, str]:

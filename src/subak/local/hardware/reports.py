@@ -9,9 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from subak.dialects import nodelock
-from subak.local.hardware.plugins import Plugin
+from subak.dialects import Dialect, annotation, metax_gpu, nodelock
+from subak.dialects.metax_links import topology_tables
 from subak.model import manifest
+from subak.model.device import Device
+from subak.node.machine import Machine
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
 from tinykube.status import ApiError
@@ -28,27 +30,31 @@ class Reports:
         self._client = client
         self._telling: dict[str, asyncio.Lock] = {}
 
-    async def served(self, pod: manifest.Pod, plugins: Sequence[Plugin]) -> None:
+    async def served(self, pod: manifest.Pod, dialects: Sequence[Dialect]) -> None:
         """The pod has its cards."""
-        await self._report(pod, plugins, {key: text for each in plugins for key, text in each.served(pod).items()})
+        written = {key: text for each in dialects for key, text in success(each, pod).items()}
+        await self._report(pod, dialects, written)
 
-    async def failed(self, pod: manifest.Pod, plugins: Sequence[Plugin]) -> None:
+    async def failed(self, pod: manifest.Pod, dialects: Sequence[Dialect]) -> None:
         """The pod was refused."""
-        await self._report(pod, plugins, {key: text for each in plugins for key, text in each.failed().items()})
+        written = {key: text for each in dialects for key, text in failure(each).items()}
+        await self._report(pod, dialects, written)
 
-    async def _report(self, pod: manifest.Pod, plugins: Sequence[Plugin], annotations: Mapping[str, str]) -> None:
+    async def _report(self, pod: manifest.Pod, dialects: Sequence[Dialect], annotations: Mapping[str, str]) -> None:
         """Write on the pod, and release the node.  Whether the pod runs does not depend on it."""
         try:
             await self._annotate(pod, annotations)
-            await self._unlock(pod, plugins)
+            await self._unlock(pod, dialects)
         except (ApiError, OSError, TimeoutError) as error:
             log.warning("pod %s: what came of its cards could not be written: %s", pod.key, error)
 
-    async def use(self, node: str, told: Callable[[], Mapping[str, str]]) -> None:
-        """Another set of cards is free; `told` gives the annotations, when it is their turn to be written."""
+    async def use(self, machine: Machine, free: Callable[[], Sequence[Device]]) -> None:
+        """Another set of cards is free; `free` gives them when it is their turn to be written."""
+        node = machine.name
         async with self._telling.setdefault(node, asyncio.Lock()):
             try:
-                await self._client.patch(NODES, node, "", {"metadata": {"annotations": dict(told())}})
+                if annotations := in_use(machine, free()):
+                    await self._client.patch(NODES, node, "", {"metadata": {"annotations": annotations}})
             except (ApiError, OSError, TimeoutError) as error:  # nothing depends on it but how nodes are scored
                 log.warning("node %s: its free cards could not be told: %s", node, error)
 
@@ -64,9 +70,9 @@ class Reports:
             if error.code not in (404, 409):
                 raise
 
-    async def _unlock(self, pod: manifest.Pod, plugins: Iterable[Plugin]) -> None:
+    async def _unlock(self, pod: manifest.Pod, dialects: Iterable[Dialect]) -> None:
         """Release the node lock where the vendors' protocol has one."""
-        for key in {plugin.dialect.protocols.lock for plugin in plugins} - {""}:
+        for key in {dialect.agent.lock for dialect in dialects} - {""}:
             for _ in range(LOCK_TRIES):
                 if await self._unlocked(pod, key):
                     break
@@ -92,3 +98,40 @@ class Reports:
                 raise
             return False
         return True
+
+
+def success(dialect: Dialect, pod: manifest.Pod) -> dict[str, str]:
+    """What the agent of a dialect writes on a pod whose containers have their cards.
+
+    HAMi's plugins take the cards out of the list that waits for them and report success; Volcano's and Iluvatar's
+    say that the pod is assigned.
+    """
+    written: dict[str, str] = {}
+    for key in sorted(dialect.owned):
+        if key.endswith("-to-allocate") and key in pod.annotations:
+            written[key] = ";" * len(pod.containers)
+        elif key.endswith("/bind-phase"):
+            written[key] = "success"
+        elif key.endswith("/gpu-assigned"):
+            written[key] = "true"
+    return written
+
+
+def failure(dialect: Dialect) -> dict[str, str]:
+    """What it writes on a pod that it cannot serve."""
+    return {key: "failed" for key in dialect.owned if key.endswith("/bind-phase")}
+
+
+def in_use(machine: Machine, free: Sequence[Device]) -> dict[str, str]:
+    """What a machine's agents write on its node whenever a card is taken or given back.
+
+    Only MetaX's plugin for whole cards writes anything: what the free ones are worth together.
+    """
+    if not any(isinstance(each, metax_gpu.MetaxGpu) for each in machine.speaks):
+        return {}
+    scores, losses = topology_tables([each for each in free if each.healthy])
+    return {
+        metax_gpu.ZONES_KEY: metax_gpu.zones(machine.devices, free),
+        metax_gpu.SCORES_KEY: annotation.encode(scores),
+        metax_gpu.LOSSES_KEY: annotation.encode(losses),
+    }

@@ -23,8 +23,6 @@ from subak.local.kubelet.pod import Container, EnvFrom, EnvVar, KeyRef, Pod
 from subak.local.runtime.machine import search_path
 from subak.model.manifest import Amount
 
-PRELOAD = "LD_PRELOAD"
-
 
 class BadConfig(ValueError):
     """A container whose configuration refers to something that does not exist (yet)."""
@@ -69,11 +67,7 @@ def environment(
 def complete(pod: Pod, user: int, said: Mapping[str, str], injected: Mapping[str, str]) -> dict[str, str]:
     """The whole environment: the pod's own variables, and those of its share of the cards."""
     home = "/root" if user == 0 else "/"
-    env = {"PATH": _path(), "HOSTNAME": pod.host_name, "HOME": home, **said, **injected}
-    if said.get(PRELOAD) and PRELOAD in injected:
-        # An injection knows what is written in the pod, but neither ConfigMaps nor what `$(NAME)` stands for.
-        env[PRELOAD] = f"{injected[PRELOAD].partition(':')[0]}:{said[PRELOAD]}"
-    return env
+    return {"PATH": _path(), "HOSTNAME": pod.host_name, "HOME": home, **said, **injected}
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from subak.dialects import Injection
@@ -12,7 +13,8 @@ from subak.local.kubelet.expansion import expand
 from subak.local.kubelet.pod import Container, Pod
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.volumes import sorted_mounts
-from subak.local.runtime.spec import File, Mount, Spec
+from subak.local.runtime.spec import File, Spec
+from subak.model.mount import Mount
 
 CONFIG_ERROR = "CreateContainerConfigError"
 CREATE_ERROR = "CreateContainerError"
@@ -70,7 +72,7 @@ def recipe(
     return Spec(
         name=f"{pod.namespace}/{pod.name}/{container.name}",
         argv=command(container, said),
-        env=environment.complete(pod, user, said, injection.env),
+        env=environment.complete(pod, user, said, injection.variables(said)),
         working_directory=container.working_dir or "/",
         mounts=sorted_mounts(mounts),
         files=files,
@@ -89,7 +91,7 @@ def _injected(injection: Injection, simulated: bool) -> list[Mount]:
     made = []
     for mount in injection.mounts:
         if Path(mount.source).exists():
-            made.append(Mount(os.path.normpath(mount.destination), mount.source, mount.read_only))
+            made.append(replace(mount, destination=os.path.normpath(mount.destination)))
         elif not simulated:
             raise Unstartable(
                 CREATE_ERROR,

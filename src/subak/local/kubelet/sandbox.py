@@ -17,7 +17,7 @@ from subak.local.kubelet import logs
 from subak.local.kubelet.downward import ADDRESS
 from subak.local.kubelet.pod import Container, Metadata, Pod
 from subak.local.kubelet.volumes import Volumes
-from subak.local.runtime.spec import Mount
+from subak.model.mount import Mount
 from subak.node import trees
 
 LONGEST_MESSAGE = 4096

@@ -16,8 +16,8 @@ from subak.local.kubelet.content import Contents, Reference
 from subak.local.kubelet.expansion import MissingValues, expand_path
 from subak.local.kubelet.payload import BadVolume, Payload, payload, references, sources
 from subak.local.kubelet.pod import Container, EmptyDir, HostPath, Pod, Volume, VolumeMount
-from subak.local.runtime.spec import Mount
 from subak.model.manifest import Amount
+from subak.model.mount import Mount
 from tinykube.quantity import Quantity
 
 SERVED = "emptyDir, configMap, secret, downwardAPI, projected and hostPath"

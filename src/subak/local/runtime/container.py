@@ -18,14 +18,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from subak.local.runtime.launcher.order import (
-    EXECUTE,
-    EXITED,
-    FAILED,
-    KILL,
-    STARTED,
-    hear,
-)
+from subak.local.runtime.launcher.order import EXECUTE, EXITED, FAILED, KILL, STARTED, hear
 from subak.local.runtime.session import Watched
 from subak.local.runtime.spec import USUAL_PATH, StartError
 from tinykube.server.kubelet import Session

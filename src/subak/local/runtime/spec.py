@@ -18,27 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from subak.model.mount import Mount
 from tinykube.server.kubelet import Session
 
 LOG_LIMIT = 10 << 20
 
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The directories to search for programs if the environment has no PATH."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A directory or file of the machine that the container sees at `destination`, or a tmpfs of its own there.
-
-    Parent directories and the destination itself are created in the container's private layer.
-    """
-
-    destination: str
-    source: str = ""
-    """Path on the machine; a tmpfs if empty."""
-    read_only: bool = False
-    size: int = 0
-    """The most bytes that a tmpfs may hold; 0 leaves it to the kernel (half of the memory)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from subak.local.runtime.namespaces import Namespaces
-from subak.local.runtime.spec import File, Mount, StartError
+from subak.local.runtime.spec import File, StartError
+from subak.model.mount import Mount
 from tests.local.runtime.containers import execute, run, running, shell
 
 ILUVATAR = Path(__file__).parents[4] / "examples/iluvatar/pod.yaml"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from subak.local.hardware import nvml, objects
-from subak.local.hardware.nvml import Found
 from subak.model.device import MIB
+from subak.node import nvml
+from subak.node.nvml import Found
 from tests.local.hardware import INTERPRETER
-from tests.local.hardware.driver import GIB, Driver, Gpu, Instance, NVMLError, NVMLError_LibraryNotFound
+from tests.node.driver import GIB, Driver, Gpu, Instance, NVMLError, NVMLError_LibraryNotFound
 
 A = Gpu("GPU-a", "0000:3b:00.0")
 B = Gpu("GPU-b", "0000:d8:00.0", minor=1)
@@ -68,7 +68,7 @@ def test_cards_on_which_no_limit_would_hold_are_left_out(root: Path) -> None:
 def test_a_computer_speaks_all_dialects_of_its_cards(root: Path) -> None:
     machine = find(root, A, B).machine
     assert machine is not None
-    read, warnings = objects.digest(machine, INTERPRETER)
+    read, warnings = machine.digest(INTERPRETER)
     assert warnings == []
     assert read.offers == {"hami-nvidia", "volcano-share", "volcano-vgpu", "koordinator"}
     assert [(each.id, each.model, each.memory_bytes) for each in read.devices] == [
@@ -132,7 +132,7 @@ def test_mig_instances_are_cards_of_their_own(root: Path) -> None:
     ]
     assert machine.device_files["MIG-1"][-2:] == ("/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31")
     assert "MIG-2" not in machine.devices[0].links
-    read, warnings = objects.digest(machine, INTERPRETER)
+    read, warnings = machine.digest(INTERPRETER)
     assert warnings == []
     assert [each.id for each in read.devices] == ["MIG-1", "MIG-2", "GPU-b"]
 
@@ -154,14 +154,14 @@ def test_a_lost_card_does_not_hide_the_others(root: Path) -> None:
 def test_a_card_whose_memory_cannot_be_repaired_is_broken(root: Path) -> None:
     machine = find(root, replace(A, failed_rows=1), B).machine
     assert machine is not None
-    read, _ = objects.digest(machine, INTERPRETER)
+    read, _ = machine.digest(INTERPRETER)
     assert [each.healthy for each in read.devices] == [False, True]
 
 
 def test_memory_that_is_no_whole_number_of_mib_stays_exact(root: Path) -> None:
     machine = find(root, replace(A, memory=80 * GIB - 12345)).machine
     assert machine is not None
-    read, warnings = objects.digest(machine, INTERPRETER)
+    read, warnings = machine.digest(INTERPRETER)
     assert (warnings, read.devices[0].memory_bytes) == ([], 80 * GIB - 12345)
 
 
@@ -181,4 +181,4 @@ def test_this_computers_driver_and_the_driver_of_its_tools_agree() -> None:
     whole = {each.id: each.memory_bytes // MIB for each in found.machine.devices if each.id.startswith("GPU-")}
     assert whole.items() <= told.items()
     assert all(Path(path).exists() for files in found.machine.device_files.values() for path in files)
-    assert objects.digest(found.machine, INTERPRETER)[1] == []
+    assert found.machine.digest(INTERPRETER)[1] == []

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from subak.dialects import Mount, isolation
-from subak.local.hardware.host import Host
+from subak.dialects import isolation
 from subak.local.hardware.library import empty
 from subak.model.manifest import Container, Metadata, Pod, PodSpec
+from subak.model.mount import Mount
 from subak.model.placement import Share
 from subak.node import library
+from subak.node.host import Host
 
 POD = Pod(metadata=Metadata(name="p", uid="u"), spec=PodSpec(containers=[Container(name="c")]))
 SHARE = Share("GPU-0", 0, 1 << 30, 50)
@@ -27,12 +28,12 @@ def folder(tmp_path: Path) -> Path:
 
 def mounts() -> list[Mount]:
     injection = isolation.limits(POD, 0, [SHARE])
-    return injection.mounts + isolation.guard(POD, 0, [SHARE], injection)
+    return injection.mounts + isolation.guard(POD, 0, injection)
 
 
 def mounted(folder: Path, real: bool = False) -> dict[str, Path]:
-    place = Host(folder)
-    return {each.destination: Path(place.mount(each, real).source) for each in mounts()}
+    place = Host(folder, None if real else empty())
+    return {each.destination: Path(place.mount(each, POD, POD.containers[0]).source) for each in mounts()}
 
 
 def test_everything_that_is_mounted_exists_in_the_folder(folder: Path) -> None:
@@ -81,8 +82,8 @@ def test_a_file_that_could_not_be_written_whole_is_not_there(folder: Path) -> No
     """Else the container would start when it is tried again: with an empty file of limits, or a library cut short."""
     (mount,) = (each for each in mounts() if each.destination == "/etc/subak/limits")
     with no_room(), pytest.raises(OSError, match="File too large"):
-        Host(folder).mount(mount, real=False)
-    assert Path(Host(folder).mount(mount, real=False).source).read_text() == mount.content
+        Host(folder, empty()).mount(mount, POD, POD.containers[0])
+    assert Path(Host(folder, empty()).mount(mount, POD, POD.containers[0]).source).read_text() == mount.content
 
 
 @contextmanager
@@ -105,10 +106,10 @@ def test_a_container_may_write_where_its_library_does(folder: Path) -> None:
 
 def test_a_mount_keeps_its_destination_and_its_rights(folder: Path) -> None:
     for mount in mounts():
-        moved = Host(folder).mount(mount, real=False)
+        moved = Host(folder, empty()).mount(mount, POD, POD.containers[0])
         assert (moved.destination, moved.read_only) == (mount.destination, mount.read_only)
     foreign = Mount("/opt/vendor", "/opt/vendor")
-    assert Host(folder).mount(foreign, real=False) == foreign
+    assert Host(folder, empty()).mount(foreign, POD, POD.containers[0]) == foreign
 
 
 def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:

@@ -1,11 +1,11 @@
-"""The host's side of what a vendor's plugin mounts into containers, in a folder of ours.
+"""The host's side of what is mounted into containers, in a folder of ours.
 
-On a node of a cluster the plugin keeps these files under /usr/local, /run and /tmp.  Here those belong to the computer,
-where an ordinary user could not write; so each such path has its place in the folder instead.  Only turns are taken
+On a node of a cluster a vendor's plugin keeps these files under /usr/local, /run and /tmp.  Here those belong to the
+computer, where an ordinary user could not write; so each has its place in the folder instead.  Only turns are taken
 where everybody on the machine takes them.
 
 A real card comes with the library that holds programs to their share.  Simulated ones have no driver that it could
-hold: they come with a library that does nothing.
+hold: they come with a stand-in, and take turns in the folder.
 """
 
 from __future__ import annotations
@@ -13,29 +13,26 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from subak.dialects import Mount, isolation
-from subak.local.hardware.library import empty
+from subak.dialects import isolation
 from subak.model import manifest
+from subak.model.mount import Mount, Purpose
 from subak.node import library, trees, turns
-
-LIBRARY = f"{isolation.HOST_DIRECTORY}/{library.NAME}"
-CONTAINERS = f"{isolation.HOOK}/containers/"
-LIMITS = f"{isolation.HOST_LIMITS}/"
 
 
 class Host:
-    """The folder, made when it is first needed."""
+    """The folder, made when it is first needed.  `stand_in` is the library for simulated cards, None for real ones."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, stand_in: bytes | None = None) -> None:
         self._directory = directory
+        self._stand_in = stand_in
 
-    def mount(self, mount: Mount, real: bool) -> Mount:
-        """The same mount from its place in the folder.
+    def mount(self, mount: Mount, pod: manifest.Pod, container: manifest.Container) -> Mount:
+        """A container's mount from its place in the folder.
 
         Without a library the mount for a real card stays as it is: no such file is there, and no container starts.
         Raises NoTurns.
         """
-        place = self._place(mount, real)
+        place = self._place(mount, isolation.owner(pod, container))
         return mount if place is None else replace(mount, source=str(place))
 
     def region(self, pod: manifest.Pod, container: manifest.Container) -> Path:
@@ -54,24 +51,25 @@ class Host:
             trees.discard(self._of_container(owner))
             (self._directory / "limits" / owner).unlink(missing_ok=True)
 
-    def _place(self, mount: Mount, real: bool) -> Path | None:
-        source = mount.source
-        if source.startswith(CONTAINERS):
-            return self._for_container(source.removeprefix(CONTAINERS))
-        if source.startswith(LIMITS):
-            # Not in the container's own directory: there it could write.
-            return self._file(f"limits/{source.removeprefix(LIMITS)}", (mount.content or "").encode(), 0o444)
-        if source == LIBRARY:
-            return self._library(real)
-        if source == f"{isolation.HOST_DIRECTORY}/ld.so.preload":
-            return self._file("ld.so.preload", f"{isolation.LIBRARY}\n".encode())
-        if source == isolation.LOCKS:
-            return turns.directory() if real else _for_everybody(self._directory / "vgpulock")
-        return None
+    def _place(self, mount: Mount, owner: str) -> Path | None:
+        match mount.purpose:
+            case Purpose.NONE:
+                return None
+            case Purpose.ACCOUNT:
+                return self._for_container(owner)
+            case Purpose.LIMITS:
+                # Not in the container's own directory: there it could write.
+                return self._file(f"limits/{owner}", mount.content.encode(), 0o444)
+            case Purpose.LIBRARY:
+                return self._library()
+            case Purpose.PRELOAD:
+                return self._file("ld.so.preload", f"{isolation.LIBRARY}\n".encode())
+            case Purpose.TURNS:
+                return turns.directory() if self._stand_in is None else _for_everybody(self._directory / "vgpulock")
 
-    def _library(self, real: bool) -> Path | None:
-        if not real:
-            return self._file("stand-in.so", empty())
+    def _library(self) -> Path | None:
+        if self._stand_in is not None:
+            return self._file("stand-in.so", self._stand_in)
         try:
             # A copy: running containers keep theirs when it is built or installed anew.
             return self._file(library.NAME, library.find().read_bytes())

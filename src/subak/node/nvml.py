@@ -25,13 +25,11 @@ import msgspec
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.koordinator_names import DRIVER
 from subak.dialects.nvidia import FAMILY, WORD
-from subak.local.hardware.machine import Machine
-from subak.local.hardware.plugins import HamiNvidia, plugin
 from subak.model.device import MOST_CARD_BYTES, Device
-from subak.node import regions
+from subak.node import library, regions
+from subak.node.machine import Machine
 
 PROFILE = "this-machine"
-SPEAKS = ("hami", "volcano", "volcano-vgpu", "koordinator")
 
 CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 """Device nodes that programs open whatever card they use."""
@@ -83,6 +81,25 @@ def find(interpreter: Interpreter, nvml: Any = None, root: Path = Path("/")) -> 
         nvml.nvmlShutdown()
 
 
+def obstacles(machine: Machine) -> list[str]:
+    """What keeps containers from the cards of this computer.
+
+    The driver makes the device node for unified memory for the first program that uses CUDA: after a boot there may
+    have been none, and no container can make it.
+    """
+    files, notes = {path for each in machine.device_files.values() for path in each}, []
+    if "/dev/nvidiactl" in files and "/dev/nvidia-uvm" not in files:
+        notes.append(
+            "real cards: /dev/nvidia-uvm is not there, so CUDA will not start in containers: "
+            "run `nvidia-modprobe -u -c 0`, and then start subak up again"
+        )
+    try:
+        library.find()
+    except library.NoLibrary as error:
+        notes.append(f"real cards: containers with a part of a card do not start, as no limit would hold: {error}")
+    return notes
+
+
 class _Finder:
     def __init__(self, nvml: Any, root: Path) -> None:
         self._nvml = nvml
@@ -96,9 +113,8 @@ class _Finder:
         if len(cards) > regions.CARDS:
             self._notes.append(f"the first {regions.CARDS} of {len(cards)} cards are used: no limit would hold on more")
             cards = cards[: regions.CARDS]
-        made = (plugin(word, FAMILY, "", False, interpreter) for word in SPEAKS)
-        plugins = tuple(each for each in made if each is not None)
-        shares = next(each.shares for each in plugins if isinstance(each, HamiNvidia))
+        speaks = interpreter.describing(FAMILY, "", "")
+        shares = min(speaks, key=lambda each: each.agent.source).agent.shares
         links = self._links(cards)
         devices = tuple(
             msgspec.structs.replace(card.device, index=index, slots=shares, links=links[index])
@@ -108,7 +124,7 @@ class _Finder:
             _host_name(),
             PROFILE,
             devices,
-            plugins,
+            speaks,
             cpu=str(len(os.sched_getaffinity(0))),
             memory=f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 1024}Ki",
             storage=f"{shutil.disk_usage('/').total // 1024}Ki",

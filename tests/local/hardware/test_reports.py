@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from subak.local.hardware import objects
-from subak.local.hardware.machine import Machine
-from subak.local.hardware.plugins import Plugin
+from subak.dialects import Dialect
+from subak.local.hardware import reports
 from subak.model import manifest
 from subak.model.node import Node
+from subak.node.machine import Machine
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from tests.local.hardware import INTERPRETER, machine
@@ -21,7 +21,7 @@ SECOND = 10**9
 
 
 def published(node: Machine) -> dict[str, str]:
-    return {key: text for plugin in node.plugins for key, text in plugin.annotations(node.stock).items()}
+    return dict(node.publish().annotations)
 
 
 def test_hami_registers_nvidia_cards_without_zeros() -> None:
@@ -90,12 +90,11 @@ def test_metax_registers_shared_cards_with_their_link_zones() -> None:
 def test_metax_tells_what_its_free_cards_are_worth_together() -> None:
     """The figures are those of the vendor's tables for two groups of four, all free or without cards 1 and 2."""
     node = machine("metax-gpu")
-    (plugin,) = node.plugins
-    annotations = published(node)
+    annotations = reports.in_use(node, node.devices)
     key = "metax-tech.com/gpu.topology."
     assert json.loads(annotations[f"{key}scores"])["4"] == 660
     assert list(json.loads(annotations[f"{key}losses"]).values()) == [370, 520, 450, 160, 450, 520, 370, 0]
-    used = plugin.in_use(node.stock, [each for each in node.devices if each.index not in (1, 2)])
+    used = reports.in_use(node, [each for each in node.devices if each.index not in (1, 2)])
     assert list(json.loads(used[f"{key}scores"]).values()) == [0, 110, 330, 660, 700, 850]
     assert list(json.loads(used[f"{key}losses"]).values()) == [150, 80, 390, 80, 150, 0]
     groups = json.loads(used[f"{key}zones"])
@@ -107,10 +106,10 @@ def test_metax_tells_what_its_free_cards_are_worth_together() -> None:
     ]
 
 
-def bound(profile: str, limits: dict[str, Any], **metadata: Any) -> tuple[manifest.Pod, Plugin]:
-    """A pod with its annotations as binding leaves them, and the plugin that serves it."""
+def bound(profile: str, limits: dict[str, Any], **metadata: Any) -> tuple[manifest.Pod, Dialect]:
+    """A pod with its annotations as binding leaves them, and the dialect in which it was placed."""
     node = machine(profile)
-    digest, _ = objects.digest(node, INTERPRETER)
+    digest, _ = node.digest(INTERPRETER)
     content = {
         "metadata": {"name": "p", **metadata},
         "spec": {"containers": [{"name": "side"}, {"name": "c", "resources": {"limits": limits}}]},
@@ -120,8 +119,7 @@ def bound(profile: str, limits: dict[str, Any], **metadata: Any) -> tuple[manife
     assert placement is not None
     annotations = {**pod.annotations, **INTERPRETER.annotations(pod, placement, digest, 1_700_000_000 * SECOND)}
     pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
-    dialect = placement.grants[0].dialect
-    return pod, next(each for each in node.plugins if each.dialect.name == dialect)
+    return pod, INTERPRETER.by_name[placement.grants[0].dialect]
 
 
 HAMI = {"hami.io/bind-phase": "success"}
@@ -159,14 +157,14 @@ HAMI = {"hami.io/bind-phase": "success"}
 def test_a_served_pod_is_marked_as_its_vendor_does(
     profile: str, limits: dict[str, Any], written: dict[str, str]
 ) -> None:
-    pod, plugin = bound(profile, limits)
-    assert plugin.served(pod) == written
-    assert plugin.served(pod).keys() <= plugin.dialect.owned
+    pod, dialect = bound(profile, limits)
+    assert reports.success(dialect, pod) == written
+    assert reports.success(dialect, pod).keys() <= dialect.owned
 
 
 def test_a_served_pod_still_holds_its_cards() -> None:
-    pod, plugin = bound("koordinator", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})
-    annotations = {**pod.annotations, **plugin.served(pod)}
+    pod, dialect = bound("koordinator", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})
+    annotations = {**pod.annotations, **reports.success(dialect, pod)}
     after = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
     node = Node("p40")
     assert INTERPRETER.placement(after, node) == INTERPRETER.placement(pod, node)
@@ -175,7 +173,7 @@ def test_a_served_pod_still_holds_its_cards() -> None:
 
 def test_a_pod_that_cannot_be_served_is_marked_where_the_vendor_has_a_mark() -> None:
     marks = {
-        profile: bound(profile, limits)[1].failed()
+        profile: reports.failure(bound(profile, limits)[1])
         for profile, limits in (
             ("metax-sgpu", {"metax-tech.com/sgpu": 1}),
             ("volcano", {"volcano.sh/gpu-memory": 1024}),

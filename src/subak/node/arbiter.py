@@ -1,0 +1,196 @@
+"""The arbiter of a node: whether a pod may have the cards that its annotations record, and what it then gets.
+
+    bound pod ── its annotations ──> placement ── the node's own ledger ──> injections for its containers
+                                                       │ no room, no record, unknown cards
+                                                       └──> Refusal: the pod is not started
+
+It has the last word, whatever any scheduler wrote.  It knows pods by their UID, so that nothing has to be guessed from
+sizes and times.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from subak.dialects import Dialect, Injection, isolation
+from subak.dialects.interpreter import Interpreter
+from subak.model import manifest
+from subak.model.device import Device
+from subak.model.node import Node
+from subak.model.placement import Grant, Placement
+from subak.model.reason import Refusal
+from subak.node import usage
+from subak.node.host import Host
+from subak.node.ledger import Ledger, Overcommitted
+from subak.node.machine import Machine
+from subak.node.turns import NoTurns
+from subak.node.usage import Use
+
+log = logging.getLogger(__name__)
+
+
+class Arbiter:
+    """The arbiter of one machine.  Without a `host` nothing is written to disk, for containers without processes."""
+
+    def __init__(self, machine: Machine, interpreter: Interpreter, host: Host | None = None) -> None:
+        self.machine = machine
+        self._interpreter = interpreter
+        self._host = host
+        self._node = _truth(machine, interpreter)
+        self._ledger = Ledger(self._node)
+        self._spoken = {dialect.name: dialect for dialect in machine.speaks}
+
+    def restore(self, pod: manifest.Pod) -> None:
+        """Book what a pod holds that has been running since before a restart."""
+        try:
+            placement = self._interpreter.placement(pod, self._node)
+        except ValueError as error:
+            log.warning("pod %s on node %s: %s; it holds nothing", pod.key, self._node.name, error)
+            return
+        if placement.grants:
+            self._ledger.restore(pod.metadata.uid, pod.key, placement)
+
+    def admit(self, pod: manifest.Pod) -> list[Injection]:
+        """What each container gets, in the order of `pod.containers`; from now on the pod holds its cards.
+
+        The same again for a pod that holds them already.  Raises Refusal if the node cannot honour what the pod's
+        annotations record; then the pod holds nothing.
+        """
+        known = self._ledger.holdings.get(pod.metadata.uid)
+        if known is not None:
+            return self._injections(pod, known.placement)
+        if not self._interpreter.speaking(pod):
+            return [Injection() for _ in pod.containers]
+        placement = self._recorded(pod)
+        self._take(pod, placement)
+        try:
+            return self._injections(pod, placement)
+        except Refusal:
+            self._ledger.give_back(pod.metadata.uid)
+            raise
+
+    def holds(self, pod: manifest.Pod) -> bool:
+        """Whether the pod has been admitted with cards, and not released."""
+        return pod.metadata.uid in self._ledger.holdings
+
+    def starting(self, pod: manifest.Pod, position: int) -> None:
+        """The container begins with clean books."""
+        if self._host is not None:
+            self._host.forget_use(pod, pod.containers[position])
+
+    def release(self, pod: manifest.Pod) -> bool:
+        """The pod has ended; whether it held anything."""
+        if self._ledger.give_back(pod.metadata.uid) is None:
+            return False
+        if self._host is not None:
+            self._host.remove(pod)
+        return True
+
+    def serving(self, pod: manifest.Pod) -> list[Dialect]:
+        """The dialects of the node in which the pod holds its cards, or asks for them as long as it has none."""
+        holding = self._ledger.holdings.get(pod.metadata.uid)
+        if holding is not None:
+            names = [grant.dialect for grant in holding.placement.grants]
+        else:
+            names = [dialect.name for dialect in self._interpreter.speaking(pod)]
+        return [self._spoken[name] for name in dict.fromkeys(names) if name in self._spoken]
+
+    def free(self) -> list[Device]:
+        """The machine's cards that nobody holds."""
+        free = {each.index for each in self._ledger.free()}
+        return [each for each in self.machine.devices if each.index in free]
+
+    def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
+        """What the pod's containers use of their cards, by the container's name, as far as their regions say it."""
+        holding = self._ledger.holdings.get(pod.metadata.uid)
+        if holding is None or self._host is None:
+            return {}
+        found: dict[str, list[tuple[Device, Use]]] = {}
+        for grant in holding.placement.grants:
+            for container in (pod.containers[position] for position in grant.containers):
+                uses = usage.read(self._host.region(pod, container), time.monotonic_ns())
+                ids = dict.fromkeys(share.id for share in grant.shares)  # a card once, however many instances of it
+                cards = [self._node.device(id) for id in ids if id in uses]
+                found.setdefault(container.name, []).extend((card, uses[card.id]) for card in cards if card)
+        return found
+
+    def _injections(self, pod: manifest.Pod, placement: Placement) -> list[Injection]:
+        """What the dialects give each container, made ready on this machine."""
+        made = self._interpreter.injections(pod, placement, self._node)
+        for position, injection in enumerate(made):
+            injection.mounts += isolation.guard(pod, position, injection)
+        if self._host is not None:
+            _lay_out(self._host, pod, made)
+        for grant in placement.grants if self.machine.real else ():
+            for position in grant.containers:
+                _show(made[position], grant, self.machine)
+        return made
+
+    def _recorded(self, pod: manifest.Pod) -> Placement:
+        """What the pod's annotations give it.  Raises Refusal unless that is all it asks for, in words spoken here."""
+        node = self._node.name
+        try:
+            placement = self._interpreter.placement(pod, self._node)
+        except Refusal:
+            raise
+        except ValueError as error:
+            raise Refusal("metadata.annotations", "", f"the record of its cards cannot be read: {error}") from None
+        served = {(grant.dialect, position) for grant in placement.grants for position in grant.containers}
+        for claim in self._interpreter.request(pod).claims:
+            for position in claim.containers:
+                if (claim.dialect, position) not in served:
+                    container = pod.containers[position]
+                    raise Refusal(
+                        f"{pod.fields[position]}.resources",
+                        ", ".join(f"{name}={amount}" for name, amount in container.requests.items()),
+                        f"container {container.name} asks for cards ({claim.dialect}), but no annotation of the pod "
+                        f"records any: whoever bound it to node {node} chose no card; let Subak place it",
+                    )
+        for dialect, position in sorted(served):
+            if dialect not in self._spoken:
+                message = f"node {node} has no plugin for {dialect}; it speaks {', '.join(sorted(self._spoken))}"
+                raise Refusal(f"{pod.fields[position]}.resources", dialect, message)
+        return placement
+
+    def _take(self, pod: manifest.Pod, placement: Placement) -> None:
+        try:
+            self._ledger.take(pod.metadata.uid, pod.key, placement)
+        except Overcommitted as error:
+            held = [share.id for grant in placement.grants for share in grant.shares]
+            raise Refusal("metadata.annotations", ", ".join(dict.fromkeys(held)), str(error)) from None
+
+
+def _truth(machine: Machine, interpreter: Interpreter) -> Node:
+    """The node as schedulers see it, but with the health that the cards really have: some agents do not tell it."""
+    node, _ = machine.digest(interpreter)
+    health = {each.index: each.healthy for each in machine.devices}
+    return replace(
+        node, devices=tuple(msgspec.structs.replace(each, healthy=health[each.index]) for each in node.devices)
+    )
+
+
+def _lay_out(host: Host, pod: manifest.Pod, injections: Sequence[Injection]) -> None:
+    """Give all mounts their sources on this machine.  Raises Refusal if they cannot be made ready."""
+    node = pod.spec.node_name
+    try:
+        for container, injection in zip(pod.containers, injections, strict=True):
+            injection.mounts = [host.mount(each, pod, container) for each in injection.mounts]
+    except NoTurns as error:
+        raise Refusal("spec.nodeName", node, f"no limit would hold: {error}") from None
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        message = f"no limit would hold: what is mounted into its containers cannot be made ready: {what}"
+        raise Refusal("spec.nodeName", node, message) from None
+
+
+def _show(injection: Injection, grant: Grant, machine: Machine) -> None:
+    """Let a container see real cards: CUDA finds them by UUID, and opens the driver's device nodes."""
+    cards = [share.id for share in grant.shares]
+    seen = filter(None, injection.env.get(isolation.CUDA_CARDS, "").split(","))
+    env = isolation.shown(dict.fromkeys((*seen, *cards)))
+    injection.add(Injection(env, devices=[path for id in cards for path in machine.device_files.get(id, ())]))
