@@ -28,8 +28,8 @@ from subak.policy.decider import Decider
 from subak.scheduler.messages import Bind, PodSeen
 from subak.snapshot.pool import Pool, Verdicts
 from subak.snapshot.watcher import Change
-from tests.scheduler.cluster import Cluster
-from tests.scheduler.cluster import pod as made
+from tests.support.scheduler import Cluster
+from tests.support.scheduler import pod as made
 
 REGISTER = "hami.io/node-nvidia-register"
 ZONE = "zone"

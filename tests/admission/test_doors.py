@@ -9,7 +9,8 @@ from hypothesis import given
 
 from subak.admission.records import guard
 from subak.admission.review import review
-from tests.admission.doors import (
+from tests.support import virtual
+from tests.support.doors import (
     HELD,
     INTERPRETER,
     SCHEDULER,
@@ -21,9 +22,8 @@ from tests.admission.doors import (
     sequences,
     write_all,
 )
-from tests.support import virtual
 from tests.support.fuzz import histories
-from tests.tinykube.server.talk import PODS, Json, Talk
+from tests.support.talk import PODS, Json, Talk
 from tinykube.server.server import Server
 from tinykube.server.store import Store
 

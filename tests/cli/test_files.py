@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from subak.cli.files import Document, FileError, documents
+from tests.support.bombs import BOMB
 from tests.support.commands import Content, asking, offering, place, subak, write
-from tests.tinykube.test_yaml import BOMB
 
 GOOD = offering("good", 1000)
 POD = "{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}"

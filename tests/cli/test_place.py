@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.bombs import BOMB
 from tests.support.commands import Content, Object, asking, node, offering, place, pod, running, subak, write
-from tests.tinykube.test_yaml import BOMB
 
 GOOD = offering("good", 1000)
 REGISTER = "GPU-a,10,1000,100,NVIDIA-T4,0,true:"

@@ -9,8 +9,8 @@ import pytest
 
 from subak.node import nvml
 from subak.node.nvml import Found
-from tests.local.hardware import INTERPRETER
-from tests.node.driver import Driver, Gpu
+from tests.support.machines import INTERPRETER
+from tests.support.nvml import Driver, Gpu
 
 up = importlib.import_module("subak.cli.up")
 

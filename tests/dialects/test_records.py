@@ -9,8 +9,8 @@ from subak.model import manifest
 from subak.model.reason import Refusal
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
-from tests.policy.world import INTERPRETER, KINDS, make, pods
 from tests.support.fuzz import examples
+from tests.support.world import INTERPRETER, KINDS, make, pods
 
 WISHES = {
     *("hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy", "hami.io/device-scoring-weights"),

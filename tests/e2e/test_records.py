@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given
 
 from subak.admission.records import guard
-from tests.admission.doors import (
+from tests.contracts.client import Client as Plain
+from tests.contracts.client import eventually
+from tests.e2e.cluster import ADDRESS, Cluster
+from tests.e2e.identities import TOKEN
+from tests.e2e.webhook import serving
+from tests.support.doors import (
     HELD,
     INTERPRETER,
     TENANT,
@@ -24,13 +29,8 @@ from tests.admission.doors import (
     sequences,
     write_all,
 )
-from tests.contracts.client import Client as Plain
-from tests.contracts.client import eventually
-from tests.e2e.cluster import ADDRESS, Cluster
-from tests.e2e.identities import TOKEN
-from tests.e2e.webhook import serving
 from tests.support.fuzz import examples
-from tests.tinykube.server.talk import PODS, Talk, pod
+from tests.support.talk import PODS, Talk, pod
 from tinykube.http import HttpTransport
 from tinykube.kubeconfig import load
 from tinykube.transport import Request, Response

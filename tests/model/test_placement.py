@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from subak.model.device import MIB
 from subak.model.manifest import Role
 from subak.model.placement import Charge, Grant, MigInstance, Share, charges
-from tests.snapshot import grant, share
+from tests.support.cards import grant, share
 
 APP, INIT, SIDECAR = Role.APP, Role.INIT, Role.SIDECAR
 

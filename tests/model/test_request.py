@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from subak.model.device import MIB
 from subak.model.manifest import Toleration
 from subak.model.request import SPREAD, CardPolicy, Claim, Needs, Request, Selection, Weights
-from tests.snapshot import claim, device
+from tests.support.cards import claim, device
 
 
 def same() -> Request:

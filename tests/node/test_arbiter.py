@@ -15,7 +15,7 @@ from subak.node.host import Host
 from subak.node.machine import Machine
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
-from tests.local.hardware import INTERPRETER, machine
+from tests.support.machines import INTERPRETER, machine
 
 HALF = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "12000"}
 

@@ -15,9 +15,9 @@ from subak.model.placement import Function, Grant, MigInstance, Placement, Share
 from subak.node.ledger import Ledger, Overcommitted
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
-from tests.local.hardware import INTERPRETER, machine
-from tests.local.hardware.descriptions import limits, nodes
+from tests.support.descriptions import limits, nodes
 from tests.support.fuzz import examples
+from tests.support.machines import INTERPRETER, machine
 
 CARD = Device("GPU-0", 0, "nvidia", memory_bytes=1000 * MIB, slots=4)
 OTHER = Device("GPU-1", 1, "nvidia", memory_bytes=1000 * MIB, slots=4)

@@ -12,8 +12,8 @@ import pytest
 from subak.model.device import MIB
 from subak.node import nvml
 from subak.node.nvml import Found
-from tests.local.hardware import INTERPRETER
-from tests.node.driver import GIB, Driver, Gpu, Instance, NVMLError, NVMLError_LibraryNotFound
+from tests.support.machines import INTERPRETER
+from tests.support.nvml import GIB, Driver, Gpu, Instance, NVMLError, NVMLError_LibraryNotFound
 
 A = Gpu("GPU-a", "0000:3b:00.0")
 B = Gpu("GPU-b", "0000:d8:00.0", minor=1)

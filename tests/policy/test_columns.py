@@ -40,9 +40,9 @@ from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Pool
 from subak.snapshot.scores import NEVER
 from tests.policy.test_place import admitted
-from tests.policy.world import KINDS, make, pods
-from tests.snapshot import cards_of, claim, device, grant, node, placed, share
+from tests.support.cards import cards_of, claim, device, grant, node, placed, share
 from tests.support.fuzz import examples
+from tests.support.world import KINDS, make, pods
 
 
 def scores(pool: Pool, request: Request) -> list[int]:

@@ -13,7 +13,7 @@ from subak.policy.on_node import on_node
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
 from tests.policy.test_place import admitted
-from tests.policy.world import KINDS, make, pods
+from tests.support.world import KINDS, make, pods
 
 
 def fits(snapshot: Snapshot, name: str, request: Request) -> bool:

@@ -24,9 +24,9 @@ from subak.policy.registry import filters
 from subak.policy.tally import Heap, Key, Tally
 from subak.snapshot.cluster import Snapshot
 from tests.policy.test_place import admitted
-from tests.policy.world import KINDS, make, pods
-from tests.snapshot import cards_of, claim, device, grant, node, placed, share
+from tests.support.cards import cards_of, claim, device, grant, node, placed, share
 from tests.support.fuzz import examples
+from tests.support.world import KINDS, make, pods
 
 
 def why(nodes: list[Node], *claims: Claim, needs: Needs | None = None, **held: Any) -> Explanation:

@@ -19,7 +19,7 @@ from subak.model.reason import Reason
 from subak.model.request import BINPACK, SPREAD, CardPolicy, Claim, Pick, Selection
 from subak.policy.fit import candidates, fit, refuse, rules_for
 from subak.policy.order import in_order
-from tests.snapshot import card, claim, indices, numbered
+from tests.support.cards import card, claim, indices, numbered
 
 MUTEX = CardPolicy(mutex=True)
 NUMA_BIND = CardPolicy(numa_bind=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from subak.model.device import MIB, MigProfile
 from subak.model.placement import Charge, MigInstance
 from subak.policy.mig import choose, instance_for, most, place, stack
-from tests.snapshot import card, claim
+from tests.support.cards import card, claim
 
 
 def profile(name: str, mib: int, cores: int, starts: tuple[int, ...], size: int) -> MigProfile:

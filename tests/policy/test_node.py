@@ -15,7 +15,7 @@ from subak.model.manifest import Expression, Taint, Toleration
 from subak.model.reason import NodeRefusal, Reason
 from subak.model.request import Needs
 from subak.policy.node import refuse_dialect, refuse_node, unrestricted
-from tests.snapshot import claim, node
+from tests.support.cards import claim, node
 
 GPU = Taint(key="gpu", value="a100", effect="NoSchedule")
 Term = tuple[tuple[Expression, ...], tuple[Expression, ...]]

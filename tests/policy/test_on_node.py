@@ -27,7 +27,7 @@ from subak.model.request import (
     Request,
 )
 from subak.policy.on_node import MOST_TRIALS, bound_to, on_node
-from tests.snapshot import DIALECT, card, claim, grant, node, numbered, share
+from tests.support.cards import DIALECT, card, claim, grant, node, numbered, share
 from tests.support.fuzz import examples
 
 FIRST = CardPolicy((LOWEST_INDEX,))

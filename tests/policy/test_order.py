@@ -29,7 +29,7 @@ from subak.model.request import (
 )
 from subak.policy.order import card_score, in_order
 from subak.snapshot.pool import SCALE
-from tests.snapshot import card, claim, indices, numbered
+from tests.support.cards import card, claim, indices, numbered
 
 IDLE, HALF, FULL = card(0), card(1, used=2, used_mib=8_000, used_cores=50), card(2, used=4, used_mib=16_000)
 

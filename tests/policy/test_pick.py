@@ -16,7 +16,7 @@ from subak.model.request import BINPACK, SPREAD, CardPolicy, Claim, Pick
 from subak.model.rules import PLAIN, Rules
 from subak.policy.fit import pick
 from subak.policy.pick import others
-from tests.snapshot import card, claim, indices
+from tests.support.cards import card, claim, indices
 
 
 def by(way: str, count: int, **wishes: Any) -> Claim:

@@ -19,8 +19,8 @@ from subak.policy.on_node import on_node
 from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Snapshot
 from tests.policy.reference import Reference
-from tests.policy.world import INTERPRETER, KINDS, ON_NVIDIA, make, node, pods, register
 from tests.support.fuzz import examples
+from tests.support.world import INTERPRETER, KINDS, ON_NVIDIA, make, node, pods, register
 
 THOROUGH = examples(quick=40, ci=250)
 

@@ -15,7 +15,7 @@ from subak.model.manifest import Amount, Metadata, QuotaSpec, ResourceQuota, Rol
 from subak.model.placement import Grant, Placement
 from subak.policy.quota import Quotas, fits, peak_memory_mib
 from subak.snapshot.cluster import Snapshot
-from tests.snapshot import DIALECT, claim, grant, placed, share
+from tests.support.cards import DIALECT, claim, grant, placed, share
 
 MEMORY, CORES, BLOCKS = "nvidia.com/gpumem", "nvidia.com/gpucores", "iluvatar.ai/vcuda-memory"
 UNITS = {

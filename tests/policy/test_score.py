@@ -33,7 +33,7 @@ from subak.policy.registry import score_of
 from subak.policy.score import use
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import SCALE
-from tests.snapshot import card, cards_of, claim, device, node, numbered, placed, share
+from tests.support.cards import card, cards_of, claim, device, node, numbered, placed, share
 
 POLICIES = [BINPACK, SPREAD]
 

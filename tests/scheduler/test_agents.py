@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from subak.model import manifest
-from tests.scheduler.cluster import Cluster, pod
+from tests.support.scheduler import Cluster, pod
 
 SLICE = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 6000}
 REGISTER = "GPU-0,10,10000,NVIDIA-T4,true,hami-core:"

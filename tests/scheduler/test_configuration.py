@@ -11,7 +11,7 @@ import pytest
 
 from subak.dialects.config import FILE, Config, Nvidia, Volcano
 from subak.scheduler.configuration import NAME, NAMESPACE, Published, in_force, parse, written
-from tests.tinykube.test_yaml import BOMB
+from tests.support.bombs import BOMB
 from tinykube.client import Client
 from tinykube.resource import CONFIG_MAPS, NAMESPACES
 from tinykube.server.server import Server

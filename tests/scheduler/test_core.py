@@ -16,8 +16,8 @@ from subak.scheduler.core import Core
 from subak.scheduler.messages import Bind, DeviceSeen, NodeGone, NodeSeen, PodSeen, QuotasSeen, Report, Warn
 from subak.scheduler.record import State
 from subak.scheduler.waiting import FIRST_PAUSE
-from tests.scheduler.cluster import Cluster, pod, volcano_node
 from tests.support.fuzz import histories
+from tests.support.scheduler import Cluster, pod, volcano_node
 
 MEMORY = "volcano.sh/gpu-memory"
 

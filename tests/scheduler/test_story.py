@@ -13,10 +13,10 @@ from subak.scheduler.messages import Instruction
 from subak.scheduler.service import Service
 from subak.scheduler.story import MOST, Moment, Sentence, Word, longer, printed
 from subak.snapshot.cluster import Overcommitted
-from tests.scheduler.cluster import Cluster, pod, volcano_node
 from tests.scheduler.live import living
-from tests.snapshot import placed, share
 from tests.support import virtual
+from tests.support.cards import placed, share
+from tests.support.scheduler import Cluster, pod, volcano_node
 
 MEMORY = "volcano.sh/gpu-memory"
 

@@ -17,7 +17,7 @@ from subak.model.request import Request
 from subak.policy.columns import prepare
 from subak.policy.place import place
 from subak.snapshot.cluster import Overcommitted, Resources, Snapshot
-from tests.snapshot import cards_of, claim, device, grant, node, placed, share
+from tests.support.cards import cards_of, claim, device, grant, node, placed, share
 from tests.support.fuzz import examples
 
 

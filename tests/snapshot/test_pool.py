@@ -15,7 +15,7 @@ from subak.model.node import Node
 from subak.model.placement import Charge
 from subak.snapshot import pool as module
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, SCALE, SLOTS, UNLIMITED, VACANT, Pool, make_of, usage
-from tests.snapshot import cards_of, device, node
+from tests.support.cards import cards_of, device, node
 
 CHARGE = Charge(shares=2, slots=2, memory_bytes=4_000 * MIB, cores=30)
 

@@ -14,7 +14,7 @@ from subak.snapshot import pool as pool_module
 from subak.snapshot import scores as module
 from subak.snapshot.pool import Column, Pool, make_of
 from subak.snapshot.scores import NEVER, Evaluator, Scores, Where
-from tests.snapshot import cards_of, claim, node
+from tests.support.cards import cards_of, claim, node
 
 SHAPE = Request((claim(1),))
 

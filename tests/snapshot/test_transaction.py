@@ -26,9 +26,9 @@ from subak.snapshot import scores as scores_module
 from subak.snapshot.cluster import Overcommitted, Snapshot
 from subak.snapshot.pool import Pool
 from subak.snapshot.scores import NEVER, Row
-from tests.policy.world import INTERPRETER, KINDS, make, pods
-from tests.snapshot import cards_of, claim, node, placed, share
+from tests.support.cards import cards_of, claim, node, placed, share
 from tests.support.fuzz import histories
+from tests.support.world import INTERPRETER, KINDS, make, pods
 
 
 def held(snapshot: Snapshot) -> list[int]:

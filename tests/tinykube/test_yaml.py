@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.bombs import BOMB, MERGES
 from tests.support.fuzz import examples
 from tinykube.depth import LEVELS
 from tinykube.yaml import ALIASED, Repeated, read
@@ -65,12 +66,6 @@ def test_a_key_that_overrides_a_merged_one_is_not_there_twice() -> None:
     text = "base: &base {x: 1}\np: {q: &own {<<: *base, x: 2}}\nuses: {<<: *own}\n"
     assert read(text).repeated == ()
     assert content(text)["uses"] == {"x": 2}
-
-
-BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{chr(98 + level)}: &{chr(98 + level)} [{','.join([f'*{chr(97 + level)}'] * 9)}]\n" for level in range(9)
-)
-MERGES = BOMB.replace("[x,x,x,x,x,x,x,x,x]", "{x: 1}").replace(" [", " {<<: [").replace("]\n", "]}\n")
 
 
 @pytest.mark.parametrize(

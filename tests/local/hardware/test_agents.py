@@ -19,9 +19,9 @@ from subak.node import library, nvml
 from subak.node.machine import Machine
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
-from tests.local.hardware import INTERPRETER, machine
-from tests.node.driver import Driver, Gpu
 from tests.support.custom import CUSTOM
+from tests.support.machines import INTERPRETER, machine
+from tests.support.nvml import Driver, Gpu
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
 from tinykube.server.server import Server

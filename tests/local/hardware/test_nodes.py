@@ -17,9 +17,9 @@ from subak.local.hardware.nodes import Nodes, Started
 from subak.local.hardware.objects import LEASE_NAMESPACE
 from subak.model.manifest import DEVICES
 from subak.node import nvml
-from tests.local.hardware import INTERPRETER, machine, machines
-from tests.node.driver import Driver, Gpu
 from tests.support.custom import CUSTOM
+from tests.support.machines import INTERPRETER, machine, machines
+from tests.support.nvml import Driver, Gpu
 from tinykube.client import Client
 from tinykube.resource import LEASES, NODES, PODS
 from tinykube.server.server import Server

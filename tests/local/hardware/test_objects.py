@@ -16,9 +16,9 @@ from subak.local.hardware import objects, profiles
 from subak.model import manifest
 from subak.model.device import Device
 from subak.node.machine import Machine
-from tests.local.hardware import INTERPRETER, machine
-from tests.local.hardware.descriptions import nodes
+from tests.support.descriptions import nodes
 from tests.support.fuzz import examples
+from tests.support.machines import INTERPRETER, machine
 
 NOW = datetime(2026, 11, 15, 8, 0, 0, 123456, UTC)
 CLUSTERS = Path(__file__).parents[3] / "examples/clusters"

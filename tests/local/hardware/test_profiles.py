@@ -12,8 +12,8 @@ from subak.local.hardware.description import BadDescription
 from subak.model.device import MIB
 from subak.model.manifest import Taint
 from subak.node.machine import Machine
-from tests.local.hardware import INTERPRETER, machine, machines
-from tests.tinykube.test_yaml import BOMB
+from tests.support.bombs import BOMB
+from tests.support.machines import INTERPRETER, machine, machines
 
 GIB = 1024 * MIB
 CARDS = {"vendor": "nvidia", "model": "A10", "memory": "24Gi"}

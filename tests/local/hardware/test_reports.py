@@ -15,7 +15,7 @@ from subak.model.node import Node
 from subak.node.machine import Machine
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
-from tests.local.hardware import INTERPRETER, machine
+from tests.support.machines import INTERPRETER, machine
 
 SECOND = 10**9
 

@@ -21,7 +21,7 @@ from subak.local.runtime import capability
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.node.machine import Machine
-from tests.local.hardware import INTERPRETER, machine, machines
+from tests.support.machines import INTERPRETER, machine, machines
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
 

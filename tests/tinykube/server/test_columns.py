@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.custom import POD_GROUP
-from tests.tinykube.server.talk import CONFIG_MAPS, PODS, TABLE, Talk, config_map, pod
+from tests.support.talk import CONFIG_MAPS, PODS, TABLE, Talk, config_map, pod
 from tinykube.server import columns, kinds
 from tinykube.server.columns import duration
 from tinykube.server.pod_summary import summary

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.tinykube.server.talk import Talk
+from tests.support.talk import Talk
 from tinykube.server import crds, schema
 from tinykube.server.server import Server
 from tinykube.server.store import Store

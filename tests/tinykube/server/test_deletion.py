@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tinykube.server.talk import CONFIG_MAPS, NODES, PODS, Talk, binding, config_map, pod
+from tests.support.talk import CONFIG_MAPS, NODES, PODS, Talk, binding, config_map, pod
 from tinykube.server.registry import seconds
 from tinykube.server.server import Server
 from tinykube.server.store import Store

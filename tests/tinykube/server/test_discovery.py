@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tinykube.server.talk import Talk
+from tests.support.talk import Talk
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 

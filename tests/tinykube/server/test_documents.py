@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.bombs import BOMB, MERGES
 from tests.support.fuzz import examples
-from tests.tinykube.server.talk import CONFIG_MAPS, PATCHES, PODS, Talk
-from tests.tinykube.test_yaml import BOMB, MERGES
+from tests.support.talk import CONFIG_MAPS, PATCHES, PODS, Talk
 from tinykube.depth import LEVELS
 from tinykube.server.documents import MOST_VALUES
 

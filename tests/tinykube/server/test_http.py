@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 import yaml
 
-from tests.tinykube.server.talk import CONFIG_MAPS, PODS, Json, Talk, binding, config_map, pod
+from tests.support.talk import CONFIG_MAPS, PODS, Json, Talk, binding, config_map, pod
 from tinykube.server.http import Listener
 from tinykube.server.kubelet import LogOptions, Session
 from tinykube.server.server import MOST_BYTES, Server

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.tinykube.server.talk import CONFIG_MAPS, Json, Talk, config_map
+from tests.support.talk import CONFIG_MAPS, Json, Talk, config_map
 from tinykube.server.kinds import CONFIG_MAP
 from tinykube.server.server import Server
 from tinykube.server.store import Store

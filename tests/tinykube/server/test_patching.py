@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.tinykube.server.talk import CONFIG_MAPS, PODS, Talk, config_map, pod
+from tests.support.talk import CONFIG_MAPS, PODS, Talk, config_map, pod
 
 
 @pytest.fixture

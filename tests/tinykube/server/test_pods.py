@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tinykube.server.talk import NODES, PODS, Talk, binding, pod
+from tests.support.talk import NODES, PODS, Talk, binding, pod
 from tinykube.server.pods import with_condition
 
 

@@ -6,7 +6,7 @@ from base64 import b64decode
 
 import pytest
 
-from tests.tinykube.server.talk import Talk
+from tests.support.talk import Talk
 from tinykube.server import protobuf
 from tinykube.status import ApiError
 

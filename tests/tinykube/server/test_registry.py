@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.tinykube.server.talk import CONFIG_MAPS, PODS, Json, Talk, config_map, pod
+from tests.support.talk import CONFIG_MAPS, PODS, Json, Talk, config_map, pod
 from tinykube.server.server import Server
 from tinykube.server.store import Store
 from tinykube.status import ApiError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tinykube.server.talk import CONFIG_MAPS, NODES, PODS, TABLE, Talk, binding, config_map, pod
+from tests.support.talk import CONFIG_MAPS, NODES, PODS, TABLE, Talk, binding, config_map, pod
 from tinykube.server.kubelet import LogOptions, Session
 from tinykube.server.server import MOST_BYTES, Server
 from tinykube.server.store import Store

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.tinykube.server.talk import Talk
+from tests.support.talk import Talk
 from tinykube.server import openapi, swagger
 from tinykube.server.kinds import KINDS
 from tinykube.server.protobuf import _parts

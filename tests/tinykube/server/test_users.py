@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.tinykube.server import talk
-from tests.tinykube.server.talk import Talk, binding, pod
+from tests.support import talk
+from tests.support.talk import Talk, binding, pod
 from tinykube.admission import Review
 from tinykube.client import Client
 from tinykube.resource import PODS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fuzz import examples
-from tests.tinykube.server.talk import CONFIG_MAPS, PODS, TABLE, Json, Talk, config_map, pod
+from tests.support.talk import CONFIG_MAPS, PODS, TABLE, Json, Talk, config_map, pod
 from tinykube.server import watch
 from tinykube.server.kinds import CONFIG_MAP
 from tinykube.server.options import ListOptions

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from subak.dialects.interpreter import Interpreter
-from tests.tinykube.server.talk import PODS, Answer, Json, Talk, binding, pod
+from tests.support.talk import PODS, Answer, Json, Talk, binding, pod
 from tinykube.user import AUTHENTICATED, MASTERS, User
 
 INTERPRETER = Interpreter()
