@@ -111,10 +111,10 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 def test_describe_tells_a_pod_with_its_events(cluster: Live, tmp_path: Path) -> None:
     apply(tmp_path, pod("a"))
     wait(cluster, "a")
-    told = subak("describe", "pod", "a").out
+    shown = subak("describe", "pod", "a").out
     for line in ("Name:         a", "Node:         here/127.0.0.1", "volcano.sh/gpu-memory: 1k", "Ready:         True"):
-        assert re.sub(" +", " ", line) in re.sub(" +", " ", told), told
-    assert re.search(r"Normal +Scheduled +\d+s +subak +Successfully assigned default/a to here", told), told
+        assert re.sub(" +", " ", line) in re.sub(" +", " ", shown), shown
+    assert re.search(r"Normal +Scheduled +\d+s +subak +Successfully assigned default/a to here", shown), shown
 
 
 def test_describe_of_a_node_and_of_anything_else() -> None:
@@ -249,8 +249,8 @@ def test_pods_of_other_schedulers_are_left_alone(cluster: Live, tmp_path: Path) 
     apply(tmp_path, *reversed(pods))
     for name in names:
         wait(cluster, f"of-{name}")
-    told = subak("why", "of-other")
-    assert (told.code, told.out.splitlines()[0]) == (
+    shown = subak("why", "of-other")
+    assert (shown.code, shown.out.splitlines()[0]) == (
         1,
         "default/of-other waits for its scheduler, 'other'; ours are default-scheduler, subak, hami-scheduler, "
         "volcano, koord-scheduler",
@@ -268,7 +268,7 @@ def test_the_operator_s_path_is_no_part_of_a_container(cluster: Live, tmp_path: 
 def test_wait_speaks_as_kubectl_does(cluster: Live, tmp_path: Path, program: str) -> None:
     apply(tmp_path, pod("a"), pod("b", 20_000), pod("c", 20_000))
 
-    def told(*words: str) -> tuple[int, str, str]:
+    def waited(*words: str) -> tuple[int, str, str]:
         if program == "subak":
             answer = subak("wait", *words)
             return answer.code, answer.out, answer.err
@@ -276,21 +276,21 @@ def test_wait_speaks_as_kubectl_does(cluster: Live, tmp_path: Path, program: str
         return done.returncode, done.stdout, done.stderr
 
     met = "pod/a condition met\npod/b condition met\n"
-    assert told("--for=condition=Ready", "pod/a", "pod/b", "--timeout=1m") == (0, met, "")
-    assert told("--for=condition=ready", "pods", "a", "b", "--timeout=0") == (0, met, "")
-    assert told("--for=jsonpath={.status.phase}=Running", "pod", "a") == (0, "pod/a condition met\n", "")
-    assert told("--for=jsonpath={.status.containerStatuses[0].ready}=true", "pod/a")[0] == 0
+    assert waited("--for=condition=Ready", "pod/a", "pod/b", "--timeout=1m") == (0, met, "")
+    assert waited("--for=condition=ready", "pods", "a", "b", "--timeout=0") == (0, met, "")
+    assert waited("--for=jsonpath={.status.phase}=Running", "pod", "a") == (0, "pod/a condition met\n", "")
+    assert waited("--for=jsonpath={.status.containerStatuses[0].ready}=true", "pod/a")[0] == 0
     late = "error: timed out waiting for the condition on pods/c\n"
-    assert told("--for=condition=Ready", "pod/c", "--timeout=100ms") == (1, "", late)
-    assert told("--for=condition=Ready=false", "pod/c", "--timeout=0s")[0] == 1  # nobody has said so of it
-    assert told("--for=condition=PodScheduled=False", "pod/c", "--timeout=1m")[0] == 0
+    assert waited("--for=condition=Ready", "pod/c", "--timeout=100ms") == (1, "", late)
+    assert waited("--for=condition=Ready=false", "pod/c", "--timeout=0s")[0] == 1  # nobody has said so of it
+    assert waited("--for=condition=PodScheduled=False", "pod/c", "--timeout=1m")[0] == 0
     missing = 'Error from server (NotFound): pods "nobody" not found\n'
-    assert told("--for=condition=Ready", "pod/nobody") == (1, "", missing)
+    assert waited("--for=condition=Ready", "pod/nobody") == (1, "", missing)
     assert subak("delete", "pod", "a", "--no-wait").code == 0
-    assert told("--for=delete", "pod/a", "--timeout=1m")[0] == 0
+    assert waited("--for=delete", "pod/a", "--timeout=1m")[0] == 0
     assert subak("get", "pod", "a").code == 1
-    assert told("--for=delete", "pod/a")[0] == 0
-    assert told("--for=nonsense", "pod/b")[0] != 0
+    assert waited("--for=delete", "pod/a")[0] == 0
+    assert waited("--for=nonsense", "pod/b")[0] != 0
 
 
 def test_wait_for_all_and_for_labels(cluster: Live, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`subak top` on the machine's own cards, and what nodes say that their pods use.
+"""`subak top` on the machine's own cards, and the use that nodes report.
 
 On a live cluster it is tested with all other commands, and on real cards in `scenarios/test_real_card.py`.
 """
@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def machine(card: Card, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Card:
-    """A machine with a card, and no cluster far and wide."""
+    """A machine with a card, and without a cluster."""
     for name in ("KUBECONFIG", "LD_PRELOAD", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     places = {"SUBAK_TURNS": "turns", "SUBAK_SLICES": "slices", "HOME": "home"}
@@ -115,7 +115,7 @@ def test_an_output_that_takes_no_more_is_not_the_cluster_s_fault(machine: Card, 
     assert (shown.returncode, len(shown.stderr.splitlines())) == (1, 1)
 
 
-# What nodes tell.
+# What nodes report.
 
 
 class Nodes:
@@ -131,7 +131,7 @@ class Nodes:
         return Response(status, {"content-type": "application/json"}, msgspec.json.encode(body))
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
 
 def pod(name: str, *containers: Any) -> dict[str, Any]:
@@ -141,8 +141,8 @@ def pod(name: str, *containers: Any) -> dict[str, Any]:
 async def test_containers_of_a_pod_count_together() -> None:
     one = {"name": "a", "accelerators": [{"id": "GPU-a", "memoryUsed": 5, "dutyCycle": 10}]}
     two = {"name": "b", "accelerators": [{"id": "GPU-a", "memoryUsed": 7, "dutyCycle": 1}, {"id": "GPU-b"}]}
-    told = {"n1": (200, {"node": {}, "pods": [pod("p", one, two)]})}
-    found = await of_nodes(Client(Nodes(told)), ["n1"])
+    answers = {"n1": (200, {"node": {}, "pods": [pod("p", one, two)]})}
+    found = await of_nodes(Client(Nodes(answers)), ["n1"])
     assert found == {("GPU-a", "team/p"): Use(12, 11), ("GPU-b", "team/p"): Use(0, None)}
 
 

@@ -1,4 +1,4 @@
-"""`subak up` on a computer whose cards it cannot use: whoever has them hears why."""
+"""`subak up` on a machine whose cards it cannot use: it says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kubeconfig belongs to one running cluster, whoever else starts, ends or is killed."""
+"""A kubeconfig belongs to one running cluster, even when others start, end or are killed."""
 
 from __future__ import annotations
 

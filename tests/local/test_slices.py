@@ -371,7 +371,7 @@ slices.in_use(Path(sys.argv[1]))
 
 
 def test_who_is_stopped_at_the_ledger_keeps_nobody_out(machine: Callable[[], Slices]) -> None:
-    """As by Ctrl-Z: whoever waits looks ten times a second."""
+    """As by Ctrl-Z: a waiting command tries ten times a second."""
     slices = machine()
     slices.pods()
     command = [sys.executable, "-c", STOPPED_AT_THE_LEDGER, str(slices.directory)]

@@ -1,1 +1,1 @@
-"""Stories that cross the rooms of the house."""
+"""Scenarios that involve several rooms."""

@@ -23,7 +23,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def held(cluster: Live, *options: str | Path) -> list[int]:
-    """What the pods hold of the card, in MiB, as three commands tell it."""
+    """What the pods hold of the card, in MiB, according to three commands."""
     more = ("-o", "json", "--kubeconfig", cluster.kubeconfig, *options)
     top = json.loads(subak("top", "lab", *more).out)["nodes"][0]["cards"]
     why = json.loads(subak("why", "p", *more).out)["cards"]

@@ -1,4 +1,4 @@
-"""Numbers beyond all reason, from any side, never stop the others: the ledger adds up in 64 bits and stays exact."""
+"""Absurdly large numbers from any source never stop the other pods: the ledger adds in 64 bits and stays exact."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`subak up` on a machine that has a card: pods share it, and none gets more than its part.
+"""`subak up` on a machine with a card: pods share it, and none gets more than its part.
 
-The card is the mock driver's.  To Subak and to programs in containers it is as real as any.
+The card is the mock driver's.  To Subak and to programs in containers it is real.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Machine:
     env: dict[str, str]
 
     def ask(self, pod: str, words: str, before: str = "") -> str:
-        """What a program in the pod is told, after the shell has done something `before`."""
+        """CUDA's answer to a program in the pod, after the shell has run `before`."""
         return self.sh(pod, f'{before}\nexec "$@"', sys.executable, "-c", TENANT, stdin=words)[1]
 
     def sh(self, pod: str, script: str, *arguments: str, stdin: str = "") -> tuple[int, str]:
@@ -53,7 +53,7 @@ class Machine:
 
 
 def pod(name: str, env: dict[str, str], *folders: Path) -> dict[str, Any]:
-    """A pod with a part of the card that waits for others to use it."""
+    """A pod with a part of the card, whose container only waits."""
     limits, labels = PODS[name]
     container = {
         "name": "c",
@@ -124,8 +124,8 @@ def test_top_tells_what_a_pod_uses_beside_what_it_has(machine: Machine) -> None:
     tenant = Tenant(subprocess.Popen(command, stdin=pipes, stdout=pipes, text=True, env=machine.cluster.env))
     assert tenant.ask("take 500") == TAKEN
     deadline = time.monotonic() + PATIENCE
-    while (told := uses(machine)).get("default/koordinator") != 500 + CONTEXT_MIB:
-        assert time.monotonic() < deadline, told
+    while (used := uses(machine)).get("default/koordinator") != 500 + CONTEXT_MIB:
+        assert time.monotonic() < deadline, used
     rows = [line.split() for line in machine.cluster.subak("top").stdout.splitlines()]
     assert ["default/koordinator", "2,048", "25", "-", str(500 + CONTEXT_MIB), "0"] in rows
     assert tenant.end() == 0
@@ -133,7 +133,7 @@ def test_top_tells_what_a_pod_uses_beside_what_it_has(machine: Machine) -> None:
 
 
 def test_a_container_that_is_started_again_has_all_of_its_part(machine: Machine, mock_driver: Path) -> None:
-    """The program that died before it is in a pid namespace that is no more: nobody inside can know that it is gone."""
+    """The killed program was in a pid namespace that no longer exists: programs inside cannot see that it is gone."""
     state = Path(machine.env["MOCK_MACHINE"]).parent
     again = pod("volcano", machine.env, mock_driver, state)
     again["metadata"]["name"] = "again"

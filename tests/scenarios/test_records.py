@@ -1,4 +1,4 @@
-"""What users of `subak up` can do to the record of who holds which card: read it, and give the card back."""
+"""Users of `subak up` can read the record of a pod's cards, and give the cards back, but not change the record."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stored(cluster: Live) -> dict[str, Any]:
 
 
 def used(cluster: Live) -> list[int]:
-    """Memory of the cards that are in use, as the ledger has it."""
+    """The memory that the ledger counts as used, of the cards in use."""
     top = json.loads(cluster.subak("top", "-o", "json").stdout)
     return [card["memory_used_mib"] for node in top["nodes"] for card in node["cards"] if card["tenants"]]
 
@@ -65,8 +65,8 @@ def refused(cluster: Live, *command: str, stdin: str | None = None) -> str:
 
 def test_kubectl_cannot_change_a_record_by_any_command(cluster: Live, held: dict[str, Any]) -> None:
     real = held["metadata"]["annotations"][RECORD]
-    told = refused(cluster, "annotate", "pod", "a", "--overwrite", f"{RECORD}={FORGED}")
-    assert told == (
+    answer = refused(cluster, "annotate", "pod", "a", "--overwrite", f"{RECORD}={FORGED}")
+    assert answer == (
         'Error from server (Forbidden): admission webhook "pods.subak.io" denied the request: pod default/a: '
         f'user "admin" may not change metadata.annotations[{RECORD}] from "{real}" to "{FORGED}": it records an '
         "allocation, which only the scheduler and the agents of nodes write: leave it as it is; to give its cards "
@@ -100,10 +100,10 @@ def test_a_binding_cannot_carry_a_record_of_ones_own(cluster: Live, held: dict[s
         "target": {"kind": "Node", "name": held["spec"]["nodeName"]},
     }
     for path in ("pods/b/binding", "bindings"):
-        told = refused(
+        answer = refused(
             cluster, "create", "--raw", f"/api/v1/namespaces/default/{path}", "-f", "-", stdin=json.dumps(body)
         )
-        assert "let the scheduler bind the pod" in told
+        assert "let the scheduler bind the pod" in answer
     cluster.run("kubectl", "delete", "pod", "b")
     assert used(cluster) == [20_000]
 
@@ -122,7 +122,7 @@ def test_all_that_leaves_the_record_alone_works_as_ever(cluster: Live, held: dic
 
 
 def saved(cluster: Live) -> dict[str, Any]:
-    """The pod as one keeps it in a file; a kubelet may still write its status."""
+    """The pod as saved in a file; a kubelet may still write its status."""
     pod = stored(cluster)
     for field in ("managedFields", "resourceVersion", "uid", "creationTimestamp"):
         pod["metadata"].pop(field, None)

@@ -1,4 +1,4 @@
-"""`subak up --state` is killed while pods stream in, and started again: nothing is lost, nothing is placed twice."""
+"""`subak up --state` is killed while pods arrive, and started again: nothing is lost, nothing is placed twice."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def options(tmp_path: Path) -> list[str | Path]:
 
 
 async def create_all(client: Client, witness: Witness) -> None:
-    """Create all pods; what is not confirmed is asked for again, as any client does."""
+    """Create all pods; unconfirmed requests are sent again, as any client does."""
     crowd = asyncio.Semaphore(8)
 
     async def create(number: int) -> None:
@@ -90,7 +90,7 @@ async def create_all(client: Client, witness: Witness) -> None:
                 except ApiError as error:
                     if error.reason != "AlreadyExists":
                         raise
-                    made = await client.get(PODS, f"p{number}", "default")  # the last try was heard, but not answered
+                    made = await client.get(PODS, f"p{number}", "default")  # the last try succeeded without an answer
                 except (OSError, TimeoutError):
                     await asyncio.sleep(0.05)
                     continue
@@ -155,7 +155,7 @@ async def _until_running(client: Client) -> None:
 
 
 async def _check(client: Client, witness: Witness) -> None:
-    """Every confirmed pod is there, where it was seen; no card has more than it can hold."""
+    """Check that every confirmed pod is where it was seen, and no card holds more than it can."""
     pods = {each["metadata"]["name"]: each for each in (await client.list(PODS)).items}
     assert {name: each["metadata"]["uid"] for name, each in pods.items()} == witness.created
     for each in pods.values():

@@ -1,4 +1,4 @@
-"""A card goes from one pod to the next, with real processes: nobody fails because the other has not quite ended."""
+"""A card passes from one pod to the next, with real processes: no pod fails because the other is still ending."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_the_next_pod_runs_when_the_first_is_deleted(grace: int | None) ->
         LocalCluster(profiles.machines(content, "test", interpreter), interpreter) as cluster,
     ):
         client = cluster.client
-        stubborn = "trap 'sleep 0.3; exit' TERM; while :; do sleep 0.01; done"  # it takes its time to end
+        stubborn = "trap 'sleep 0.3; exit' TERM; while :; do sleep 0.01; done"  # it ends slowly
         await client.create(PODS, pod("p0", stubborn), "default")
         await until(client, PODS, "p0", "default", condition("Ready"))
         for number in range(1, 4):

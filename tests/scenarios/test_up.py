@@ -21,7 +21,7 @@ from tests.support.nobody import as_nobody, possible
 
 EXAMPLES = ROOT / "examples"
 UNIQUE = "86399"
-"""Seconds that nothing else on the machine sleeps."""
+"""Seconds that no other process on the machine sleeps."""
 
 
 def until(check: Callable[[], bool], what: str) -> None:
@@ -263,7 +263,7 @@ DEMO = [sys.executable, "-m", "subak.cli", "demo"]
 
 
 def demo(command: Sequence[str]) -> str:
-    """What the demo prints."""
+    """The output of the demo."""
     done = subprocess.run(
         command, capture_output=True, check=False, text=True, cwd=ROOT, env=commands({}), timeout=PATIENCE
     )

@@ -26,7 +26,7 @@ def deployment(name: str, replicas: int, **limits: object) -> str:
 
 def workload(version: str, kind: str, name: str, spec: dict[str, Any], command: list[str], **limits: object) -> str:
     container = {"name": "c", "image": "busybox", "command": command, "resources": {"limits": limits}}
-    # One of the nodes is only for those who tolerate it.
+    # One of the nodes has a taint.
     pod = {"containers": [container], "terminationGracePeriodSeconds": 1, "tolerations": [{"operator": "Exists"}]}
     if kind == "Job":
         template: dict[str, Any] = {"spec": {**pod, "restartPolicy": "Never"}}
@@ -46,7 +46,7 @@ def rolled_out(cluster: Live, what: str) -> None:
 
 
 def pods(cluster: Live, app: str) -> list[Any]:
-    """Those that are there to stay."""
+    """The pods of an app that are not being deleted."""
     found = json.loads(cluster.run("kubectl", "get", "pods", "-l", f"app={app}", "-o", "json").stdout)["items"]
     return [each for each in found if "deletionTimestamp" not in each["metadata"]]
 
@@ -89,8 +89,8 @@ def test_replicas_share_cards_and_are_replaced_when_their_template_changes(clust
 def test_a_deployment_that_no_card_can_serve_says_why(cluster: Live) -> None:
     apply(cluster, deployment("odd", 1, **{"koordinator.sh/gpu": 150}))
     cluster.run("kubectl", "wait", "--for=condition=ReplicaFailure", "deployment/odd", "--timeout=30s")
-    told = cluster.subak("describe", "deployment", "odd").stdout
-    assert "150 is more than one card and not whole cards" in told
+    found = cluster.subak("describe", "deployment", "odd").stdout
+    assert "150 is more than one card and not whole cards" in found
     cluster.subak("delete", "deployment", "odd")
 
 

@@ -1,7 +1,7 @@
 """A card for programs that use CUDA, on a computer without one: the mock driver of native/tests/mock.
 
-Programs find it where LD_LIBRARY_PATH leads, NVML included: to them and to Subak it is a real card of 8 GiB, of which a
-context takes 100 MiB.
+Programs find it through LD_LIBRARY_PATH, NVML included: to them and to Subak it is a real card of 8 GiB, and a context
+takes 100 MiB of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ for line in sys.stdin:
         cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
         print(total.value >> 20, flush=True)
 """
-"""Takes so many MiB for each line `take MIB` and prints CUDA's answer; tells the memory of its card for `total`."""
+"""Takes so many MiB for each line `take MIB` and prints CUDA's answer; prints the memory of its card for `total`."""
 
 TAKEN, OUT_OF_MEMORY = "0\n", "2\n"
 
@@ -54,7 +54,7 @@ class Card:
 
 
 class Tenant:
-    """A program on the card that does as it is told."""
+    """A program on the card that follows commands."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -74,7 +74,7 @@ class Tenant:
 
 
 def driver(mock: Path, into: Path) -> Path:
-    """The mock's libraries, with all that it takes to be found as a card."""
+    """The mock's libraries, complete enough to be found as a card."""
     library = "libnvidia-ml.so.1"
     parts = [str(mock / "machine.o"), str(mock / "nvml.o"), str(Path(__file__).with_name("card.c"))]
     flags = ["-shared", "-fPIC", "-Wl,-Bsymbolic", f"-Wl,-soname,{library}", "-pthread"]

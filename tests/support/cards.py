@@ -1,4 +1,4 @@
-"""Tests of the ledger, and the small nodes, cards and claims that they and the tests of policies are made of.
+"""Small nodes, cards, claims and grants for tests of the ledger and of policies.
 
 A card is an NVIDIA A100 of 16,000 MiB and four slots unless a test says otherwise.
 """
@@ -36,7 +36,7 @@ def card(
     tenants: Mapping[str, Charge] | None = None,
     **facts: Any,
 ) -> CardState:
-    """One card of which so much is taken."""
+    """One card that is partly taken."""
     return CardState.of(device(index, **facts), used, used_mib * MIB, used_cores, tenants)
 
 
@@ -46,7 +46,7 @@ def node(name: str, *devices: Device, **facts: Any) -> Node:
 
 
 def cards_of(name: str, count: int = 2, **facts: Any) -> tuple[Device, ...]:
-    """Equal cards with ids of their own, <name>-<index>."""
+    """Equal cards with different ids, <name>-<index>."""
     return tuple(device(index, id=f"{name}-{index}", **facts) for index in range(count))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the command line, and short ways to run it: pods and clusters as objects in, exit code and output out."""
+"""Short ways to run the command line: pods and clusters as objects in, exit code and output out."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from subak.cli import cli
 
 Object = dict[str, Any]
 Content = Object | Sequence[Object] | str | bytes
-"""Objects, or a file as it stands."""
+"""Objects, or the content of a file."""
 
 Limits = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run of the command gave."""
+    """The result of a command."""
 
     code: int
     out: str

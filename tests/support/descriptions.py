@@ -1,4 +1,4 @@
-"""Descriptions of nodes, made by chance: every vendor, every set of plugins that it has, any wiring."""
+"""Random descriptions of nodes: every vendor, every set of its plugins, any wiring."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
         if draw(st.booleans()):
             cards[key] = draw(groups(count))
     broken = draw(st.lists(st.integers(0, count - 1), unique=True, max_size=count - 1))
-    # MetaX's plugin for whole cards tells only how many are broken: the last ones count as such.
+    # MetaX's plugin for whole cards says only how many are broken: the last ones count as broken.
     cards["unhealthy"] = list(range(count - len(broken), count)) if whole else broken
     return {"name": "n", "cards": cards, "speaks": speaks}
 

@@ -1,4 +1,4 @@
-"""The doors by which a pod's annotations can be written: every way to forge a record, and any sequence of writes."""
+"""All requests that can write a pod's annotations: every way to forge a record, and any sequence of writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tinykube.user import AUTHENTICATED, MASTERS, User
 INTERPRETER = Interpreter()
 SCHEDULER = User("system:subak-scheduler", (MASTERS, AUTHENTICATED))
 TENANT = User("system:serviceaccount:team:default", (MASTERS, AUTHENTICATED))
-"""He may do everything but write records."""
+"""A user who may do everything but write records."""
 
 WRITERS = frozenset({SCHEDULER.name})
 BINDINGS = "/api/v1/namespaces/default/bindings"
@@ -26,7 +26,7 @@ HELD = {
 }
 
 Request = tuple[str, str, Any, Json]
-"""Method, path, body, and what else there is to say."""
+"""Method, path, body, and further options."""
 
 
 class World:
@@ -171,9 +171,9 @@ sequences = st.lists(writes, min_size=1, max_size=8)
 
 
 async def write_all(world: World, sequence: list[Asked]) -> None:
-    """Send writes as an ordinary user: refused is what would change a record, all else is answered as ever.
+    """Send writes as an ordinary user: those that would change a record are refused, others get the usual answer.
 
-    What a write would do is asked first, in a dry run, as the scheduler, who may do it.
+    A dry run as the scheduler, who may write records, first shows what a write would do.
     """
     for ask in sequence:
         method, path, body, more = await ask(world)

@@ -4,10 +4,9 @@
     @given(st.lists(events))
     def test_no_card_is_overcommitted(...): ...
 
-A test that takes long and whose point others make too, more closely or on a smaller scale, is `pytest.mark.long`: only
-the profile `ci` runs it.
+A long test that repeats the point of quicker ones is marked `pytest.mark.long`: only the profile `ci` runs it.
 
-Both profiles wait as long as it takes: a busy machine is no reason to fail.
+Neither profile has a deadline: a busy machine is no reason to fail.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ QUICK, CI = "quick", "ci"
 
 
 def register() -> None:
-    """Make the profiles known, and take the quick one until an option says otherwise."""
+    """Register the profiles, and load the quick one, which an option may replace."""
     for name, examples in ((QUICK, 25), (CI, 100)):
         settings.register_profile(
             name, deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow]
@@ -27,7 +26,7 @@ def register() -> None:
 
 
 def long() -> bool:
-    """Whether what takes long is wanted."""
+    """Whether long tests are wanted."""
     return settings.get_current_profile_name() == CI
 
 

@@ -1,4 +1,4 @@
-"""A cluster as users start it: `subak up` in a process of its own, and commands that speak to it."""
+"""A cluster as users start it: `subak up` in a separate process, and commands that speak to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Live:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of commands that are to speak to it."""
+        """The environment of commands that speak to it."""
         return commands({"KUBECONFIG": str(self.kubeconfig)})
 
     def run(
@@ -68,9 +68,9 @@ def commands(more: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def live(*options: str | Path, runtime: Path | None = None, program: str = "subak.cli") -> Iterator[Live]:
-    """`subak up` with these options, ready; ended with the block if it still runs.
+    """`subak up` with these options, ready; it ends with the block at the latest.
 
-    Its kubeconfig is a file of its own or, in the `runtime` directory of a user, what it chooses itself.
+    Its kubeconfig is a new file or, in the `runtime` directory of a user, the one that it chooses.
     """
     with tempfile.TemporaryDirectory() as folder:
         named = () if runtime else ("--kubeconfig", str(Path(folder) / "kubeconfig"))
@@ -89,8 +89,8 @@ def live(*options: str | Path, runtime: Path | None = None, program: str = "suba
                 if line == "ready\n":
                     break
             assert lines[-1:] == ["ready\n"], f"it never became ready: {lines}"
-            (told,) = (line for line in lines if line.startswith("  export KUBECONFIG="))
-            kubeconfig = Path(shlex.split(told)[1].removeprefix("KUBECONFIG="))
+            (export,) = (line for line in lines if line.startswith("  export KUBECONFIG="))
+            kubeconfig = Path(shlex.split(export)[1].removeprefix("KUBECONFIG="))
             yield Live(process, kubeconfig, "".join(lines))
         finally:
             if process.poll() is None:

@@ -1,4 +1,4 @@
-"""Tests of simulated and real hardware, and short ways to describe machines."""
+"""Short ways to describe machines."""
 
 from __future__ import annotations
 

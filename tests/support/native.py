@@ -1,4 +1,4 @@
-"""The programs of `native/tests`: built once for all that ask, under a lock, and run.
+"""Builds the programs of `native/tests` once for all tests, under a lock, and runs them.
 
 `make test` runs the plain ones at a tenth of their usual size, the profile `ci` all at full size, under sanitizers.
 `make test-long` runs that, and then the plain ones at full size with the machine to themselves: `make -C native test`.
@@ -51,17 +51,17 @@ def programs() -> list[str]:
 
 
 def directory(variant: str) -> Path:
-    """Where a variant is built: what is plain, where the package's own library is, so that neither is made twice."""
+    """The build directory of a variant; the plain one shares that of the package's own library."""
     return NATIVE / "build" if variant == "plain" else NATIVE / "build" / "check" / variant
 
 
 def build(variant: str) -> str:
-    """Makes the library, the mock driver and the test programs of a variant. Gives why it cannot be made."""
+    """Build the library, the mock driver and the test programs of a variant; gives the reason if that is impossible."""
     able = subprocess.run(_make(variant, "supported"), capture_output=True, text=True)
     if able.returncode:
         return able.stdout.strip() or able.stderr.strip()
     directory(variant).mkdir(parents=True, exist_ok=True)
-    # A path from native/, for make takes one with spaces apart.
+    # A path relative to native/, because make splits paths with spaces.
     command = _make(variant, f"BUILD={directory(variant).relative_to(NATIVE)}", "-j2", "tests")
     with locked():
         made = subprocess.run(command, capture_output=True, text=True)
@@ -71,7 +71,7 @@ def build(variant: str) -> str:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Of several sessions at once one builds."""
+    """Let only one of several sessions build at a time."""
     lock = os.open(NATIVE, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -81,7 +81,7 @@ def locked() -> Iterator[None]:
 
 
 def reach(variant: str, place: Path) -> Path:
-    """A way to a variant that has no spaces, where the loader would see the end of a name."""
+    """A path to a variant without spaces, which the loader would take for separators."""
     link = place / variant
     link.symlink_to(directory(variant))
     return link

@@ -1,7 +1,7 @@
-"""Commands run by a user without any rights.
+"""Runs commands as a user without any rights.
 
-That user must be able to read the checkout and the interpreter, wherever they are.  So they run in a mount namespace in
-which a directory that is closed to them is replaced by one that has nothing in it but what they need.
+That user must be able to read the checkout and the interpreter, wherever they are.  So commands run in a mount
+namespace that replaces a directory which the user cannot enter by one with only the needed entries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ENTER = f'cd "$0" && exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-grou
 
 
 def possible() -> bool:
-    """Whether the programs that it takes are there."""
+    """Whether the necessary programs are installed."""
     return bool(shutil.which("setpriv") and shutil.which("unshare"))
 
 

@@ -1,4 +1,4 @@
-"""A played NVIDIA driver: the functions of `pynvml` that are asked, under their names, for cards that do not exist."""
+"""A fake NVIDIA driver: the functions of `pynvml` that Subak calls, for cards that do not exist."""
 # ruff: noqa: N801, N802
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Virtual time: whoever sleeps wakes at once, in the right order, if nobody has anything else to do.
+"""Virtual time: when no task has anything else to do, sleeping tasks wake at once, in the right order.
 
-Only for code that talks to nobody outside its event loop: a loop that skips time would not wait for a socket.
+Only for code without I/O outside its event loop: a loop that skips time would not wait for a socket.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ A_TURN = 1e-5
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer, and passes a little in each turn, however long that takes."""
+    """An event loop whose clock jumps to the next timer, and moves a little in each turn, however long that takes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Stories of pods, against the embedded API server, with containers that do as they are told."""
+"""Pods on the embedded API server, with containers that follow a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods live as kubelets let them live: a random pod, random luck, and what must always hold."""
+"""Pods behave as under a real kubelet: random pods, random results, and invariants."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lives(draw: st.DrawFn) -> Life:
 
 
 class World:
-    """Does what a life decides, with luck that the test draws, and checks every step."""
+    """Carries out what a life decides, with random results, and checks every step."""
 
     def __init__(self, life: Life, data: st.DataObject) -> None:
         self.life = life
@@ -50,7 +50,7 @@ class World:
         self.kill_at: dict[int, float] = {}
 
     def step(self) -> bool:
-        """Let the life decide until it has nothing more to say; False when it is over."""
+        """Let the life decide until nothing is left to do; False when it is over."""
         for _ in range(50):
             decision = self.life.decide(self.now)
             for stop in decision.stop:

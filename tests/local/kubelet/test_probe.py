@@ -28,7 +28,7 @@ def spec(**probes: Any) -> Container:
     return msgspec.convert(container(**probes), Container)
 
 
-def told(each: Container, seconds: float, good_after: float = 0.0) -> list[tuple[float, str, bool]]:
+def reports(each: Container, seconds: float, good_after: float = 0.0) -> list[tuple[float, str, bool]]:
     """When which probe reported what, for so long."""
     found: list[tuple[float, str, bool]] = []
 
@@ -56,13 +56,13 @@ TCP = {"tcpSocket": {"port": 1}}
 
 
 def test_probes_come_after_their_delay_and_then_with_their_period() -> None:
-    found = told(spec(readinessProbe={**TCP, "initialDelaySeconds": 5, "periodSeconds": 3}), 12.5)
+    found = reports(spec(readinessProbe={**TCP, "initialDelaySeconds": 5, "periodSeconds": 3}), 12.5)
     assert found == [(5, "Readiness", True), (8, "Readiness", True), (11, "Readiness", True)]
 
 
 def test_other_probes_wait_until_the_container_has_started() -> None:
     each = spec(startupProbe={**TCP, "periodSeconds": 2}, livenessProbe={**TCP, "periodSeconds": 10})
-    found = told(each, 15.5, good_after=3.5)
+    found = reports(each, 15.5, good_after=3.5)
     assert found == [
         (0, "Startup", False),
         (2, "Startup", False),

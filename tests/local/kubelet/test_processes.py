@@ -1,4 +1,4 @@
-"""Stories of pods with real processes: what a container sees, prints and leaves behind."""
+"""Pods with real processes: what a container sees, prints and leaves behind."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from subak.local.kubelet.status import changes, merged, status
 from tests.support.kubelet.pods import container, pod
 
 
-def told(pod: Pod, life: Life, now: float = 0.0, old: dict[str, Any] | None = None, **seen: Any) -> dict[str, Any]:
+def status_of(pod: Pod, life: Life, now: float = 0.0, old: dict[str, Any] | None = None, **seen: Any) -> dict[str, Any]:
     return status(pod, life, 0.0, now, old or {}, seen)
 
 
@@ -30,7 +30,7 @@ def running(each: Pod) -> Life:
 
 def test_a_new_pod_says_what_it_waits_for() -> None:
     made = pod(container("a"), container("b"))
-    now = told(made, Life(made, 0.0))
+    now = status_of(made, Life(made, 0.0))
     assert now["phase"] == "Pending"
     assert now["startTime"] == "1970-01-01T00:00:00Z"
     assert now["hostIP"] == "127.0.0.1"
@@ -49,7 +49,7 @@ def test_a_new_pod_says_what_it_waits_for() -> None:
 
 def test_a_running_pod_is_ready_and_says_since_when() -> None:
     made = pod()
-    now = told(made, running(made))
+    now = status_of(made, running(made))
     assert now["phase"] == "Running"
     assert set(conditions(now).values()) == {"True"}
     assert now["podIPs"] == [{"ip": "127.0.0.1"}]
@@ -69,7 +69,7 @@ def test_a_running_pod_is_ready_and_says_since_when() -> None:
 
 def test_waiting_init_containers_are_named() -> None:
     made = pod(init=[container("setup")])
-    now = told(made, Life(made, 0.0))
+    now = status_of(made, Life(made, 0.0))
     assert now["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
     initialized = next(each for each in now["conditions"] if each["type"] == "Initialized")
     assert initialized["message"] == "containers with incomplete status: [setup]"
@@ -82,7 +82,7 @@ def test_a_crash_loop_shows_its_last_end_and_keeps_the_pod_running() -> None:
         life.containers[0].ends(code, 5.0, "web_default(1)")
         if code == 1:
             life.containers[0].starts("4567", 5.0)
-    now = told(made, life)
+    now = status_of(made, life)
     (main,) = now["containerStatuses"]
     assert main["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert main["lastState"]["terminated"]["exitCode"] == 2
@@ -98,7 +98,7 @@ def test_a_crash_loop_that_is_deleted_shows_how_it_ended() -> None:
     life.containers[0].starts("4567", 5.0)
     life.containers[0].ends(2, 6.0, "")
     life.end(7.0, 30)
-    now = told(made, life)
+    now = status_of(made, life)
     assert now["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 2
     assert now["phase"] == "Failed"
 
@@ -109,7 +109,7 @@ def test_a_pod_that_failed_to_initialize_says_so_of_those_who_never_came_to_run(
     life.containers[0].starts("0123", 0.0)
     life.containers[0].ends(3, 1.0, "")
     life.decide(1.0)
-    now = told(made, life)
+    now = status_of(made, life)
     assert now["phase"] == "Failed"
     assert now["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
     assert now["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
@@ -120,7 +120,7 @@ def test_a_completed_pod_says_so_in_its_conditions() -> None:
     life = running(made)
     life.containers[0].ends(0, 5.0, "")
     life.decide(5.0)
-    now = told(made, life)
+    now = status_of(made, life)
     assert now["phase"] == "Succeeded"
     reasons = {each["type"]: each.get("reason") for each in now["conditions"]}
     assert reasons["Ready"] == reasons["ContainersReady"] == reasons["Initialized"] == "PodCompleted"
@@ -131,7 +131,7 @@ def test_a_pod_past_its_deadline_says_why_it_failed() -> None:
     made = pod(activeDeadlineSeconds=1)
     life = Life(made, 0.0)
     life.decide(2.0)
-    now = told(made, life)
+    now = status_of(made, life)
     assert (now["phase"], now["reason"]) == ("Failed", "DeadlineExceeded")
     assert now["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
 
@@ -139,15 +139,15 @@ def test_a_pod_past_its_deadline_says_why_it_failed() -> None:
 def test_a_readiness_gate_holds_the_pod_back_until_somebody_opens_it() -> None:
     made = pod(readinessGates=[{"conditionType": "example.com/fed"}])
     life = running(made)
-    assert conditions(told(made, life))["Ready"] == "False"
+    assert conditions(status_of(made, life))["Ready"] == "False"
     fed = [{"type": "example.com/fed", "status": "True"}]
-    assert conditions(told(made, life, conditions=fed))["Ready"] == "True"
+    assert conditions(status_of(made, life, conditions=fed))["Ready"] == "True"
 
 
 def test_a_condition_keeps_its_time_until_it_changes() -> None:
     made = pod()
-    before = told(made, Life(made, 0.0), now=100.0)
-    after = told(made, running(made), now=200.0, old=before)
+    before = status_of(made, Life(made, 0.0), now=100.0)
+    after = status_of(made, running(made), now=200.0, old=before)
     times = {each["type"]: each["lastTransitionTime"] for each in after["conditions"]}
     assert times["PodScheduled"] == "1970-01-01T00:01:40Z"
     assert times["Ready"] == "1970-01-01T00:03:20Z"
@@ -155,8 +155,8 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
 
 def test_only_what_changed_is_written() -> None:
     made = pod()
-    before = told(made, Life(made, 0.0), now=100.0)
-    after = told(made, running(made), now=200.0, old=before)
+    before = status_of(made, Life(made, 0.0), now=100.0)
+    after = status_of(made, running(made), now=200.0, old=before)
     patch = changes(before, after)
     assert set(patch) == {"phase", "podIP", "podIPs", "conditions", "containerStatuses"}
     assert {each["type"] for each in patch["conditions"]} == {"PodReadyToStartContainers", "Ready", "ContainersReady"}

@@ -1,4 +1,4 @@
-"""What a node's pods use, as the Summary API tells it."""
+"""What a node's pods use, in the Summary API."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def pod(name: str, *containers: str) -> manifest.Pod:
 
 def test_each_container_has_its_own_figures() -> None:
     devices = ScriptedDevices(used={"p": {"main": [(CARD, Use(200 << 20, 12))]}})
-    (told,) = summary("n1", [pod("p", "main", "side")], devices)["pods"]
-    assert told["podRef"] == {"name": "p", "namespace": "team", "uid": "uid-p"}
+    (found,) = summary("n1", [pod("p", "main", "side")], devices)["pods"]
+    assert found["podRef"] == {"name": "p", "namespace": "team", "uid": "uid-p"}
     accelerator = {
         "make": "nvidia",
         "model": "NVIDIA A10",
@@ -28,13 +28,16 @@ def test_each_container_has_its_own_figures() -> None:
         "memoryUsed": 200 << 20,
         "dutyCycle": 12,
     }
-    assert told["containers"] == [{"name": "main", "accelerators": [accelerator]}, {"name": "side", "accelerators": []}]
+    assert found["containers"] == [
+        {"name": "main", "accelerators": [accelerator]},
+        {"name": "side", "accelerators": []},
+    ]
 
 
 def test_time_that_nobody_counts_is_not_told_as_nought() -> None:
     devices = ScriptedDevices(used={"p": {"main": [(CARD, Use(1, None))]}})
-    told = summary("n1", [pod("p", "main")], devices)
-    assert "dutyCycle" not in told["pods"][0]["containers"][0]["accelerators"][0]
+    found = summary("n1", [pod("p", "main")], devices)
+    assert "dutyCycle" not in found["pods"][0]["containers"][0]["accelerators"][0]
 
 
 def test_a_node_without_pods_is_told_too() -> None:

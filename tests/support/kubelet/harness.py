@@ -1,4 +1,4 @@
-"""A small cluster for stories: the embedded API server, one kubelet, containers that do as they are told."""
+"""A small cluster for tests: the embedded API server, one kubelet, containers that follow a script."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tinykube.status import ApiError
 from tinykube.transport import Request, Response, Transport
 
 PATIENCE = 10_000.0
-"""In seconds of the story, most of which pass in no time."""
+"""In seconds of virtual time, most of which pass at once."""
 
 ALLOCATABLE = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 
 
 def in_virtual_time(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Tell a story whose pauses take no time."""
+    """Run a test whose pauses take no time."""
 
     @functools.wraps(story)
     def test(*args: Any, **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ def in_virtual_time(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable
 
 @dataclass
 class Counting:
-    """Carries requests and counts them; a test may break some."""
+    """A transport that counts requests; a test may break some."""
 
     inner: Transport
     requests: list[Request] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Counting:
         return response
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
     def count(self, method: str, ending: str) -> int:
         return sum(each.method == method and each.path.endswith(ending) for each in self.requests)
@@ -73,7 +73,7 @@ class Counting:
 
 @dataclass
 class Harness:
-    """What a story has at hand."""
+    """A kubelet under test, with its API server, runtime and cards."""
 
     client: Client
     store: Store
@@ -100,7 +100,7 @@ class Harness:
     async def until(
         self, condition: Callable[[dict[str, Any]], Any], name: str = "web", patience: float = PATIENCE
     ) -> dict[str, Any]:
-        """Wait for a pod to be so."""
+        """Wait until a pod meets a condition."""
         pod: dict[str, Any] = {}
         try:
             async with asyncio.timeout(patience):
@@ -132,7 +132,7 @@ class Harness:
         await self.client.delete(PODS, name, "default", grace=grace)
 
     async def events(self, reason: str = "") -> list[str]:
-        """What is told about pods: `Reason: message`."""
+        """The events of pods: `Reason: message`."""
         found = (await self.client.list(EVENTS)).items
         return [f"{each['reason']}: {each['message']}" for each in found if reason in ("", each["reason"])]
 
@@ -145,7 +145,7 @@ class Harness:
 
 
 def now() -> float:
-    """The story's own clock."""
+    """The clock of virtual time."""
     return 1_800_000_000.0 + asyncio.get_running_loop().time()
 
 
@@ -160,7 +160,7 @@ async def harness(
     processes: bool = False,
     clock: Callable[[], float] = now,
 ) -> AsyncIterator[Harness]:
-    """A cluster that runs until the story ends.  A store that was used before has the same nodes and pods again."""
+    """A cluster that runs until the block ends.  A store of an earlier one has the same nodes and pods again."""
     fresh = store is None
     store = store or Store(custom=CUSTOM)
     server = Server(store, clock=clock)
@@ -183,14 +183,14 @@ async def harness(
 
 
 async def add_node(client: Client, name: str) -> None:
-    """A node that has something to give."""
+    """Add a node with room for pods."""
     await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     await client.patch_status(NODES, name, "", {"capacity": ALLOCATABLE, "allocatable": ALLOCATABLE})
 
 
 @asynccontextmanager
 async def running(place: Harness) -> AsyncIterator[None]:
-    """Let the kubelet do its work."""
+    """Run the kubelet."""
     task = asyncio.create_task(place.kubelet.run())
     synced = asyncio.create_task(place.kubelet.synced.wait())
     try:

@@ -1,4 +1,4 @@
-"""Pods for tests, as short as they can be said."""
+"""Short ways to make pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A runtime that does what a test tells it, and cards that say what a test wants."""
+"""A runtime and cards that do what a test wants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tinykube.server.kubelet import Session
 
 
 class Scripted:
-    """A container whose fate the test decides.  Asked to stop, it ends with 143, or after its grace if stubborn."""
+    """A container that the test ends.  When stopped, it ends with 143, at once or, if stubborn, after its grace."""
 
     def __init__(self, spec: Spec, stubborn: bool) -> None:
         self.spec = spec
