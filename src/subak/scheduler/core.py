@@ -18,6 +18,7 @@ from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.policy.decider import Decider, Exceeded
 from subak.scheduler.books import Books
+from subak.scheduler.explainer import Telling
 from subak.scheduler.messages import (
     Bind,
     BindFailed,
@@ -36,7 +37,6 @@ from subak.scheduler.messages import (
 )
 from subak.scheduler.record import Record, State
 from subak.scheduler.story import Moment, Story, Word, printed
-from subak.scheduler.telling import Telling
 from subak.scheduler.waiting import Line, Ticket
 from subak.snapshot.cluster import Overcommitted, Snapshot
 
