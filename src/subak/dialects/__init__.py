@@ -77,7 +77,7 @@ class Sighting(msgspec.Struct, frozen=True, gc=False):
 class Death:
     """What speaks for the death of a vendor's agent, and from when on: `after` these seconds since 1970, None for now.
 
-    Dialects know no clock; whoever does compares.
+    Dialects know no clock; the caller compares.
     """
 
     detail: str
@@ -91,7 +91,7 @@ class Sight:
     `offered` says whether the node speaks the dialect at all.  `warnings` are sentences about what could not be read.
     `only` names the model if the dialect speaks of no other: its cards stand beside those of other models.
     `hidden` is the family whose register could not be read: cards that others merely count have other ids, so that what
-    running pods hold of them would look free.  `death` is told where the agent that serves the dialect seems dead.
+    running pods hold of them would look free.  `death` is set if the agent that serves the dialect seems dead.
     """
 
     offered: bool = False
@@ -145,8 +145,8 @@ class Ask:
 class Injection:
     """What one container gets.
 
-    `devices` are device nodes of the host: only who knows the driver can tell them.  `preload` is a library that comes
-    before what the container itself preloads.  `held` are the shares to which libsubak holds the container.
+    `devices` are device nodes of the host, which only code that knows the driver can name.  `preload` is a library that
+    comes before the container's own preloads.  `held` are the shares that libsubak enforces on the container.
     """
 
     env: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Does the agent behind a register live?  The annotation outlives whoever wrote it.
+"""Is the agent behind a register alive?  The annotation outlives the agent that wrote it.
 
     HAMi, NVIDIA     dead: none of its resource is allocatable, and nobody has answered the `Requesting_<time>` that a
                      scheduler of HAMi leaves on the node, for a minute

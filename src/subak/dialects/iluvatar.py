@@ -248,8 +248,8 @@ class IluvatarChip(_Generation):
             return Sight.unreadable(node, self.register, error, FAMILY, True)
         # Some agents publish no number of cards, only their cores and memory.
         names = (self.totals.count_name, self.totals.core_name, self.totals.memory_name)
-        told = next((name for name in names if name in node.allocatable), self.totals.count_name)
-        death = agent.death(node, told, sightings, self.agent.handshake)
+        resource = next((name for name in names if name in node.allocatable), self.totals.count_name)
+        death = agent.death(node, resource, sightings, self.agent.handshake)
         return Sight(True, Source.REGISTER, sightings, only=self.word, death=death)
 
     def _registered(self, card: Sighting) -> Sighting:

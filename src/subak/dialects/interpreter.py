@@ -349,7 +349,7 @@ def _check_contradictions(pod: manifest.Pod, speaking: Sequence[Dialect]) -> Non
 
 
 def _families(dialect: Dialect, pod: manifest.Pod) -> frozenset[str]:
-    """The vendors whose cards the pod asks for in a dialect; all that it speaks of if that cannot be told."""
+    """The vendors whose cards the pod asks for in a dialect; all of the dialect's if the request cannot be read."""
     try:
         asked = frozenset[str]().union(*(claim.families for claim in dialect.ask(pod).claims))
     except Refusal:

@@ -42,7 +42,7 @@ SWITCH, REGION, POLICY, PRIORITY, TURNS, CARDS, LIMITS_BY_NAME = (
 
 
 def visible(shares: Sequence[Share], node: Node) -> str:
-    """The cards by UUID; by index where no source told the UUID (then the id is one of ours)."""
+    """The cards by UUID; by index if no source gives the UUID (then the id is one of ours)."""
     named = [share.id for share in shares if share.id != f"{node.name}-nvidia-{share.index}"]
     return ",".join(named if len(named) == len(shares) else [str(share.index) for share in shares])
 

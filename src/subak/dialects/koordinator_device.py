@@ -155,7 +155,7 @@ def minor(device: Device) -> int:
 
 
 def uuid(device: Device, node: str) -> str:
-    """The card's own id; empty where no source told it, so that the id is one of ours."""
+    """The card's own id; empty if no source gives it (then the id is one of ours)."""
     return "" if device.id == f"{node}-{device.family}-{device.index}" else device.id
 
 

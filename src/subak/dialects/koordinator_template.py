@@ -21,7 +21,7 @@ Templates = Mapping[str, Mapping[str, Mapping[str, int]]]
 FAMILY = "huawei"
 
 DUO = "Ascend-310P3-300I-DUO"
-"""A model of which the vendor's agent gives whole cards only: it is told no template."""
+"""A model of which the vendor's agent gives only whole cards, without a template."""
 
 
 def read(content: Mapping[str, Mapping[str, Mapping[str, Amount]]]) -> Templates:

@@ -175,11 +175,11 @@ class MetaxGpu:
         if text is None:
             return wiring
         try:
-            told = wired(text, self.names.resource_count_name)
+            wired_cards = wired(text, self.names.resource_count_name)
         except ValueError as error:
             warnings.append(f"node {node.name}: annotation {ZONES_KEY}: {error}; it is ignored")
             return wiring
-        for index, wires in told.items():
+        for index, wires in wired_cards.items():
             if index < count:
                 wiring[index] = wires
             else:
@@ -269,9 +269,9 @@ def _groups(text: str) -> list[Group]:
 
 def _cards(group: Group, resource: str, following: int) -> list[int]:
     """The indices of a group's cards; `following` is the first that no earlier group took."""
-    told = [group.capacity, group.allocatable]
-    told += [cards for each in group.resources if each.name == resource for cards in (each.capacity, each.allocatable)]
-    cards = next((each for each in told if each is not None), None)
+    lists = [group.capacity, group.allocatable]
+    lists += [cards for each in group.resources if each.name == resource for cards in (each.capacity, each.allocatable)]
+    cards = next((each for each in lists if each is not None), None)
     match cards:
         case None:
             raise ValueError(f"group {group.name!r} does not tell its cards")

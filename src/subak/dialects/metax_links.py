@@ -78,9 +78,9 @@ def _zone_pairs(zones: Mapping[int, int]) -> int:
 
 def pair_score(a: Device, b: Device) -> int:
     """How well two cards are connected.  MetaXLink beats a common PCIe switch where they have both."""
-    told = a.links.get(b.id, b.links.get(a.id))
-    if told is not None:
-        return told
+    strength = a.links.get(b.id, b.links.get(a.id))
+    if strength is not None:
+        return strength
     if a.zone > 0 and a.zone == b.zone:
         return LINKED
     return SWITCHED if a.pcie and a.pcie == b.pcie else APART

@@ -57,7 +57,7 @@ class Lock:
 def take(value: str | None, pod: str, now: datetime, owner_exists: Callable[[str], bool]) -> str:
     """The value with which `pod` (its key) holds the lock; the same if it holds it already.
 
-    Raises Contention if another pod holds it, ValueError if the value is malformed: whoever wrote that may be at work.
+    Raises Contention if another pod holds it, ValueError if the value is malformed: its writer may be at work.
     `owner_exists` is asked, with a pod's key, only if the answer depends on it.
     """
     ours = Lock(now, pod)

@@ -281,12 +281,12 @@ class Nvidia:
         grants = hami.read(pod, node, self.name, ALLOCATED, lambda ask: ask(self.names.resource_count_name))
         if MIG_ALLOCATIONS not in pod.annotations and not node.cut:
             return grants
-        told = annotation.decode(pod.annotations.get(MIG_ALLOCATIONS) or "[]", list[MigAllocation])
-        places = sorted({each.container_index for each in told})
+        allocated = annotation.decode(pod.annotations.get(MIG_ALLOCATIONS) or "[]", list[MigAllocation])
+        places = sorted({each.container_index for each in allocated})
         if len(places) != len(grants):
             places = [grant.containers[0] for grant in grants]
         # Else the places are the grants' own, or those of a string that had to be aligned, see `hami.read`.
-        instances = {(each.container_index, each.device_index): each for each in told}
+        instances = {(each.container_index, each.device_index): each for each in allocated}
         return tuple(_cut(grant, place, instances, node) for grant, place in zip(grants, places, strict=True))
 
     def inject(self, pod: manifest.Pod, grant: Grant, position: int, node: Node) -> Injection:
@@ -347,12 +347,12 @@ def _connected(sightings: tuple[Sighting, ...], text: str | None) -> tuple[Sight
 
 
 def _cut(grant: Grant, place: int, instances: Mapping[tuple[int, int], MigAllocation], node: Node) -> Grant:
-    """The grant with the MIG instances that were told for the container at `place`."""
+    """The grant with the MIG instances that are recorded for the container at `place`."""
     shares: list[Share] = []
     for i, share in enumerate(grant.shares):
-        told = instances.get((place, i))
-        if told is not None:
-            mig: MigInstance | None = MigInstance(told.profile, told.placement.start, told.placement.size)
+        cut = instances.get((place, i))
+        if cut is not None:
+            mig: MigInstance | None = MigInstance(cut.profile, cut.placement.start, cut.placement.size)
         else:
             mig = uncut(node.device(share.id))
         shares.append(msgspec.structs.replace(share, mig=mig))

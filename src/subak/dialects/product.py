@@ -18,10 +18,10 @@ _KOORDINATOR = "node.koordinator.sh/gpu-model"
 
 
 def name(device: Device, labels: Mapping[str, str]) -> str:
-    """A short name for a card of a node with these labels: its model, or its vendor if nobody tells the model."""
+    """A short name for a card of a node with these labels: its model, or its vendor if the model is unknown."""
     keys = (_label(device.family), _VENDORS.get(device.family, ""), _KOORDINATOR)
-    told = device.model or next((labels[key] for key in keys if labels.get(key)), device.family)
-    return re.sub(r"(?i)^nvidia[- ](?=.)", "", told)
+    model = device.model or next((labels[key] for key in keys if labels.get(key)), device.family)
+    return re.sub(r"(?i)^nvidia[- ](?=.)", "", model)
 
 
 def labels(devices: Iterable[Device]) -> dict[str, str]:

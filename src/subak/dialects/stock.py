@@ -160,7 +160,7 @@ def _enriched(node: str, card: Sighting, other: Sighting, source: Source, warnin
     }
     if card.memory_bytes is not None and other.memory_bytes is not None:
         mine, theirs = card.memory_bytes // MIB, other.memory_bytes // MIB
-        if mine == theirs:  # the same card, told in MiB by one and in bytes by the other
+        if mine == theirs:  # the same card, in MiB from one source and in bytes from the other
             added["memory_bytes"] = max(card.memory_bytes, other.memory_bytes)
         elif source is not Source.CAPACITY:  # Volcano's capacity is an average, see its sight
             warnings.append(

@@ -104,12 +104,12 @@ class Totals:
         if cores > 0 and blocks > 0:
             broken = -(-(cores - published(node.allocatable, self.core_name)) // self.cores)
             return Sight(offered, Source.CAPACITY, self.cards(cores, blocks, model, broken), only=only)
-        told = {name: amount for name, amount in node.capacity.items() if name in self.names and str(amount) != "0"}
-        if not told:
+        given = {name: amount for name, amount in node.capacity.items() if name in self.names and str(amount) != "0"}
+        if not given:
             return Sight(offered, only=only)
         warning = (
             f"node {node.name}: its cards are unknown, because the capacity has "
-            f"{', '.join(f'{name}: {amount}' for name, amount in told.items())}; "
+            f"{', '.join(f'{name}: {amount}' for name, amount in given.items())}; "
             f"{self.core_name} and {self.memory_name} must both be whole numbers above 0"
         )
         return Sight(offered, warnings=(warning,), only=only)

@@ -1,1 +1,1 @@
-"""The nouns: frozen values without I/O that every other room of the house speaks in."""
+"""The nouns: frozen values without I/O that all other rooms use."""

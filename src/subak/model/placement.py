@@ -26,7 +26,7 @@ class MigInstance(msgspec.Struct, frozen=True, gc=False):
 
 
 def uncut(device: Device | None) -> MigInstance | None:
-    """Every place of a card in MIG mode: where an instance lies that nobody told, no other must be cut."""
+    """All places of a card in MIG mode, for an instance whose place is unknown: no other may be cut there."""
     if device is None or device.mode != MIG:
         return None
     ends = (start + size for profile in device.mig for start, size in profile.placements)

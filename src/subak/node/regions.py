@@ -82,7 +82,7 @@ def scan(directory: Path, now_ns: int) -> Iterator[Region | NoRegion]:
 def read(path: Path, now_ns: int) -> Region:
     """The region in a file.  `now_ns` is the monotonic clock, which is one for all containers of a machine."""
     try:
-        # Whoever writes the file may also put a pipe there, which would make us wait, or a link to what is not his.
+        # The container can put a pipe there, which would make us wait, or a link to a file of somebody else.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,7 +1,8 @@
 """Requests that wait, in columns: which of thousands may fit on a node where something was freed.
 
 This is `columns` turned around: one node, many requests.  Like there, a request that passes may still be refused by the
-full rules, never the other way round; so whoever does not pass need not be tried.  Of a pod's claims the first counts.
+full rules, never the other way round; so a request that does not pass need not be tried.  Only a pod's first claim
+counts.
 What a node says by its description alone is remembered until that changes.
 """
 

@@ -1,4 +1,4 @@
-"""What a bound pod holds: a function of the pod and its node alone, whoever else is there and whatever came first.
+"""What a bound pod holds: it depends only on the pod and its node, not on other pods or on the order of events.
 
     the record says       and the pod asks for      so it holds
     a card of the node    no more than that         what the record says
@@ -29,7 +29,7 @@ from subak.snapshot.cluster import Resources
 class Holding(msgspec.Struct, frozen=True, gc=False):
     """What a pod holds.
 
-    `known` says whether its record told the very cards; `warnings` what was not as it should be.  `counted` is the
+    `known` says whether its record names its cards; `warnings` what was not as it should be.  `counted` is the
     placement with no more cards than the pod asks for: what a quota counts.
     """
 
@@ -121,11 +121,11 @@ def _answers(grant: Grant, claim: Claim, node: Node) -> bool:
 
 
 def _completed(claim: Claim, given: Grant | None, node: Node) -> Grant:
-    """The grant with at least what the claim asks for; on every card that the claim may mean if some are not told."""
-    told = () if given is None else given.shares
+    """The grant with at least what the claim asks for; on every possible card if the record does not name all."""
+    recorded = () if given is None else given.shares
     shares: list[Share] = []
     lost: list[Share] = []
-    for share in told:
+    for share in recorded:
         device = node.device(share.id)
         if device is None:
             lost.append(share)
@@ -136,11 +136,11 @@ def _completed(claim: Claim, given: Grant | None, node: Node) -> Grant:
         shares += [_whole(claim, lost, device) for device in _possible(claim, node) if device.id not in seen]
     if given is None:
         return Grant(claim.dialect, claim.containers, claim.role, tuple(shares), claim.rules.tag, claim.slotted)
-    return given if tuple(shares) == told else msgspec.structs.replace(given, shares=tuple(shares))
+    return given if tuple(shares) == recorded else msgspec.structs.replace(given, shares=tuple(shares))
 
 
 def _at_least(share: Share, claim: Claim, device: Device) -> Share:
-    """A share that the record tells; never less than what was asked for."""
+    """A share of the record; never less than what was asked for."""
     memory, cores = max(share.memory_bytes, claim.memory_on(device)), max(share.cores, claim.cores)
     extras = _larger(share.extras, claim.extras)
     if (memory, cores, extras) == (share.memory_bytes, share.cores, share.extras):

@@ -158,13 +158,13 @@ def _cards(pool: Pool, request: Request, left: Bools, tally: Tally) -> Bools:
             tally.reasons[Reason.NODE_INSUFFICIENT_DEVICE] += int(left.sum())
             return np.zeros_like(left)
     for claim, rows in zip(request.claims, rows_of, strict=True):
-        if not _told_by_columns(pool, claim):
+        if not _in_columns(pool, claim):
             return left
         left = left & ~_too_few(pool, claim, rows, left, tally)
     return left
 
 
-def _told_by_columns(pool: Pool, claim: Claim) -> bool:
+def _in_columns(pool: Pool, claim: Claim) -> bool:
     """Whether no rule for the claim's cards looks at more than columns hold."""
     return (
         claim.rules.in_columns([family for family, _ in pool.make])

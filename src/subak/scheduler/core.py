@@ -18,7 +18,7 @@ from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.policy.decider import Decider, Exceeded
 from subak.scheduler.books import Books
-from subak.scheduler.explainer import Telling
+from subak.scheduler.explainer import Explainer
 from subak.scheduler.messages import (
     Bind,
     BindFailed,
@@ -60,7 +60,7 @@ class Core:
         self._books = Books(self._decider)
         self._serves = serves
         self._line = Line(self.snapshot)
-        self._telling = Telling(self.snapshot)
+        self._explainer = Explainer(self.snapshot)
         self._records: dict[str, Record] = {}
         self._out: list[Instruction] = []
         self._arrivals = 0
@@ -115,12 +115,12 @@ class Core:
         for _ in range(most):
             ticket = self._line.pop(now)
             for joined in self._line.joined:
-                self._telling.refused(joined, now)
+                self._explainer.refused(joined, now)
             self._line.joined.clear()
             if ticket is None:
                 break
             self._decide(ticket, now)
-        for key, message, reasons in self._telling.answers(now):
+        for key, message, reasons in self._explainer.answers(now):
             self._report(self._records[key], message, reasons)
         out, self._out, self._moment = self._out, [], Moment()
         return out
@@ -129,7 +129,7 @@ class Core:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
         if self._line.ready:
             return 0.0
-        due = (self._line.next_pause_ends(), self._telling.due(), self._books.next_doubt_ends())
+        due = (self._line.next_pause_ends(), self._explainer.due(), self._books.next_doubt_ends())
         return min((each for each in due if each is not None), default=None)
 
     def _pass_on(self) -> None:
@@ -239,7 +239,7 @@ class Core:
         if standing is not None and standing.request == request and standing.priority == priority:
             return  # nothing relevant has changed: it keeps its place
         self._arrivals += 1
-        self._telling.forget(record.key)
+        self._explainer.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
         record.state, record.ticket = State.WAITING, ticket
         record.note(self._moment, Word.QUEUED)
@@ -255,7 +255,7 @@ class Core:
 
     def _leave_line(self, key: str) -> None:
         self._line.remove(key)
-        self._telling.forget(key)
+        self._explainer.forget(key)
 
     def _bind_failed(self, key: str, uid: str, message: str) -> None:
         record = self._records.get(key)
@@ -281,7 +281,7 @@ class Core:
         match self._decider.decide(ticket.namespace, ticket.request, ticket.hopes):
             case None:
                 self._line.refuse(ticket)
-                self._telling.refused(ticket, now)
+                self._explainer.refused(ticket, now)
             case Exceeded(message, reasons):
                 self._line.over_quota(ticket)
                 self._report(record, message, reasons)
@@ -296,7 +296,7 @@ class Core:
             error.add_note(printed(record.story))
             raise
         annotations = self._decider.written(record.pod, placement, int(now * 10**9))
-        self._telling.forget(record.key)
+        self._explainer.forget(record.key)
         record.state, record.reported, record.edited = State.ASSUMED, "", None
         record.annotations = self._recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)

@@ -1,9 +1,9 @@
-"""Finding out why pods wait, without holding up those that do not.
+"""Finds out why pods wait, without holding up the others.
 
-Pods that ask for the same share one explanation.  It is made in columns, a bounded piece of it per cycle, so that
-however many wait, a cycle stays short; nobody who was refused is forgotten.  In a large cluster, where something
-changes all the time, an explanation is told to newcomers for some seconds; and those that have been told are told again
-when the reason has changed, the oldest first, so many a second.  `subak why` tells the very moment.
+Pods that ask for the same share one explanation.  It is made in columns, a bounded piece per cycle, so a cycle stays
+short however many pods wait; every refused pod gets its explanation.  In a large cluster something changes all the
+time: so new pods get the last explanation for some seconds, and pods that have one get another when the reason has
+changed, the oldest first, so many a second.  `subak why` explains the present state.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PER_CYCLE = 32
 
 LARGE = 16
 GOOD_FOR = 10.0
-"""An explanation for which more than LARGE nodes had to be asked is told to newcomers for so many seconds."""
+"""New pods get an explanation for which more than LARGE nodes were asked for so many seconds."""
 
 PAUSE = 1.0
 AGAIN_PER_SECOND = 20
-"""Whoever has been told is told again after a pause at the earliest, and so many of them a second."""
+"""A pod gets another explanation after a pause at the earliest, and so many pods a second do."""
 
 Answer = tuple[str, str, dict[str, int]]
 """A pod's key, the message, and the reasons with how many nodes have them."""
@@ -55,8 +55,8 @@ class Work:
     cost: int = 0
 
 
-class Telling:
-    """Who is to be told why it waits."""
+class Explainer:
+    """The pods that wait, and their explanations."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -98,7 +98,7 @@ class Telling:
                 self._work = None
 
     def due(self) -> float | None:
-        """When there is something to find out or to tell: 0 for now, None if not before something changes."""
+        """When there is something to explain: 0 for now, None if not before something changes."""
         if self._ready or self._asking or self._work is not None:
             return 0.0
         oldest = next(iter(self._known.values()), None)
@@ -121,7 +121,7 @@ class Telling:
         return answers
 
     def _next_work(self, now: float) -> Work | None:
-        """What is being explained, else the next: newcomers first, then whoever was told longest ago."""
+        """The explanation under way, or the next: new pods first, then those with the oldest explanation."""
         if self._work is None:
             request = next(iter(self._asking), None)
             if request is None:
@@ -139,8 +139,8 @@ class Telling:
         known = Known(str(why), why.reasons, work.version, now, work.cost > LARGE)
         self._known[request] = known
         self._known.move_to_end(request)
-        told: Iterable[str] | None = self._asking.pop(request, None)
-        if told is None:  # nobody new: all are told again
-            told = self._waiting[request]
+        keys: Iterable[str] | None = self._asking.pop(request, None)
+        if keys is None:  # no new pods: all get it again
+            keys = self._waiting[request]
             self._again_at = now + len(self._waiting[request]) / AGAIN_PER_SECOND
-        return [(key, known.message, known.reasons) for key in told]
+        return [(key, known.message, known.reasons) for key in keys]

@@ -4,7 +4,7 @@ Ready pods come by priority, then by arrival.  Pods that found no place wait in 
 A group that was refused fits on no node, and goes on so until something is freed or changes on a node: then only groups
 that may fit there (`policy.demand`) are tried again, the most important first, and of each the first pod; as soon as
 one takes the place, the others are measured by what is left.  Groups that other nodes' pods keep off (`policy.Across`)
-are also tried when something happens that may cure it.  Whoever exceeds a quota waits for the namespace instead.
+are also tried when something happens that may cure it.  A pod that exceeds a quota waits for the namespace instead.
 A pod whose binding failed comes back after a pause that doubles with every failure.
 """
 
