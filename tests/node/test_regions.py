@@ -173,19 +173,6 @@ def test_a_pipe_or_a_link_in_its_place_is_neither_waited_for_nor_followed(tmp_pa
             regions.read(tmp_path / name, NOW)
 
 
-def test_a_scan_goes_on_past_damaged_files(tmp_path: Path) -> None:
-    content = region()
-    add(content, 0, 17, 100 * MIB)
-    (tmp_path / "pod").mkdir()
-    (tmp_path / "a.cache").write_bytes(b"damaged")
-    (tmp_path / "pod" / "b.cache").write_bytes(content)
-    (tmp_path / "pod" / "c.lock").write_bytes(content)
-    first, second = regions.scan(tmp_path, NOW)
-    assert isinstance(first, NoRegion)
-    assert isinstance(second, Region)
-    assert second.cards[0].used_bytes == 100 * MIB
-
-
 @examples(quick=20, ci=100)
 @given(seed=st.integers(0, 2**32), own=st.booleans(), length=st.none() | st.integers(0, regions.OWN_SIZE))
 def test_scribbles_never_crash_the_reader(seed: int, own: bool, length: int | None) -> None:

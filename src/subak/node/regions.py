@@ -70,15 +70,6 @@ class Region:
     """Seconds since the epoch; 0 if never."""
 
 
-def scan(directory: Path, now_ns: int) -> Iterator[Region | NoRegion]:
-    """All `*.cache` files below a directory: a region or the reason why it is none, in the order of their paths."""
-    for path in sorted(directory.rglob("*.cache")):
-        try:
-            yield read(path, now_ns)
-        except NoRegion as problem:
-            yield problem
-
-
 def read(path: Path, now_ns: int) -> Region:
     """The region in a file.  `now_ns` is the monotonic clock, which is one for all containers of a machine."""
     try:
