@@ -183,7 +183,8 @@ class Agent:
     `libraries` and `directories` are what the vendor's image has, in every container.
 
     `lock` is the node annotation that must name the pod while the agent allocates.  `handshake` is the node annotation
-    by which the agent shows that it lives.
+    by which the agent shows that it lives.  `of_free` makes the annotations that it writes on its node whenever a
+    card is taken or given back, of all cards and of those that nobody holds.
     """
 
     system: str
@@ -196,6 +197,7 @@ class Agent:
     handshake: str = ""
     libraries: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
+    of_free: Callable[[Sequence[Device], Sequence[Device]], Mapping[str, str]] | None = None
 
     def describes(self, family: str, model: str, mode: str) -> bool:
         """Whether it describes such cards."""

@@ -38,7 +38,7 @@ from subak.dialects import (
 )
 from subak.dialects.amounts import Asked, asked, mentions, offers, published
 from subak.dialects.config import Metax as Names
-from subak.dialects.metax_links import LOSSES, SCORES
+from subak.dialects.metax_links import LOSSES, SCORES, topology_tables
 from subak.dialects.metax_rules import Whole
 from subak.dialects.metax_sgpu import FAMILY
 from subak.model import manifest
@@ -89,6 +89,13 @@ class Wires(NamedTuple):
     pcie: str | None = None
 
 
+def _worth(cards: Sequence[Device], free: Sequence[Device]) -> dict[str, str]:
+    """What MetaX's plugin writes: which cards are free, and what those are worth together."""
+    scores, losses = topology_tables([each for each in free if each.healthy])
+    tables = {SCORES_KEY: annotation.encode(scores), LOSSES_KEY: annotation.encode(losses)}
+    return {ZONES_KEY: zones(cards, free), **tables}
+
+
 class MetaxGpu:
     """HAMi, MetaX, whole cards."""
 
@@ -96,7 +103,7 @@ class MetaxGpu:
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED}
     recorded = frozenset({ALLOCATED})
-    agent = Agent("hami", (FAMILY,), shares=1, modes=("",))
+    agent = Agent("hami", (FAMILY,), shares=1, modes=("",), of_free=_worth)
     quota_units: Mapping[str, QuotaUnit] = {}
 
     def __init__(self, names: Names) -> None:

@@ -6,32 +6,27 @@ import uuid
 
 import msgspec
 
-from subak.dialects import MOST_CARDS, Dialect, Source, metax_gpu, metax_sgpu, nvidia
-from subak.dialects.mthreads import CARD_CORES
+from subak.dialects import MOST_CARDS, Dialect, Source
+from subak.dialects.vendor import WHOLE, vendor
 from subak.local.hardware.description import Fields
-from subak.model.device import FULL_CORES, MIB, MOST_CARD_BYTES, Device
+from subak.model.device import MIB, MOST_CARD_BYTES, Device
 
 FIELDS = ("vendor", "model", "count", "memory", "shares", "mode", "numa", "switches", "links", "unhealthy")
 
-SHARED, WHOLE = "sgpu", "whole"
-"""How MetaX cards are given out."""
-
 LINKED, SWITCHED, SAME_CPU, CROSS_CPU = 100, 50, 20, 10
 """How HAMi's plugin scores two NVIDIA cards: an NVLink adds to what the way over PCIe is worth."""
-
-_BLOCKS = {"iluvatar": 256, "mthreads": 512}
-"""MiB in which a vendor's totals count memory."""
 
 _IDS = uuid.UUID("5b4f6a0e-0f6c-4c55-9a3e-2d1b7c9e4a60")
 
 
 def mode(fields: Fields) -> str:
     """How the cards are given out."""
-    if fields["vendor"] == metax_sgpu.FAMILY:
-        return fields.one_of("mode", (SHARED, WHOLE), SHARED)
+    modes = vendor(fields["vendor"]).modes
+    if len(modes) > 1:
+        return fields.one_of("mode", modes, modes[0])
     if "mode" in fields:
         raise fields.wrong("mode", fields["mode"], "is for metax cards only: remove it")
-    return "hami-core" if fields["vendor"] == nvidia.FAMILY else ""
+    return modes[0]
 
 
 def described(fields: Fields, speaks: tuple[Dialect, ...]) -> tuple[Device, ...]:
@@ -48,7 +43,7 @@ def described(fields: Fields, speaks: tuple[Dialect, ...]) -> tuple[Device, ...]
         family=family,
         model=_model(fields),
         memory_bytes=memory_bytes,
-        cores=CARD_CORES if family == "mthreads" else FULL_CORES,
+        cores=vendor(family).cores,
         slots=_shares(fields, speaks) or memory_bytes // MIB,
         mode="" if given == WHOLE else given,
     )
@@ -85,20 +80,19 @@ def _of_each(groups: list[list[int]], otherwise: list[int]) -> list[int]:
 
 def _model(fields: Fields) -> str:
     """The model; NVIDIA's as HAMi's plugin writes it, from which Koordinator's agent cuts the vendor's name again."""
-    model: str = fields["model"] or ""
-    if fields["vendor"] != nvidia.FAMILY or not model or model.startswith(nvidia.WORD):
-        return model
-    return f"{nvidia.WORD}-{model}"
+    model, brand = fields["model"] or "", vendor(fields["vendor"]).brand
+    return f"{brand}-{model}" if brand and model and not model.startswith(brand) else model
 
 
 def _memory(fields: Fields) -> int:
-    family, block = fields["vendor"], _BLOCKS.get(fields["vendor"], 1)
+    made_by = vendor(fields["vendor"])
+    block = made_by.block_mib
     memory = fields.quantity("memory", "23040Mi")
     size = int(memory.value)
     if memory.value != size or size % (block * MIB) or size > MOST_CARD_BYTES:
         unit = "MiB" if block == 1 else f"blocks of {block} MiB"
         raise fields.wrong("memory", fields["memory"], f"must be a whole number of {unit} up to 16Ti, such as 24Gi")
-    if family == metax_sgpu.FAMILY and mode(fields) == WHOLE and size != metax_gpu.MEMORY_MIB * MIB:
+    if mode(fields) == WHOLE and size != made_by.whole_mib * MIB:
         raise fields.wrong("memory", fields["memory"], "must be 64Gi: MetaX's plugin does not tell the size of cards")
     return size
 
@@ -118,7 +112,7 @@ def named(devices: tuple[Device, ...], node: str, speaks: tuple[Dialect, ...]) -
     if all(each.agent.source is Source.CAPACITY for each in speaks):
         return tuple(msgspec.structs.replace(each, id=f"{node}-{each.family}-{each.index}") for each in devices)
     cards = tuple(msgspec.structs.replace(each, id=card_id(node, each.index)) for each in devices)
-    if cards[0].family != nvidia.FAMILY:
+    if not vendor(cards[0].family).pairs:
         return cards
     wired = any(each.zone for each in cards)
     return tuple(

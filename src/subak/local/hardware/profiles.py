@@ -35,6 +35,7 @@ from typing import Any
 
 from subak.dialects import Dialect
 from subak.dialects.interpreter import Interpreter
+from subak.dialects.vendor import WHOLE
 from subak.local.hardware import cards
 from subak.local.hardware.description import BadDescription, Fields, load
 from subak.model.manifest import Taint
@@ -136,7 +137,7 @@ def _speaks(fields: Fields, given: Fields, interpreter: Interpreter) -> tuple[Di
     family = given.one_of("vendor", tuple(vendors))
     model = given.text("model", r"[^,:;\n]{1,63}", "a text of up to 63 letters without ',', ':' and ';'")
     mode = cards.mode(given)
-    describing = interpreter.describing(family, model, "" if mode == cards.WHOLE else mode)
+    describing = interpreter.describing(family, model, "" if mode == WHOLE else mode)
     known = {each.agent.system: each for each in describing}
     spoken = fields.words("speaks", "systems, such as [hami]")
     dialects = [known[word] for word in spoken if word in known]

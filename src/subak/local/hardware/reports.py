@@ -9,8 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from subak.dialects import Dialect, annotation, metax_gpu, nodelock
-from subak.dialects.metax_links import topology_tables
+from subak.dialects import Dialect, nodelock
 from subak.model import manifest
 from subak.model.device import Device
 from subak.node.machine import Machine
@@ -123,15 +122,8 @@ def failure(dialect: Dialect) -> dict[str, str]:
 
 
 def in_use(machine: Machine, free: Sequence[Device]) -> dict[str, str]:
-    """What a machine's agents write on its node whenever a card is taken or given back.
-
-    Only MetaX's plugin for whole cards writes anything: what the free ones are worth together.
-    """
-    if not any(isinstance(each, metax_gpu.MetaxGpu) for each in machine.speaks):
-        return {}
-    scores, losses = topology_tables([each for each in free if each.healthy])
+    """What a machine's agents write on its node whenever a card is taken or given back."""
+    agents = (each.agent for each in machine.speaks)
     return {
-        metax_gpu.ZONES_KEY: metax_gpu.zones(machine.devices, free),
-        metax_gpu.SCORES_KEY: annotation.encode(scores),
-        metax_gpu.LOSSES_KEY: annotation.encode(losses),
+        key: text for agent in agents if agent.of_free for key, text in agent.of_free(machine.devices, free).items()
     }
