@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from subak.dialects import Patch, interpreter
@@ -638,6 +638,7 @@ class TestMalformedNodes:
         st.dictionaries(st.sampled_from(RESOURCES), amounts),
         devices,
     )
+    @example({}, {"metax-tech.com/gpu": -(2**63)}, [])
     def test_nothing_that_a_node_says_does_worse_than_a_warning(
         self, annotations: dict[str, str], capacity: dict[str, Any], described: list[dict[str, Any]]
     ) -> None:

@@ -90,10 +90,10 @@ def offers(amounts: Amounts, names: Iterable[str]) -> bool:
 
 
 def published(amounts: Amounts, name: str) -> int:
-    """A node's amount of `name`, 0 when it is absent or cannot be read."""
+    """A node's amount of `name`, 0 when it is absent, negative or cannot be read."""
     if name not in amounts:
         return 0
     try:
-        return manifest.amount(amounts, name)
+        return max(manifest.amount(amounts, name), 0)
     except QuantityError:
         return 0
