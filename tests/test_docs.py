@@ -80,7 +80,6 @@ SHORT = (
     "examples/README.md",
     "docs/reference/hardware.md",
     "docs/reference/place.md",
-    "docs/reference/up.md",
 )
 SHOWN = [
     pytest.param(page, marks=[] if name_of(page) in SHORT else [pytest.mark.long], id=name_of(page))

@@ -223,7 +223,7 @@ struct tenant {
 } *tenants;
 static int tenant_count;
 static double scale = 0.4; /* of all durations; TEST_SIZE=big: 3 */
-static size_t stride = 1;  /* from one kind of work to the next that is tried; TEST_SIZE=small: 3 */
+static size_t stride = 1;  /* from one kind of work to the next that is tried; TEST_SIZE=small: 6 */
 static char folder[] = "/tmp/subak-simulation-XXXXXX";
 
 static int tenant_of(const struct streams *streams) {
@@ -640,7 +640,7 @@ int main(void) {
     tenants = calloc(TENANTS, sizeof *tenants);
     if (!mkdtemp(folder)) return 1;
     const char *size = getenv("TEST_SIZE");
-    if (size && !strcmp(size, "small")) stride = 3;
+    if (size && !strcmp(size, "small")) stride = 6;
     else if (size) scale = 3;
     alone();
     contended();
