@@ -109,8 +109,15 @@ def spelled(name: ast.alias) -> str:
 
 
 def main(words: list[str]) -> None:
-    """Carry out the moves."""
-    moves = dict(word.split("=", 1) for word in words)
+    """Carry out the moves.  Ends with a sentence if one of them cannot be."""
+    if not words or any(not re.fullmatch(r"[\w.]+=[\w.]+", word) for word in words):
+        sys.exit("usage: python scripts/move.py OLD.MODULE=NEW.MODULE ...")
+    moves = dict(word.split("=") for word in words)
+    for old, new in moves.items():
+        if not (ROOT / source(old)).exists():
+            sys.exit(f"error: there is no {source(old)}: name a module or a package under src/ by its dotted name")
+        if (ROOT / source(new)).is_file():
+            sys.exit(f"error: {source(new)} is there already: choose another name, or remove it first")
     pairs = [pair for old, new in moves.items() for pair in renames(old, new)]
     for was, will in pairs:
         print(f"{was} -> {will}")

@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from tinykube.quantity import Format, Quantity, QuantityError
+from tinykube.quantity import Quantity, QuantityError
 from tinykube.server.rules.problem import quote
 
 _QUANTITY_WORDS = (
@@ -70,11 +70,6 @@ def less(first: str, second: str) -> str:
     """The difference of two canonical quantities."""
     one, other = Quantity.parse(first), Quantity.parse(second)
     return str(Quantity(nanos=one.nanos - other.nanos, format=(one if one.nanos else other).format))
-
-
-def is_binary(text: str) -> bool:
-    """Whether a quantity is written with a binary suffix."""
-    return Quantity.parse(text).format is Format.BINARY
 
 
 @lru_cache(maxsize=4096)
