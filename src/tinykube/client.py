@@ -283,14 +283,23 @@ class Client:
         return decode(type, response.body)
 
     async def bind(
-        self, name: str, namespace: str, node: str, *, uid: str = "", annotations: Mapping[str, str] | None = None
+        self,
+        name: str,
+        namespace: str,
+        node: str,
+        *,
+        uid: str = "",
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Give a pod its node and annotations in one write; refused if it has a node, or another UID."""
+        """Give a pod its node, annotations and labels in one write; refused if it has a node, or another UID."""
         metadata: dict[str, Any] = {"name": name, "namespace": namespace}
         if uid:
             metadata["uid"] = uid
         if annotations:
             metadata["annotations"] = dict(annotations)
+        if labels:
+            metadata["labels"] = dict(labels)
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         await self.request("POST", PODS.path(namespace, name, "binding"), self._writing(), body)

@@ -23,6 +23,7 @@ from tests.e2e.identities import MASTERS, TOKEN, USER, Identities
 PORT = 6443
 ADDRESS = f"https://{namespace.ADDRESS}:{PORT}"
 ETCD, _ETCD_PEERS = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+SCHEDULER = "https://127.0.0.1:10259/readyz"
 _PATIENCE = 60.0
 
 CONTROLLERS = (
@@ -84,12 +85,12 @@ class Cluster:
         """The authority that a client trusts."""
         return self._identities.certificate("ca")
 
-    def start(self, name: str) -> None:
-        """Start a part, and wait until it does its work."""
+    def start(self, name: str, *more: str) -> None:
+        """Start a part, with more arguments if need be, and wait until it does its work."""
         (self.directory / "log").mkdir(exist_ok=True)
         with self.log(name).open("ab") as log:
             program = "kube-controller-manager" if name == "workloads" else name
-            command = [str(self._programs / program), *self._arguments()[name]]
+            command = [str(self._programs / program), *self._arguments()[name], *more]
             # setpriv: if this process is killed, the kernel ends the part too.
             guarded = ["setpriv", "--pdeathsig", "KILL", "--", *command]
             self._running[name] = subprocess.Popen(guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -164,6 +165,12 @@ class Cluster:
                 f"--service-account-private-key-file={who.key('service-accounts')}",
                 f"--root-ca-file={who.certificate('ca')}",
             ],
+            "kube-scheduler": [  # the rest is in the `--config` that a test gives
+                "--leader-elect=false",
+                "--bind-address=127.0.0.1",
+                f"--tls-cert-file={who.certificate('kube-apiserver')}",
+                f"--tls-private-key-file={who.key('kube-apiserver')}",
+            ],
             "workloads": [*self._manager(WORKLOADS), "--secure-port=0"],
         }
 
@@ -182,6 +189,7 @@ class Cluster:
             "etcd": f"{ETCD}/health",
             "kube-apiserver": f"{ADDRESS}/readyz",
             "kube-controller-manager": f"{ADDRESS}/api/v1/namespaces/default/serviceaccounts/default",
+            "kube-scheduler": SCHEDULER,
             "workloads": f"{ADDRESS}/readyz",
         }[name]
         deadline = time.monotonic() + _PATIENCE

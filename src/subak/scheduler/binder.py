@@ -68,7 +68,9 @@ class Binder:
 
     async def _send(self, bind: Bind) -> None:
         namespace, name = bind.key.split("/")
-        await self._client.bind(name, namespace, bind.node, uid=bind.uid, annotations=bind.annotations)
+        await self._client.bind(
+            name, namespace, bind.node, uid=bind.uid, annotations=bind.annotations, labels=bind.labels
+        )
 
     async def _look_up(self, bind: Bind) -> manifest.Pod | None:
         """The pod as it is on the server, None if it is gone; tries until the server answers."""

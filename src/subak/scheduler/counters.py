@@ -17,5 +17,6 @@ class Counters:
     looked_up: int = 0
     reports: int = 0
     restored: int = 0
+    evicted: int = 0
     warnings: int = 0
     lock_waits: int = 0

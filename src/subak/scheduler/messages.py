@@ -66,12 +66,13 @@ Event = PodSeen | PodGone | NodeSeen | NodeGone | DeviceSeen | DeviceGone | Quot
 
 
 class Bind(Message, frozen=True, gc=False):
-    """Bind the pod, in one write: node and annotations together, with the UID as precondition."""
+    """Bind the pod, in one write: node, annotations and labels together, with the UID as precondition."""
 
     key: str
     uid: str
     node: str
     annotations: dict[str, str]
+    labels: dict[str, str] = {}
 
 
 class Report(Message, frozen=True, gc=False):
@@ -91,10 +92,23 @@ class Restore(Message, frozen=True, gc=False):
     annotations: dict[str, str | None]
 
 
+class Evict(Message, frozen=True, gc=False):
+    """Remove a pod that has a node: mark it as a `DisruptionTarget` for this reason, write an event, delete it.
+
+    `event` is what the event is called.  A pod that is being deleted already is not evicted again.
+    """
+
+    key: str
+    uid: str
+    event: str
+    reason: str
+    message: str
+
+
 class Warn(Message, frozen=True, gc=False):
     """Something about the cluster that an administrator should know."""
 
     text: str
 
 
-Instruction = Bind | Report | Restore | Warn
+Instruction = Bind | Report | Restore | Evict | Warn

@@ -4,6 +4,7 @@
                               ^  │                 │
                               │  ├── Report ──> reporter ──> condition, event
                               │  ├── Restore ─> restorer ──> annotations of the pod
+                              │  ├── Evict ───> evictor ───> condition, event, deletion
                               └──── BindFailed ────┘
 
 Nothing is polled: a cycle runs when something has happened, or when a pod's pause ends.  The core decides nothing
@@ -25,9 +26,10 @@ from subak.model import manifest
 from subak.scheduler.binder import Binder, NotBound
 from subak.scheduler.core import Core, everything
 from subak.scheduler.counters import Counters
+from subak.scheduler.evictor import Evictor
 from subak.scheduler.feed import Feed
 from subak.scheduler.locks import NodeLocks
-from subak.scheduler.messages import Bind, BindFailed, Event, Message, PodGone, Report, Restore, Warn
+from subak.scheduler.messages import Bind, BindFailed, Event, Evict, Message, PodGone, Report, Restore, Warn
 from subak.scheduler.reporter import Reporter
 from subak.scheduler.restorer import Restorer
 from subak.scheduler.story import printed
@@ -61,6 +63,7 @@ class Service:
         self._reporter = Reporter(client, self.feed.pods, self.recorder)
         self._binder = Binder(client, self.counters, at_once)
         self._restorer = Restorer(client)
+        self._evictor = Evictor(client, self.recorder)
         self._locks = NodeLocks(client, self.feed, self.counters, self._now)
         self._news = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
@@ -68,6 +71,7 @@ class Service:
             Bind: self._begin_binding,
             Report: self._report,
             Restore: self._begin_restoring,
+            Evict: self._begin_evicting,
             Warn: self._warn,
         }
         self._under_way = 0
@@ -116,6 +120,10 @@ class Service:
     def _begin_restoring(self, restore: Restore) -> None:
         self.counters.restored += 1
         self._tasks.create_task(self._restorer.restore(restore))
+
+    def _begin_evicting(self, evict: Evict) -> None:
+        self.counters.evicted += 1
+        self._tasks.create_task(self._evictor.evict(evict))
 
     def _warn(self, warn: Warn) -> None:
         self.counters.warnings += 1

@@ -1,0 +1,76 @@
+"""Carries out evictions: the condition `DisruptionTarget` first, then the deletion.
+
+So whoever looks at the pod meanwhile, a restarted scheduler among them, sees that it is going.  Both name the UID: a
+new pod of the same name stays as it is.  It tries again while the server cannot be reached or has trouble, and logs
+a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from subak.model import manifest
+from subak.scheduler.messages import Evict
+from tinykube.client import STRATEGIC_PATCH, Client
+from tinykube.events import WARNING, Recorder, Reference
+from tinykube.resource import PODS
+from tinykube.status import ApiError
+
+TRIES = 5
+PAUSE = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Evictor:
+    """Carries out instructions to evict."""
+
+    def __init__(self, client: Client, recorder: Recorder) -> None:
+        self._client = client
+        self._recorder = recorder
+
+    async def evict(self, evict: Evict) -> None:
+        """Mark and delete the pod.  Never raises; logs a failure."""
+        namespace, name = evict.key.split("/")
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": evict.reason,
+            "message": evict.message,
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        body = {"metadata": {"uid": evict.uid}, "status": {"conditions": [condition]}}
+
+        async def mark() -> None:
+            await self._client.patch(
+                PODS, name, namespace, body, kind=STRATEGIC_PATCH, subresource="status", type=manifest.Object
+            )
+
+        async def delete() -> None:
+            await self._client.delete(PODS, name, namespace, uid=evict.uid)
+
+        if await self._insist(evict, mark) and await self._insist(evict, delete):
+            pod = Reference(PODS.api_version, PODS.kind, name, namespace, evict.uid)
+            self._recorder.record(pod, WARNING, evict.event, evict.message)
+
+    async def _insist(self, evict: Evict, write: Callable[[], Awaitable[None]]) -> bool:
+        """Write until it is done; False if the pod is gone, or the server refuses."""
+        problem = ""
+        for attempt in range(TRIES):
+            try:
+                await write()
+                return True
+            except ApiError as error:
+                if error.code in (404, 409):
+                    return False  # the pod is gone, or is another one
+                problem = error.message
+                if error.code < 500 and error.code != 429:
+                    break
+            except (OSError, TimeoutError) as error:
+                problem = str(error)
+            await asyncio.sleep(PAUSE * 2**attempt)
+        log.warning("pod %s could not be evicted (%s): %s", evict.key, evict.message, problem)
+        return False
