@@ -30,7 +30,7 @@ COMMANDS = {
     "logs": "Print what a container printed.",
     "exec": "Run a program in a container.",
     "place": "Decide where pods go, on files.",
-    "explain": "Say why pods fit where they fit, on files.",
+    "explain": "Say why pods fit where they fit, on the live cluster or on files.",
     "completion": "Print a script that completes commands in your shell.",
 }
 
