@@ -160,9 +160,10 @@ class Elector:
                 await self._write(self._ours())
                 return True
             except ApiError as error:
-                if error.code != 409:
+                gone = error.code == 404 and self._known is not None
+                if error.code != 409 and not gone:
                     raise
-            await self._look()  # somebody else has written, or the answer to a write of ours was lost
+            await self._look()  # somebody else has written or deleted it, or the answer to a write of ours was lost
         return False
 
     def _free(self) -> bool:
