@@ -17,6 +17,7 @@ from subak.cli import streams
 COMMANDS = {
     "up": "Start a whole cluster on this machine.",
     "demo": "Start one, run the examples on it, and show who shares which card.",
+    "controller": "Schedule the pods of a Kubernetes cluster.",
     "run": "Run one command with a slice of a local GPU.",
     "top": "Draw every card with those who share it.",
     "nodes": "List the nodes and what is taken of their cards.",

@@ -47,6 +47,7 @@ class Metadata(Lean, frozen=True, gc=False, kw_only=True):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
 

@@ -26,6 +26,7 @@ from subak.scheduler.messages import (
     DeviceSeen,
     Event,
     Instruction,
+    NamesChanged,
     NodeGone,
     NodeSeen,
     PodGone,
@@ -85,6 +86,16 @@ class Core:
         record = self._records.get(key)
         return () if record is None else record.story
 
+    def reason(self, key: str) -> str:
+        """What the pod's user was told last of why it waits; empty if it does not."""
+        record = self._records.get(key)
+        return "" if record is None else record.reported
+
+    def seen_at(self, key: str) -> float | None:
+        """When the pod was first seen; None if that is not known yet."""
+        record = self._records.get(key)
+        return None if record is None else record.since.at
+
     def handle(self, event: Event) -> None:
         """Take in an event.  Repeated events do no harm, nor do late ones about a bound pod."""
         match event:
@@ -103,6 +114,10 @@ class Core:
             case QuotasSeen(namespace, quotas):
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
+            case NamesChanged():
+                for record in self._records.values():
+                    if record.state in (State.WAITING, State.ASIDE):
+                        self._enqueue(record)
             case BindFailed(key, uid, message):
                 self._bind_failed(key, uid, message)
         self._pass_on()
@@ -124,6 +139,26 @@ class Core:
             self._report(self._records[key], message, reasons)
         out, self._out, self._moment = self._out, [], Moment()
         return out
+
+    def stand_by(self, now: float) -> list[Instruction]:
+        """Pass time while another replica decides.  Only warnings come out; what else was to be done, it does."""
+        self._moment.at = now
+        self._books.pass_time(now)
+        self._pass_on()
+        self._line.tidy()
+        warnings: list[Instruction] = [each for each in self._out if isinstance(each, Warn)]
+        self._out, self._moment = [], Moment()
+        return warnings
+
+    def take_over(self) -> None:
+        """Begin to decide.  What the last leader may have left undone is done again, which does no harm."""
+        for record in self._records.values():
+            if record.edited is not None:
+                record.edited = None
+                self._guard(record)
+            elif record.state is State.ASIDE and record.reported:
+                message, record.reported = record.reported, ""
+                self._report(record, message, {})
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
@@ -161,7 +196,7 @@ class Core:
             return
         carried = self.interpreter.record(pod)
         if record is None:
-            record = self._records[key] = Record(key, pod, carried)
+            record = self._records[key] = Record(key, pod, carried, self._moment)
             if not pod.spec.node_name:
                 record.note(self._moment, Word.SEEN)
         if pod.spec.node_name:
@@ -222,7 +257,9 @@ class Core:
     def _enqueue(self, record: Record, failures: int = 0) -> None:
         """Put a pod in the line, or move it there if its request has changed."""
         pod = record.pod
-        if not self._serves(pod) or pod.metadata.deletion_timestamp is not None:
+        ours = self._serves(pod)
+        self._reserve(record, "" if ours else self.interpreter.chosen(pod))
+        if not ours or pod.metadata.deletion_timestamp is not None:
             self._set_aside(record, "another scheduler's, or being deleted")
             return
         try:
@@ -247,6 +284,13 @@ class Core:
             self._line.fail(ticket)
         else:
             self._line.add(ticket)
+
+    def _reserve(self, record: Record, node: str) -> None:
+        """Book what another scheduler has recorded before it binds the pod; nothing if it has chosen no node."""
+        if node or record.node:
+            self._books.move(record, node)
+            record.annotations = record.carried if node else {}
+            self._books.book(record)
 
     def _set_aside(self, record: Record, why: str) -> None:
         self._leave_line(record.key)

@@ -54,6 +54,10 @@ class QuotasSeen(Message, frozen=True, gc=False):
     quotas: tuple[manifest.ResourceQuota, ...]
 
 
+class NamesChanged(Message, frozen=True, gc=False):
+    """Other scheduler names are served than before: whose pods wait is to be seen anew."""
+
+
 class BindFailed(Message, frozen=True, gc=False):
     """A binding was refused, and the pod is certainly not bound by it.  Look up an uncertain outcome first."""
 
@@ -62,7 +66,7 @@ class BindFailed(Message, frozen=True, gc=False):
     message: str
 
 
-Event = PodSeen | PodGone | NodeSeen | NodeGone | DeviceSeen | DeviceGone | QuotasSeen | BindFailed
+Event = PodSeen | PodGone | NodeSeen | NodeGone | DeviceSeen | DeviceGone | QuotasSeen | NamesChanged | BindFailed
 
 
 class Bind(Message, frozen=True, gc=False):

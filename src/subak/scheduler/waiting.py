@@ -32,6 +32,9 @@ NODES_AT_ONCE = 16
 MOST_LOOKS = 64
 """Freed nodes that one `pop` looks at; the next goes on with the others."""
 
+TIDY = 1_000
+"""Entries of tickets that have left which do not matter."""
+
 EVERYWHERE = ""
 """Stands for a node, where groups may fit on any."""
 
@@ -203,6 +206,12 @@ class Line:
                 return self._tickets.pop(ready.key)
             self._rank(self._join(ready))  # those that ask for the same fit nowhere, or are measured already
             self.joined.append(ready)
+
+    def tidy(self) -> None:
+        """Drop what heaps still say of tickets that have left: nobody else does while nothing is popped."""
+        if len(self._ready) > 2 * len(self._tickets) + TIDY:
+            self._ready = [each for each in self._ready if self._stamp.get(each[1]) == each[2]]
+            heapq.heapify(self._ready)
 
     @property
     def ready(self) -> bool:
