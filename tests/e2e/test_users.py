@@ -13,16 +13,16 @@ from typing import Any
 
 import yaml
 
-from subak.scheduler.service import Service
-from tests.e2e import PARTS
+from tests.e2e import PARTS, namespace
 from tests.e2e.cluster import ADDRESS, Cluster
+from tests.e2e.controller import MANIFESTS, apply_manifests, controller, free_lease
 from tests.e2e.fakes import administrator, fake_nodes
 from tests.support.live import ROOT, commands
 from tests.support.machines import machines
 from tinykube.client import Client
 from tinykube.resource import NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 
-TEAM = "team-a"
+TEAM, SYSTEM = "team-a", "subak-system"
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", kind="RoleBinding")
 EVERYWHERE = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
 ROLES = "rbac.authorization.k8s.io"
@@ -81,15 +81,17 @@ async def user(client: Client, cluster: Cluster, directory: Path) -> AsyncIterat
         await client.delete(NAMESPACES, TEAM)
 
 
-@asynccontextmanager
-async def scheduler(client: Client) -> AsyncIterator[None]:
-    service = Service(client, serves=lambda pod: pod.spec.scheduler_name == "subak")
-    running = asyncio.create_task(service.run())
-    try:
-        yield
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+async def publish(client: Client) -> None:
+    """Let the Service find the controller.  It runs as a process here, so it gets a pod and Endpoints made by hand."""
+    deployment = next(yaml.safe_load_all((MANIFESTS / "controller.yaml").read_text()))
+    spec = deployment["spec"]["template"]["spec"] | {"nodeName": "gpu"}
+    await client.create(PODS, {"metadata": {"name": "window"}, "spec": spec}, SYSTEM)
+    address = {"podIP": namespace.ADDRESS, "podIPs": [{"ip": namespace.ADDRESS}], "phase": "Running"}
+    await client.patch_status(PODS, "window", SYSTEM, address)
+    target = {"kind": "Pod", "name": "window", "namespace": SYSTEM}
+    subset = {"addresses": [{"ip": namespace.ADDRESS, "targetRef": target}], "ports": [{"name": "http", "port": 9440}]}
+    body = {"metadata": {"name": "subak-controller"}, "subsets": [subset]}
+    await client.create(Resource("", "v1", "endpoints", kind="Endpoints"), body, SYSTEM)
 
 
 async def reported(client: Client, name: str) -> None:
@@ -109,13 +111,14 @@ async def placed(client: Client, name: str) -> None:
 
 
 async def test_an_ordinary_user_sees_their_own_pods(cluster: Cluster, tmp_path: Path) -> None:
+    apply_manifests(cluster)
     hardware = machines({"name": "gpu", "profile": "volcano"})
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all([pod("small", 1_000), pod("huge", 90_000)]))
     async with (
         administrator(cluster) as client,
         fake_nodes(client, hardware),
         user(client, cluster, tmp_path) as somebody,
-        scheduler(client),
+        controller(cluster, client, f"--listen={namespace.ADDRESS}:9440"),
     ):
         applied = await somebody.run("subak", "apply", "-f", tmp_path / "pods.yaml")
         assert applied.stdout == "pod/small created\npod/huge created\n"
@@ -124,6 +127,11 @@ async def test_an_ordinary_user_sees_their_own_pods(cluster: Cluster, tmp_path: 
         await sees_own_pods(somebody, tmp_path)
         await allow(client)
         await sees_all(somebody, tmp_path)
+        await publish(client)
+        await asks_the_controller(somebody)
+        await client.delete(EVERYWHERE, "viewers")
+        await client.delete(PODS, "window", SYSTEM, grace=0)
+        await free_lease(client)
 
 
 async def sees_own_pods(somebody: User, directory: Path) -> None:
@@ -149,10 +157,7 @@ async def sees_own_pods(somebody: User, directory: Path) -> None:
 
 
 async def allow(client: Client) -> None:
-    """Make of the user a viewer, with the manifests that the project ships."""
-    for manifest in yaml.safe_load_all((ROOT / "deploy/manifests/viewer.yaml").read_text()):
-        if manifest["kind"] == "ClusterRole":
-            await client.create(Resource(ROLES, "v1", "clusterroles", namespaced=False), manifest)
+    """Make the user a viewer, with the role that the manifests bring."""
     subject = {"kind": "ServiceAccount", "name": "ordinary", "namespace": TEAM}
     role = {"apiGroup": ROLES, "kind": "ClusterRole", "name": "subak-viewer"}
     await client.create(EVERYWHERE, {"metadata": {"name": "viewers"}, "roleRef": role, "subjects": [subject]})
@@ -171,3 +176,12 @@ async def sees_all(somebody: User, directory: Path) -> None:
     explained = await somebody.run("subak", "explain", "-f", directory / "pods.yaml", code=1)
     assert "team-a/small: 1 of 1 nodes fit" in explained.stdout
     assert "team-a/huge: 0 of 1 nodes fit" in explained.stdout
+
+
+async def asks_the_controller(somebody: User) -> None:
+    async with asyncio.timeout(30):
+        while "queued" not in (await somebody.run("subak", "why", "huge", code=1)).stdout:
+            pass
+    data = json.loads((await somebody.run("kubectl", "subak", "why", "huge", "-o", "json", code=1)).stdout)
+    assert any("queued" in sentence for sentence in data["story"])
+    assert data["groups"][0]["nodes"] == ["gpu"]

@@ -24,8 +24,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller knows of a pod."""
 
     state: str = ""
+    reason: str = ""
     story: list[str] = []
-    message: str = ""
     explanation: Explanation | None = None
 
 

@@ -8,7 +8,7 @@ pods knows the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 import msgspec
 
@@ -17,6 +17,7 @@ from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.policy.decider import Decider, Exceeded
+from subak.policy.explain import Explanation
 from subak.scheduler.books import Books
 from subak.scheduler.explainer import Explainer
 from subak.scheduler.messages import (
@@ -90,6 +91,16 @@ class Core:
         """What the pod's user was told last of why it waits; empty if it does not."""
         record = self._records.get(key)
         return "" if record is None else record.reported
+
+    def explaining(self, key: str) -> Generator[int, None, Explanation | None]:
+        """What every node says to a waiting pod, step by step; None if it does not wait.
+
+        Raises Refusal if the pod asks for something that cannot be.
+        """
+        record = self._records.get(key)
+        if record is None or record.state in (State.ASSUMED, State.HELD):
+            return None
+        return (yield from self._decider.explaining(record.pod))
 
     def seen_at(self, key: str) -> float | None:
         """When the pod was first seen; None if that is not known yet."""

@@ -3,17 +3,22 @@
     /healthz               200 while it works: its event loop answers, and no watch is stuck
     /readyz                200 once it knows all objects, be it the leader or a standby; which names it serves
     /metrics               docs/reference/controller.md lists them
-    /pods/NAMESPACE/NAME   where a pod is in its life, why it waits, and its story
+    /pods/NAMESPACE/NAME   where a pod is in its life, its story, and what every node says to it while it waits
 
 Nothing can be changed here, and nothing is secret: stories name nodes and cards.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
+import msgspec
 from aiohttp import web
 
+from subak.model.reason import Refusal
+from subak.policy.explain import Explanation
+from subak.scheduler.core import Core
 from subak.scheduler.metrics import CONTENT_TYPE, Metrics
 from subak.scheduler.served import Served
 from subak.scheduler.service import Service
@@ -108,5 +113,20 @@ class Window:
             "node": "" if booking is None else booking.placement.node,
             "reason": core.reason(key),
             "story": [str(sentence) for sentence in core.story(key)],
+            "explanation": msgspec.to_builtins(await _explained(core, key)),
         }
         return web.json_response(content)
+
+
+async def _explained(core: Core, key: str) -> Explanation | None:
+    """What every node says to a waiting pod; the scheduler goes on meanwhile."""
+    steps = core.explaining(key)
+    try:
+        while True:
+            next(steps)
+            await asyncio.sleep(0)
+    except StopIteration as end:
+        found: Explanation | None = end.value
+        return found
+    except Refusal:
+        return None  # no node was asked; the reason says what is wrong
