@@ -86,6 +86,9 @@ class Reflector(Generic[T]):
         self._deadline: asyncio.Timeout | None = None
         self._again = False
 
+    def __str__(self) -> str:
+        return str(self._resource)
+
     @property
     def stuck(self) -> bool:
         """Whether it has stopped working, which a server that is away does not do to it."""
