@@ -26,6 +26,8 @@ from subak.scheduler.messages import (
     DeviceSeen,
     Event,
     Instruction,
+    NamespaceGone,
+    NamespaceSeen,
     NodeGone,
     NodeSeen,
     PodGone,
@@ -100,6 +102,10 @@ class Core:
                 self._books.see_device(device)
             case DeviceGone(name):
                 self._books.lose_device(name)
+            case NamespaceSeen(namespace):
+                self.snapshot.see_namespace(namespace.name, namespace.labels)
+            case NamespaceGone(name):
+                self.snapshot.lose_namespace(name)
             case QuotasSeen(namespace, quotas):
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
@@ -241,6 +247,7 @@ class Core:
         self._arrivals += 1
         self._explainer.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
+        ticket.epoch = self._decider.epoch
         record.state, record.ticket = State.WAITING, ticket
         record.note(self._moment, Word.QUEUED)
         if failures:
@@ -278,6 +285,9 @@ class Core:
 
     def _decide(self, ticket: Ticket, now: float) -> None:
         record = self._records[ticket.key]
+        if ticket.epoch != self._decider.epoch:  # other pods may concern this one since it came
+            ticket.request = self._decider.again(ticket.request, record.pod)
+            ticket.epoch = self._decider.epoch
         match self._decider.decide(ticket.namespace, ticket.request, ticket.hopes):
             case None:
                 self._line.refuse(ticket)
@@ -319,6 +329,8 @@ class Core:
         """Whether both versions of a pod ask for the same; its node and its allocation may differ."""
         if one.metadata.labels != other.metadata.labels:
             return False
+        if (one.metadata.deletion_timestamp is None) != (other.metadata.deletion_timestamp is None):
+            return False  # pods that are being deleted do not count for topology spread
         if one.annotations != other.annotations and self._wishes(one) != self._wishes(other):
             return False
         if one.spec.node_name == other.spec.node_name:

@@ -47,6 +47,18 @@ class DeviceGone(Message, frozen=True, gc=False):
     name: str
 
 
+class NamespaceSeen(Message, frozen=True, gc=False):
+    """A namespace was added or has changed."""
+
+    namespace: manifest.Namespace
+
+
+class NamespaceGone(Message, frozen=True, gc=False):
+    """A namespace was removed."""
+
+    name: str
+
+
 class QuotasSeen(Message, frozen=True, gc=False):
     """All quotas of a namespace, as they are now."""
 
@@ -62,7 +74,18 @@ class BindFailed(Message, frozen=True, gc=False):
     message: str
 
 
-Event = PodSeen | PodGone | NodeSeen | NodeGone | DeviceSeen | DeviceGone | QuotasSeen | BindFailed
+Event = (
+    PodSeen
+    | PodGone
+    | NodeSeen
+    | NodeGone
+    | DeviceSeen
+    | DeviceGone
+    | NamespaceSeen
+    | NamespaceGone
+    | QuotasSeen
+    | BindFailed
+)
 
 
 class Bind(Message, frozen=True, gc=False):
