@@ -285,7 +285,8 @@ class Pool:
         """A node with the same cards whose description changed; what is held there stays held."""
         new, old = self._entry(node), self._entry(self.nodes[at])
         for name, values in new.items():
-            getattr(self, name)[..., at] += np.subtract(values, old[name], dtype=np.int64)
+            # A node without cards has empty lists, which numpy would take for floats.
+            getattr(self, name)[..., at] += np.asarray(values, np.int64) - np.asarray(old[name], np.int64)
         self.nodes[at] = node
         self._describe(at, node)
 
@@ -361,11 +362,11 @@ class Pool:
     def free(self, at: int, name: str) -> int:
         """How much of a plain resource the node still has; what a node does not mention is not limited.
 
-        An extended resource (one with a domain) that a node does not mention is not there.
+        An extended resource (one with a domain) that a node does not mention is not there, nor are huge pages.
         """
         allocatable = self.nodes[at].allocatable
         if name not in allocatable:
-            return 0 if "/" in name else UNLIMITED
+            return 0 if "/" in name or name.startswith("hugepages-") else UNLIMITED
         return allocatable[name] - self.resources[at].get(name, 0)
 
     def verdicts(self, key: Hashable, judge: Judge, fine: Verdicts | None = None) -> Verdicts:
