@@ -1,7 +1,8 @@
 """Which nodes may take a pod, by kube-scheduler and by us, in random worlds.
 
 kube-scheduler hands the nodes that pass its filters to an extender; we list the same objects from the API server and
-ask `Decider.explain`.  Both must name the same nodes.  Differences that we want are stated as rules in `expected`.
+ask `Decider.explain`.  Both must name the same nodes.  Differences that we want (decision 15) are stated as rules:
+`expected`, `as_kube_scheduler_reads`.
 
 `python -m tests.e2e.differential --worlds 500` tries many worlds; `--first` is the seed of the first.
 """
@@ -16,9 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import click
+import msgspec
 
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
+from subak.model.selector import chosen, selector
 from subak.policy.decider import Decider
 from subak.scheduler.core import GATED
 from tests.e2e import worlds
@@ -38,10 +41,15 @@ RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=Fal
 
 @dataclass
 class Outcome:
-    """What was compared; `fitting` counts pods with some but not all nodes."""
+    """What was compared.
+
+    `fitting` counts pods with some but not all nodes, `unready` and `misread` those for which a rule changed something.
+    """
 
     pods: int = 0
     fitting: int = 0
+    unready: int = 0
+    misread: int = 0
     differences: list[str] = field(default_factory=list)
 
 
@@ -79,9 +87,11 @@ async def compare(client: Client, extender: Extender, world: World, outcome: Out
         ours = await _ours(client)
     finally:
         await _remove(client)
-    for name, (fitting, described) in sorted(ours.items()):
-        outcome.pods += 1
+    for name, (fitting, described, misread) in sorted(ours.items()):
         wanted = expected(theirs[name], world)
+        outcome.pods += 1
+        outcome.misread += misread
+        outcome.unready += wanted != theirs[name]
         outcome.fitting += 0 < len(wanted) < len(world.nodes)
         if fitting != wanted:
             missing, more = sorted(wanted - fitting), sorted(fitting - wanted)
@@ -92,8 +102,8 @@ async def compare(client: Client, extender: Extender, world: World, outcome: Out
 def expected(theirs: frozenset[str], world: World) -> frozenset[str]:
     """The nodes that we should find, given those that kube-scheduler finds.
 
-    Not ready: kube-scheduler looks at the taint only, which a controller adds; we refuse the node as soon as its
-    condition says so (decision 15).
+    kube-scheduler looks at the taint not-ready only, which a controller adds; we refuse the node as soon as its
+    condition says that it is not ready.
     """
     unready = {
         node["metadata"]["name"]
@@ -101,6 +111,32 @@ def expected(theirs: frozenset[str], world: World) -> frozenset[str]:
         if any(each["type"] == "Ready" and each["status"] != "True" for each in node["status"]["conditions"])
     }
     return theirs - unready
+
+
+def as_kube_scheduler_reads(pod: manifest.Pod) -> manifest.Pod:
+    """The pod as kube-scheduler 1.36 takes it.
+
+    It forgets to take away the namespace selector after it has looked up the namespaces, and asks it again without any
+    labels.  So a selector that holds of no labels means all namespaces, if it is in a term of the pod itself.
+    """
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return pod
+    near, away = _misread(affinity.pod_affinity), _misread(affinity.pod_anti_affinity)
+    affinity = msgspec.structs.replace(affinity, pod_affinity=near, pod_anti_affinity=away)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, affinity=affinity))
+
+
+def _misread(affinity: manifest.PodAffinity | None) -> manifest.PodAffinity | None:
+    if affinity is None:
+        return None
+    terms = [
+        msgspec.structs.replace(each, namespace_selector=manifest.LabelSelector())
+        if chosen(selector(each.namespace_selector), {})
+        else each
+        for each in affinity.required_during_scheduling_ignored_during_execution or ()
+    ]
+    return msgspec.structs.replace(affinity, required_during_scheduling_ignored_during_execution=terms or None)
 
 
 async def _populate(client: Client, extender: Extender, world: World) -> None:
@@ -153,8 +189,8 @@ def _answered(pod: Json) -> bool:
     return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
 
 
-async def _ours(client: Client) -> dict[str, tuple[frozenset[str], str]]:
-    """The nodes that we find for each waiting pod, and what we say about the others."""
+async def _ours(client: Client) -> dict[str, tuple[frozenset[str], str, bool]]:
+    """The nodes that we find for each waiting pod, what we say about the others, and whether we had to misread it."""
     decider = Decider(Interpreter())
     for namespace in (await client.list(NAMESPACES, type=manifest.Namespace)).items:
         decider.snapshot.see_namespace(namespace.name, namespace.labels)
@@ -165,24 +201,23 @@ async def _ours(client: Client) -> dict[str, tuple[frozenset[str], str]]:
         node = decider.snapshot.node(pod.spec.node_name)
         if node is not None:
             decider.hold(pod, node)
-    found: dict[str, tuple[frozenset[str], str]] = {}
-    for pod in pods:
-        if not pod.spec.node_name:
+    found: dict[str, tuple[frozenset[str], str, bool]] = {}
+    for written in pods:
+        if not written.spec.node_name:
+            pod = as_kube_scheduler_reads(written)
             answer = decider.explain(pod)
             request = decider.request(pod)
             placed = decider.decide(pod.namespace, request)
             where = getattr(placed, "node", None)
             assert where in answer.fitting if answer.fitting else where is None, f"{pod.key}: {where}, {answer}"
             assert (GATED in request.needs.unsupported) == bool(pod.spec.scheduling_gates)
-            found[pod.name] = frozenset(answer.fitting), str(answer)
+            found[pod.name] = frozenset(answer.fitting), str(answer), pod != written
     return found
 
 
 async def _remove(client: Client) -> None:
     pods = (await client.list(PODS)).items
-    await _all(
-        client.delete(PODS, each["metadata"]["name"], each["metadata"]["namespace"], grace=0) for each in pods
-    )
+    await _all(client.delete(PODS, each["metadata"]["name"], each["metadata"]["namespace"], grace=0) for each in pods)
     nodes = (await client.list(NODES)).items
     await _all(client.delete(NODES, each["metadata"]["name"]) for each in nodes)
 

@@ -27,6 +27,9 @@ async def test_our_feasible_nodes_are_those_of_kube_scheduler(cluster: Cluster, 
         finally:
             cluster.stop("kube-scheduler")
             await clean(client)
-    print(f"{outcome.pods:,} pods, {outcome.fitting:,} with some nodes and not all of them")
+    print(
+        f"{outcome.pods:,} pods, {outcome.fitting:,} with some nodes and not all of them; {outcome.unready:,} may go to"
+        f" nodes that are not ready by kube-scheduler, {outcome.misread:,} with a namespace selector that it misreads"
+    )
     assert not outcome.differences, "\n".join(outcome.differences)
     assert outcome.fitting > outcome.pods / 4, "most pods fit everywhere or nowhere: the comparison says little"

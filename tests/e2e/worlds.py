@@ -1,7 +1,7 @@
 """Random clusters and pods, in which every rule of Kubernetes about where a pod may go has something to say.
 
-A world has nodes, pods that run there, and pods that wait.  A seed gives the same world each time.  Each feature of a pod
-is a function that adds to it (`FEATURES`); names and labels come from small sets, so that pods mean each other.
+A world has nodes, pods that run there, and pods that wait.  A seed gives the same world each time.  Each feature of a
+pod is a function that adds to it (`FEATURES`); names and labels come from small sets, so that pods mean each other.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ def selector(chance: random.Random) -> Json:
             return {"matchExpressions": [{"key": "tier", "operator": chance.choice(["Exists", "DoesNotExist"])}]}
         case 1:
             operator = chance.choice(["In", "NotIn"])
-            return {"matchExpressions": [{"key": "app", "operator": operator, "values": chance.sample(["web", "db"], 1)}]}
+            return {
+                "matchExpressions": [{"key": "app", "operator": operator, "values": chance.sample(["web", "db"], 1)}]
+            }
         case 2:
             return {"matchLabels": {"app": chance.choice(["web", "db"]), "tier": chance.choice(["gold", "tin"])}}
         case 3 if chance.random() < 0.3:
@@ -203,7 +205,10 @@ def dongle(chance: random.Random, made: Json) -> None:
 
 
 def whole_pod(chance: random.Random, made: Json) -> None:
-    made["spec"]["resources"] = {"requests": {"cpu": "1500m", "memory": "2200Mi"}}
+    """The pod as a whole must ask for no less than its containers do."""
+    for each in [*made["spec"].get("initContainers", ()), *made["spec"]["containers"]]:
+        each["resources"] = {"requests": {"cpu": "10m"}}
+    made["spec"]["resources"] = {"requests": {"cpu": "1500m", "memory": chance.choice(["200Mi", "2200Mi"])}}
 
 
 def overhead(chance: random.Random, made: Json) -> None:
@@ -215,7 +220,11 @@ def priority(chance: random.Random, made: Json) -> None:
 
 
 def ports(chance: random.Random, made: Json) -> None:
-    opened: Json = {"containerPort": 80, "hostPort": chance.choice([80, 443]), "protocol": chance.choice(["TCP", "UDP"])}
+    opened: Json = {
+        "containerPort": 80,
+        "hostPort": chance.choice([80, 443]),
+        "protocol": chance.choice(["TCP", "UDP"]),
+    }
     if chance.random() < 0.5:
         opened["hostIP"] = chance.choice(["127.0.0.1", "10.0.0.1", "0.0.0.0"])
     containers = [*made["spec"].get("initContainers", ()), *made["spec"]["containers"]]

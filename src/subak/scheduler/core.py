@@ -285,9 +285,7 @@ class Core:
 
     def _decide(self, ticket: Ticket, now: float) -> None:
         record = self._records[ticket.key]
-        if ticket.epoch != self._decider.epoch:  # other pods may concern this one since it came
-            ticket.request = self._decider.again(ticket.request, record.pod)
-            ticket.epoch = self._decider.epoch
+        self._read_again(ticket, record)
         match self._decider.decide(ticket.namespace, ticket.request, ticket.hopes):
             case None:
                 self._line.refuse(ticket)
@@ -297,6 +295,16 @@ class Core:
                 self._report(record, message, reasons)
             case placement:
                 self._bind(record, ticket, placement, now)
+
+    def _read_again(self, ticket: Ticket, record: Record) -> None:
+        """Read the request anew if other pods that concern this one may have come since it was read."""
+        epoch = self._decider.epoch
+        if ticket.epoch != epoch:
+            ticket.epoch = epoch
+            request = self._decider.again(ticket.request, record.pod)
+            if request != ticket.request:
+                self._explainer.forget(ticket.key)
+                ticket.request = request
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
         record.note(self._moment, Word.DECIDED, placement)
