@@ -28,6 +28,8 @@ from subak.scheduler.messages import (
     Event,
     Instruction,
     NamesChanged,
+    NamespaceGone,
+    NamespaceSeen,
     NodeGone,
     NodeSeen,
     PodGone,
@@ -122,6 +124,10 @@ class Core:
                 self._books.see_device(device)
             case DeviceGone(name):
                 self._books.lose_device(name)
+            case NamespaceSeen(namespace):
+                self.snapshot.see_namespace(namespace.name, namespace.labels)
+            case NamespaceGone(name):
+                self.snapshot.lose_namespace(name)
             case QuotasSeen(namespace, quotas):
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
@@ -289,6 +295,7 @@ class Core:
         self._arrivals += 1
         self._explainer.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
+        ticket.epoch = self._decider.epoch
         record.state, record.ticket = State.WAITING, ticket
         record.note(self._moment, Word.QUEUED)
         if failures:
@@ -333,6 +340,7 @@ class Core:
 
     def _decide(self, ticket: Ticket, now: float) -> None:
         record = self._records[ticket.key]
+        self._read_again(ticket, record)
         match self._decider.decide(ticket.namespace, ticket.request, ticket.hopes):
             case None:
                 self._line.refuse(ticket)
@@ -342,6 +350,16 @@ class Core:
                 self._report(record, message, reasons)
             case placement:
                 self._bind(record, ticket, placement, now)
+
+    def _read_again(self, ticket: Ticket, record: Record) -> None:
+        """Read the request anew if other pods that concern this one may have come since it was read."""
+        epoch = self._decider.epoch
+        if ticket.epoch != epoch:
+            ticket.epoch = epoch
+            request = self._decider.again(ticket.request, record.pod)
+            if request != ticket.request:
+                self._explainer.forget(ticket.key)
+                ticket.request = request
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
         record.note(self._moment, Word.DECIDED, placement)
@@ -374,6 +392,8 @@ class Core:
         """Whether both versions of a pod ask for the same; its node and its allocation may differ."""
         if one.metadata.labels != other.metadata.labels:
             return False
+        if (one.metadata.deletion_timestamp is None) != (other.metadata.deletion_timestamp is None):
+            return False  # pods that are being deleted do not count for topology spread
         if one.annotations != other.annotations and self._wishes(one) != self._wishes(other):
             return False
         if one.spec.node_name == other.spec.node_name:

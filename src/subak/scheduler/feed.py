@@ -11,6 +11,8 @@ from subak.scheduler.messages import (
     DeviceGone,
     DeviceSeen,
     Event,
+    NamespaceGone,
+    NamespaceSeen,
     NodeGone,
     NodeSeen,
     PodGone,
@@ -19,11 +21,11 @@ from subak.scheduler.messages import (
 )
 from tinykube.client import Client
 from tinykube.reflector import DELETED, Reflector
-from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS
+from tinykube.resource import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:
-    """Pods, nodes, Koordinator's Devices (a server may lack the kind) and quotas."""
+    """Pods, nodes, Koordinator's Devices (a server may lack the kind), namespaces and quotas."""
 
     def __init__(self, client: Client, handle: Callable[[Event], None]) -> None:
         self._handle = handle
@@ -34,6 +36,7 @@ class Feed:
             self.pods,
             self.nodes,
             Reflector(client, manifest.DEVICES, manifest.Device, self._device, optional=True),
+            Reflector(client, NAMESPACES, manifest.Namespace, self._namespace),
             Reflector(client, RESOURCE_QUOTAS, manifest.ResourceQuota, self._quota),
         )
 
@@ -56,6 +59,9 @@ class Feed:
 
     def _device(self, change: str, device: manifest.Device) -> None:
         self._handle(DeviceGone(device.name) if change == DELETED else DeviceSeen(device))
+
+    def _namespace(self, change: str, namespace: manifest.Namespace) -> None:
+        self._handle(NamespaceGone(namespace.name) if change == DELETED else NamespaceSeen(namespace))
 
     def _quota(self, change: str, quota: manifest.ResourceQuota) -> None:
         namespace = quota.metadata.namespace

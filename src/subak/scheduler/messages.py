@@ -47,6 +47,18 @@ class DeviceGone(Message, frozen=True, gc=False):
     name: str
 
 
+class NamespaceSeen(Message, frozen=True, gc=False):
+    """A namespace was added or has changed."""
+
+    namespace: manifest.Namespace
+
+
+class NamespaceGone(Message, frozen=True, gc=False):
+    """A namespace was removed."""
+
+    name: str
+
+
 class QuotasSeen(Message, frozen=True, gc=False):
     """All quotas of a namespace, as they are now."""
 
@@ -66,7 +78,19 @@ class BindFailed(Message, frozen=True, gc=False):
     message: str
 
 
-Event = PodSeen | PodGone | NodeSeen | NodeGone | DeviceSeen | DeviceGone | QuotasSeen | NamesChanged | BindFailed
+Event = (
+    PodSeen
+    | PodGone
+    | NodeSeen
+    | NodeGone
+    | DeviceSeen
+    | DeviceGone
+    | NamespaceSeen
+    | NamespaceGone
+    | QuotasSeen
+    | NamesChanged
+    | BindFailed
+)
 
 
 class Bind(Message, frozen=True, gc=False):

@@ -11,7 +11,7 @@ A pod whose binding failed comes back after a pause that doubles with every fail
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,6 @@ from subak.policy import registry
 from subak.policy.demand import Demand
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Bools, Column, Positions
-from subak.snapshot.watcher import Change
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 10.0
@@ -44,7 +43,10 @@ Name = tuple[Request, str]
 
 @dataclass(slots=True)
 class Ticket:
-    """A pod's place in the line.  `hopes` are the only nodes that are worth a try; None for all."""
+    """A pod's place in the line.
+
+    `hopes` are the only nodes that are worth a try; None for all.  `epoch` is when the request was read.
+    """
 
     key: str
     namespace: str
@@ -53,6 +55,7 @@ class Ticket:
     number: int
     failures: int = 0
     hopes: tuple[str, ...] | None = None
+    epoch: int = 0
 
     @property
     def group(self) -> Name:
@@ -109,7 +112,7 @@ class Line:
         self._over_quota: dict[str, dict[Name, None]] = {}
         self._freed: dict[str, None] = {}
         self._looked: dict[str, Bools] = {}
-        self._cures: dict[int, frozenset[Change]] = {}
+        self._cures: dict[int, frozenset[Hashable]] = {}
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -171,7 +174,7 @@ class Line:
                 self._looked.pop(node, None)
                 self._freed[node] = None
 
-    def changed(self, changes: Iterable[str]) -> None:
+    def changed(self, changes: Iterable[Hashable]) -> None:
         """This has happened somewhere: groups that it may help, wherever that is, are tried on all nodes."""
         helped = [at for at, cures in self._cures.items() if not cures.isdisjoint(changes)]
         if helped:
