@@ -193,8 +193,6 @@ class TestDemands:
             ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "topology spread constraints"),
             ({"schedulingGates": [{"name": "g"}]}, "scheduling gates"),
             ({"resourceClaims": [{"name": "r"}]}, "resource claims"),
-            ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}, "persistent volumes"),
-            ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}, "persistent volumes"),
             ({"containers": [{"name": "c", "ports": [{"containerPort": 1}, {"hostPort": 80}]}]}, "host ports"),
             ({"initContainers": [{"name": "i", "ports": [{"hostPort": 80}]}]}, "host ports"),
         ],
@@ -206,9 +204,9 @@ class TestDemands:
         spec = {
             "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
             "schedulingGates": [{"name": "g"}],
-            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
+            "resourceClaims": [{"name": "r"}],
         }
-        assert needs(**spec).unsupported == ("required pod affinity", "scheduling gates", "persistent volumes")
+        assert needs(**spec).unsupported == ("required pod affinity", "scheduling gates", "resource claims")
 
     @pytest.mark.parametrize(
         "spec",

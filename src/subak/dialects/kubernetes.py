@@ -93,8 +93,6 @@ def _unsupported(pod: manifest.Pod) -> Iterable[str]:
         yield "scheduling gates"
     if spec.resource_claims:
         yield "resource claims"
-    if any(each.persistent_volume_claim or each.ephemeral for each in spec.volumes or ()):
-        yield "persistent volumes"
     if any(port.host_port for container in pod.containers for port in container.ports or ()):
         yield "host ports"
 

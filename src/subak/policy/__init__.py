@@ -72,6 +72,10 @@ class Across(Filter, Watcher, Protocol):
     cures: frozenset[Change]
     """After which events, anywhere in the cluster, a refused pod is worth another try."""
 
+    def cured_by(self, request: Request) -> frozenset[str]:
+        """The same for one request, where a filter knows better; the names of such news are its own."""
+        return self.cures
+
     def verdicts(self, pool: Pool, request: Request) -> Verdicts:
         """What `refuse` says to all nodes now.  `Verdicts.of` makes it from columns."""
         return pool.judged(partial(self.refuse, request=request))

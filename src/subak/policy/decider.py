@@ -23,6 +23,7 @@ from subak.policy.held import Holding, held
 from subak.policy.place import place
 from subak.policy.quota import Quotas
 from subak.policy.registry import shaped
+from subak.policy.volumes import Volumes
 from subak.snapshot.cluster import Booking, Snapshot
 
 
@@ -42,6 +43,11 @@ class Decider:
         self.quotas = Quotas(interpreter.quota_units)
         self.snapshot = Snapshot(nodes, self.quotas.amounts)
         self.quotas.used = self.snapshot.used
+
+    @property
+    def volumes(self) -> Volumes:
+        """All storage objects, and what pods are promised of them."""
+        return self.snapshot.watched(Volumes)
 
     def request(self, pod: manifest.Pod) -> Request:
         """What an admitted pod asks for, with all that policies read of it.  Raises Refusal if that cannot be."""

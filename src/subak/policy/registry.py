@@ -10,13 +10,13 @@ from subak.policy import Across, CardPick, Filter, NodeScore, pick
 from subak.policy.allocated import Allocated
 from subak.policy.node import Offered, Terms
 from subak.policy.score import Use
+from subak.policy.volumes import Volumes
 from subak.snapshot.cluster import Snapshot
-from subak.snapshot.watcher import Change
 
 FILTERS: dict[str, Filter] = {each.name: each for each in (Terms(), Offered())}
 """In the order in which a node is asked; the first that refuses gives the reason."""
 
-ACROSS: dict[str, type[Across]] = {}
+ACROSS: dict[str, type[Across]] = {each.name: each for each in (Volumes,)}
 
 SCORES: dict[str, NodeScore] = {
     each.name: each
@@ -56,6 +56,6 @@ def filters(snapshot: Snapshot, request: Request) -> list[Filter]:
     return [*FILTERS.values(), *across(snapshot, request)]
 
 
-def cures(snapshot: Snapshot, request: Request) -> frozenset[Change]:
+def cures(snapshot: Snapshot, request: Request) -> frozenset[str]:
     """What may cure a refusal by filters across nodes."""
-    return frozenset[Change]().union(*[each.cures for each in across(snapshot, request)])
+    return frozenset[str]().union(*[each.cured_by(request) for each in across(snapshot, request)])

@@ -21,7 +21,6 @@ from subak.policy import registry
 from subak.policy.demand import Demand
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Bools, Column, Positions
-from subak.snapshot.watcher import Change
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 10.0
@@ -106,7 +105,7 @@ class Line:
         self._over_quota: dict[str, dict[Name, None]] = {}
         self._freed: dict[str, None] = {}
         self._looked: dict[str, Bools] = {}
-        self._cures: dict[int, frozenset[Change]] = {}
+        self._cures: dict[int, frozenset[str]] = {}
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -135,10 +134,10 @@ class Line:
         if group.at is None:
             group.at = self._demand.add(ticket.request)
             self._names[group.at] = ticket.group
-            if cures := registry.cures(self._snapshot, ticket.request):
-                self._cures[group.at] = cures
             if len(self._priorities) < self._demand.room:
                 self._grow()
+        if cures := registry.cures(self._snapshot, ticket.request):
+            self._cures[group.at] = cures
         self._rank(group)
         for mask in self._looked.values():
             mask[group.at] = False

@@ -14,7 +14,7 @@ from subak.model.node import Node
 
 
 class Change(StrEnum):
-    """What may change in a cluster.  Nobody watches namespaces and volumes yet."""
+    """What may change in a cluster.  Nobody watches namespaces yet."""
 
     POD_CAME = "a pod came to a node"
     POD_LEFT = "a pod left its node"
