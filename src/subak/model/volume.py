@@ -29,6 +29,9 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """On a volume or claim: the binding was not made by its user, and may be undone."""
 
+HOSTNAME = "kubernetes.io/hostname"
+"""The label by which local volumes name their node."""
+
 _CLASS = "volume.beta.kubernetes.io/storage-class"
 _WAITS = "WaitForFirstConsumer"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"

@@ -22,14 +22,14 @@ from subak.model import manifest
 from subak.model.node import Node
 from subak.model.reason import NodeRefusal, Reason
 from subak.model.request import Request
-from subak.model.volume import Assignment, Claim, Class, Stored, Volume
+from subak.model.volume import HOSTNAME, Assignment, Claim, Class, Stored, Volume
 from subak.policy import Across
 from subak.policy.volumes import disks
 from subak.policy.volumes.limits import Attached, Limits
 from subak.policy.volumes.matching import Matching
 from subak.policy.volumes.need import Need, Needs, Tie
 from subak.policy.volumes.promises import Promises
-from subak.policy.volumes.storage import HOSTNAME, Storage, hosts, of_claim, of_class
+from subak.policy.volumes.storage import Storage, hosts, of_claim, of_class
 from subak.policy.volumes.wants import Wants, wants
 from subak.snapshot.pool import Pool, Verdicts
 from subak.snapshot.watcher import Change

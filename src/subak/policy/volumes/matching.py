@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from subak.model.node import Node
-from subak.model.volume import Claim, Volume
+from subak.model.volume import HOSTNAME, Claim, Volume
 from subak.policy.volumes.promises import Promises
 from subak.policy.volumes.reach import within
-from subak.policy.volumes.storage import AVAILABLE, HOSTNAME, Storage
+from subak.policy.volumes.storage import AVAILABLE, Storage
 
 FILESYSTEM = "Filesystem"
 

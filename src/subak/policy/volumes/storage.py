@@ -14,10 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from subak.model.volume import Attachment, Capacity, Claim, Class, CsiNode, Driver, Stored, Terms, Volume
+from subak.model.volume import (
+    HOSTNAME,
+    Attachment,
+    Capacity,
+    Claim,
+    Class,
+    CsiNode,
+    Driver,
+    Stored,
+    Terms,
+    Volume,
+)
 from subak.snapshot.watcher import Change
 
-HOSTNAME = "kubernetes.io/hostname"
 ANYWHERE = ""
 """Stands for a host, where a volume is not bound to few."""
 
