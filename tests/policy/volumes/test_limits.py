@@ -60,3 +60,12 @@ def test_a_disk_of_a_cloud_counts_for_the_driver_that_took_it_over() -> None:
     world.run("first", "a1", volumes=[{"name": "v", "awsElasticBlockStore": {"volumeID": "aws://zone/vol-1"}}])
     other = [{"name": "v", "awsElasticBlockStore": {"volumeID": "vol-2"}}]
     assert world.fits(volumes=other) == {"a2", "b1"}
+
+
+def test_a_volume_counts_anew_when_it_is_seen() -> None:
+    claims, (unseen,) = volume("one", "same")[:1], volume("one", "same")[1:]
+    world = World(*claims, *volume("two", "same"), csi_node("a1", limit=1))
+    world.run("first", "a1", "one")
+    assert "a1" not in world.fits("two")
+    world.see(unseen)
+    assert "a1" in world.fits("two")
