@@ -24,7 +24,7 @@ class Extender:
         asked = await request.json()
         names = asked.get("NodeNames") or asked.get("nodenames") or []
         self.feasible[asked["Pod"]["metadata"]["uid"]] = frozenset(names)
-        return web.json_response({"NodeNames": [], "FailedNodes": {name: "only asked" for name in names}})
+        return web.json_response({"NodeNames": [], "FailedNodes": dict.fromkeys(names, "only asked")})
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from subak.policy.decider import Decider
 from tests.e2e.cluster import Cluster
 from tests.e2e.extender import Extender, configure, extending
 from tests.e2e.fakes import administrator
+from tests.e2e.storage import remove
 from tests.e2e.volume_worlds import VolumeWorld, world
 from tests.support.volumes import RESOURCES, Json
 from tinykube.client import MERGE_PATCH, Client
@@ -46,7 +47,7 @@ async def test_volumes_lead_pods_where_kube_scheduler_would_send_them(cluster: C
                         found = f"kube-scheduler {sorted(theirs[name])}, we {sorted(nodes)}"
                         differences.append(f"seed {seed}, pod {name}: {found}; {text}")
             finally:
-                await remove(client)
+                await remove(client, NODES)
     print(f"{pods:,} pods, {some:,} with some nodes and not all of them")
     assert not differences, "\n".join(differences)
     assert some > pods / 4, "most pods fit everywhere or nowhere: the comparison says little"
@@ -125,17 +126,6 @@ async def ours(client: Client) -> dict[str, tuple[frozenset[str], str]]:
             assert (placed.node in answer.fitting) if isinstance(placed, Placement) else not answer.fitting
             found[pod.name] = frozenset(answer.fitting), str(answer)
     return found
-
-
-async def remove(client: Client) -> None:
-    """Remove pods, nodes and storage objects, the protected ones too."""
-    for resource in (PODS, NODES, *RESOURCES.values()):
-        for each in (await client.list(resource)).items:
-            name, namespace = each["metadata"]["name"], each["metadata"].get("namespace", "")
-            if each["metadata"].get("finalizers"):
-                await client.patch(resource, name, namespace, {"metadata": {"finalizers": None}})
-            if not each["metadata"].get("deletionTimestamp"):
-                await client.delete(resource, name, namespace, grace=0)
 
 
 async def _all(work: Iterable[Awaitable[Any]]) -> list[Any]:

@@ -67,13 +67,14 @@ def test_a_volume_that_its_user_meant_for_the_claim_gets_only_the_uid() -> None:
 
 def test_a_new_volume_is_made_for_the_chosen_node() -> None:
     async def story() -> None:
-        async with storing(claim("data")) as live:
-            await live.ask("pod", "data")
-            assert await selected(live, "data") == "n1"
-            await asyncio.sleep(60)
-            assert live.placed() == {}
-            await live.add(persistent_volume("new", class_name=WAITING, host="n1", claim="data"))
-            await live.complete("data", "new")
+        async with storing(claim("data"), claim("more")) as live:
+            await live.ask("pod", "data", "more")
+            for name in ("data", "more"):
+                assert await selected(live, name) == "n1"
+                await asyncio.sleep(60)
+                assert live.placed() == {}
+                await live.add(persistent_volume(f"of-{name}", class_name=WAITING, host="n1", claim=name))
+                await live.complete(name, f"of-{name}")
             await live.until(lambda: live.placed() == {"pod": "n1"}, 5)
 
     virtual.run(story())

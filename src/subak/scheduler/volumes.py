@@ -201,7 +201,8 @@ class VolumeBinder:
     async def _wait(self, bind: Bind, revisions: Revisions) -> None:
         """Wait until all claims are bound.  Raises NotBound if that cannot be any more, or takes too long."""
         news = asyncio.Event()
-        names = [name for each in bind.volumes for name in (_claim(each.claim), _volume(each.volume))]
+        names = {_claim(each.claim) for each in bind.volumes}
+        names |= {_volume(each.volume) for each in bind.volumes if each.volume}
         try:
             with self._wakeups.listen(news, bind.key, bind.node, *names):
                 async with asyncio.timeout(self._timeout):
