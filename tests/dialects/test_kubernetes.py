@@ -183,8 +183,6 @@ class TestDemands:
         [
             ({"schedulingGates": [{"name": "g"}]}, "scheduling gates"),
             ({"resourceClaims": [{"name": "r"}]}, "resource claims"),
-            ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}, "persistent volumes"),
-            ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}, "persistent volumes"),
         ],
     )
     def test_a_demand_that_we_cannot_meet_yet_is_named(self, spec: dict[str, Any], name: str) -> None:
@@ -193,9 +191,9 @@ class TestDemands:
     def test_all_of_them_are_named(self) -> None:
         spec = {
             "schedulingGates": [{"name": "g"}],
-            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
+            "resourceClaims": [{"name": "r"}],
         }
-        assert needs(**spec).unsupported == ("scheduling gates", "persistent volumes")
+        assert needs(**spec).unsupported == ("scheduling gates", "resource claims")
 
     @pytest.mark.parametrize(
         "spec",

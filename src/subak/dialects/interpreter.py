@@ -150,11 +150,10 @@ class Interpreter:
         return known
 
     def _said(self, pod: manifest.Pod) -> bytes:
-        """All that dialects and Kubernetes' own rules read of a pod; names of volumes are none of it."""
+        """All that dialects and Kubernetes' own rules read of a pod; its volumes are none of it."""
         spec = pod.spec
         if spec.node_name or spec.volumes:
-            tied = [each for each in spec.volumes or () if each.persistent_volume_claim or each.ephemeral] or None
-            spec = msgspec.structs.replace(spec, node_name="", volumes=tied)
+            spec = msgspec.structs.replace(spec, node_name="", volumes=None)
         owned, stems = self.owned, self._owned_stems
         annotations = {
             key: "" if key in owned or key.startswith(stems) else text for key, text in pod.annotations.items()

@@ -87,8 +87,6 @@ def _unsupported(pod: manifest.Pod) -> Iterable[str]:
         yield "scheduling gates"
     if pod.spec.resource_claims:
         yield "resource claims"
-    if any(each.persistent_volume_claim or each.ephemeral for each in pod.spec.volumes or ()):
-        yield "persistent volumes"
 
 
 def allocatable(node: manifest.Node, owned: frozenset[str]) -> tuple[dict[str, int], list[str]]:

@@ -244,12 +244,38 @@ class SpreadConstraint(Lean, frozen=True, gc=False, kw_only=True):
     match_label_keys: list[str] | None = None
 
 
+class ClaimSource(Lean, frozen=True, gc=False, kw_only=True):
+    """The claim behind a volume of a pod."""
+
+    claim_name: str = ""
+
+
+class Disk(Lean, frozen=True, gc=False, kw_only=True):
+    """A disk that a pod or a volume names itself; its kind decides which of these names it has."""
+
+    pd_name: str = ""
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+    iqn: str = ""
+    monitors: tuple[str, ...] = ()
+    pool: str = ""
+    image: str = ""
+    read_only: bool = False
+
+
 class Volume(Lean, frozen=True, gc=False, kw_only=True):
     """A volume that may tie the pod to a node."""
 
     name: str = ""
-    persistent_volume_claim: Any = None
+    persistent_volume_claim: ClaimSource | None = None
     ephemeral: Any = None
+    gce_persistent_disk: Disk | None = None
+    aws_elastic_block_store: Disk | None = None
+    azure_disk: Disk | None = None
+    cinder: Disk | None = None
+    portworx_volume: Disk | None = None
+    iscsi: Disk | None = None
+    rbd: Disk | None = None
 
 
 class PodSpec(Lean, frozen=True, gc=False, kw_only=True):

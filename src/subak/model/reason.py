@@ -50,6 +50,14 @@ class Reason(StrEnum):
     TOPOLOGY_SPREAD_MISMATCH = "TopologySpreadMismatch"
     HOST_PORT_TAKEN = "HostPortTaken"
 
+    VOLUME_CLAIM_NOT_READY = "VolumeClaimNotReady"
+    VOLUME_NODE_CONFLICT = "VolumeNodeConflict"
+    VOLUME_ZONE_CONFLICT = "VolumeZoneConflict"
+    VOLUME_NOT_AVAILABLE = "VolumeNotAvailable"
+    VOLUME_INSUFFICIENT_CAPACITY = "VolumeInsufficientCapacity"
+    VOLUME_LIMIT_REACHED = "VolumeLimitReached"
+    VOLUME_IN_USE = "VolumeInUse"
+
     RESOURCE_QUOTA_NOT_FIT = "ResourceQuotaNotFit"
     NOT_SUPPORTED_YET = "NotSupportedYet"
 

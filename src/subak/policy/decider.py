@@ -24,6 +24,7 @@ from subak.policy.place import place
 from subak.policy.quota import Quotas
 from subak.policy.registry import epoch, shaped
 from subak.policy.tally import Tally
+from subak.policy.volumes import Volumes
 from subak.snapshot.cluster import Booking, Snapshot
 
 
@@ -43,6 +44,11 @@ class Decider:
         self.quotas = Quotas(interpreter.quota_units)
         self.snapshot = Snapshot(nodes, self.quotas.amounts)
         self.quotas.used = self.snapshot.used
+
+    @property
+    def volumes(self) -> Volumes:
+        """All storage objects, and what pods are promised of them."""
+        return self.snapshot.watched(Volumes)
 
     def request(self, pod: manifest.Pod) -> Request:
         """What an admitted pod asks for, with all that policies read of it.  Raises Refusal if that cannot be."""

@@ -17,12 +17,13 @@ from subak.policy.preferred_pods import PreferredPods
 from subak.policy.preferred_spread import EvenSpread
 from subak.policy.score import Use
 from subak.policy.spread import TopologySpread
+from subak.policy.volumes import Volumes
 from subak.snapshot.cluster import Snapshot
 
 FILTERS: dict[str, Filter] = {each.name: each for each in (Terms(), Offered())}
 """In the order in which a node is asked; the first that refuses gives the reason."""
 
-ACROSS: dict[str, type[Across]] = {each.name: each for each in (HostPorts, PodAffinity, TopologySpread)}
+ACROSS: dict[str, type[Across]] = {each.name: each for each in (HostPorts, PodAffinity, TopologySpread, Volumes)}
 
 PREFERENCES: dict[str, type[Preference]] = {
     each.name: each for each in (FewerTaints, PreferredNodes, PreferredPods, EvenSpread)

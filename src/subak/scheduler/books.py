@@ -18,6 +18,7 @@ from subak.model import manifest
 from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.request import Request
+from subak.model.volume import Stored
 from subak.policy.decider import Decider
 from subak.policy.held import held
 from subak.scheduler.record import Record
@@ -31,6 +32,8 @@ class Books:
         self.interpreter = decider.interpreter
         self.snapshot = decider.snapshot
         self.warnings: list[str] = []
+        self.volumes = decider.volumes
+        self.volumes.tell(self.snapshot.changes, self.snapshot.freed)
         self._nodes: dict[str, manifest.Node] = {}
         self._devices: dict[str, manifest.Device] = {}
         self._there: dict[str, dict[str, Record]] = {}
@@ -71,6 +74,16 @@ class Books:
         """Remove a Device object."""
         if self._devices.pop(name, None) is not None:
             self._describe(name)
+
+    def see_stored(self, object: Stored) -> None:
+        """Take in a storage object that was added or has changed."""
+        self.volumes.see(object)
+        self.snapshot.version += 1
+
+    def lose_stored(self, object: Stored) -> None:
+        """Remove a storage object."""
+        self.volumes.lose(object)
+        self.snapshot.version += 1
 
     def _describe(self, name: str) -> None:
         """Describe a node again after it or its Device object has changed, and book its pods again."""

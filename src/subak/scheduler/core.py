@@ -37,6 +37,8 @@ from subak.scheduler.messages import (
     QuotasSeen,
     Report,
     Restore,
+    StorageGone,
+    StorageSeen,
     Warn,
 )
 from subak.scheduler.record import Record, State
@@ -135,6 +137,10 @@ class Core:
                 for record in self._records.values():
                     if record.state in (State.WAITING, State.ASIDE):
                         self._enqueue(record)
+            case StorageSeen(object):
+                self._books.see_stored(object)
+            case StorageGone(object):
+                self._books.lose_stored(object)
             case BindFailed(key, uid, message):
                 self._bind_failed(key, uid, message)
         self._pass_on()
@@ -374,7 +380,8 @@ class Core:
         record.annotations = self._recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)
         self._pass_on()
-        self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations))
+        volumes = self._books.volumes.promises.of(record.key)
+        self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations, volumes=volumes))
 
     def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
         """The pod's record after these annotations are written."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from subak.model import manifest
+from subak.model.volume import Assignment, Stored
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +71,18 @@ class NamesChanged(Message, frozen=True, gc=False):
     """Other scheduler names are served than before: whose pods wait is to be seen anew."""
 
 
+class StorageSeen(Message, frozen=True, gc=False):
+    """A claim, a volume, a class or another storage object was added or has changed."""
+
+    object: Stored
+
+
+class StorageGone(Message, frozen=True, gc=False):
+    """A storage object, as it was last, was removed."""
+
+    object: Stored
+
+
 class BindFailed(Message, frozen=True, gc=False):
     """A binding was refused, and the pod is certainly not bound by it.  Look up an uncertain outcome first."""
 
@@ -89,18 +102,24 @@ Event = (
     | NamespaceGone
     | QuotasSeen
     | NamesChanged
+    | StorageSeen
+    | StorageGone
     | BindFailed
 )
 
 
 class Bind(Message, frozen=True, gc=False):
-    """Bind the pod, in one write: node, annotations and labels together, with the UID as precondition."""
+    """Bind the pod, in one write: node, annotations and labels together, with the UID as precondition.
+
+    `volumes` are its unbound claims, which get their volumes first.
+    """
 
     key: str
     uid: str
     node: str
     annotations: dict[str, str]
     labels: dict[str, str] = {}
+    volumes: tuple[Assignment, ...] = ()
 
 
 class Report(Message, frozen=True, gc=False):

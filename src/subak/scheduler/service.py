@@ -1,6 +1,6 @@
 """Runs the core on an API server: watches become events, and instructions become requests.
 
-    reflectors ── events ──> Core ── Bind ──> locks, binder ──> Binding
+    reflectors ── events ──> Core ── Bind ──> volumes, locks, binder ──> Binding
                               ^  │                 │
                               │  ├── Report ──> reporter ──> condition, event
                               │  ├── Restore ─> restorer ──> annotations of the pod
@@ -24,6 +24,7 @@ from typing import Any
 
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
+from subak.scheduler import volumes
 from subak.scheduler.binder import Binder, NotBound
 from subak.scheduler.core import Core, everything
 from subak.scheduler.counters import Counters
@@ -45,6 +46,7 @@ from subak.scheduler.messages import (
 from subak.scheduler.reporter import Reporter
 from subak.scheduler.restorer import Restorer
 from subak.scheduler.story import printed
+from subak.scheduler.volumes import VolumeBinder
 from tinykube.client import Client
 from tinykube.events import Recorder
 
@@ -68,6 +70,7 @@ class Service:
         serves: Callable[[manifest.Pod], bool] = everything,
         at_once: int = AT_ONCE,
         standby: bool = False,
+        volume_timeout: float = volumes.TIMEOUT,
     ) -> None:
         """`standby`: decide nothing until `lead` is called."""
         self.core = Core(interpreter, serves)
@@ -80,6 +83,7 @@ class Service:
         self._restorer = Restorer(client)
         self._evictor = Evictor(client, self.recorder)
         self._locks = NodeLocks(client, self.feed, self.counters, self._now)
+        self._volumes = VolumeBinder(client, self.feed, volume_timeout)
         self._news = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
         self._executors: dict[type[Message], Callable[[Any], None]] = {
@@ -142,6 +146,7 @@ class Service:
         self.counters.events += 1
         self.core.handle(event)
         self._locks.hear(event)
+        self._volumes.hear(event)
         if isinstance(event, PodGone):
             self._reporter.forget(event.key)
         self._news.set()
@@ -193,10 +198,10 @@ class Service:
 
     async def _bind(self, bind: Bind, locks: tuple[str, ...]) -> None:
         """Carry out a binding, and report the outcome to the core and the pod."""
-        waits = bool(locks)
-        self._under_way -= waits  # a pod that waits for a lock must not hold up the others
+        waits = bool(locks or bind.volumes)
+        self._under_way -= waits  # a pod that waits for a lock or a volume must not hold up the others
         try:
-            async with self._locks.held(bind, locks):
+            async with self._volumes.bound(bind), self._locks.held(bind, locks):
                 await self._binder.bind(bind)
             self._count(bind)
             self._reporter.bound(bind)

@@ -141,10 +141,10 @@ class Line:
         if group.at is None:
             group.at = self._demand.add(ticket.request)
             self._names[group.at] = ticket.group
-            if cures := registry.cures(self._snapshot, ticket.request):
-                self._cures[group.at] = cures
             if len(self._priorities) < self._demand.room:
                 self._grow()
+        if cures := registry.cures(self._snapshot, ticket.request):
+            self._cures[group.at] = cures
         self._rank(group)
         for mask in self._looked.values():
             mask[group.at] = False

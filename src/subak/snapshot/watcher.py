@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Change(StrEnum):
-    """What may change in a cluster.  Nobody watches volumes yet."""
+    """What may change in a cluster."""
 
     POD_CAME = "a pod came to a node"
     POD_LEFT = "a pod left its node"
