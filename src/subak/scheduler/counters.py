@@ -18,5 +18,6 @@ class Counters:
     reports: int = 0
     restored: int = 0
     evicted: int = 0
+    nominated: int = 0
     warnings: int = 0
     lock_waits: int = 0

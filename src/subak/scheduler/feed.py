@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from subak.model import manifest
+from subak.model.budget import BUDGETS, Budget
 from subak.scheduler.messages import (
+    BudgetGone,
+    BudgetSeen,
     DeviceGone,
     DeviceSeen,
     Event,
@@ -23,7 +26,7 @@ from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:
-    """Pods, nodes, Koordinator's Devices (a server may lack the kind) and quotas."""
+    """Pods, nodes, Koordinator's Devices and PodDisruptionBudgets (a server may lack the kinds), and quotas."""
 
     def __init__(self, client: Client, handle: Callable[[Event], None]) -> None:
         self._handle = handle
@@ -35,6 +38,7 @@ class Feed:
             self.nodes,
             Reflector(client, manifest.DEVICES, manifest.Device, self._device, optional=True),
             Reflector(client, RESOURCE_QUOTAS, manifest.ResourceQuota, self._quota),
+            Reflector(client, BUDGETS, Budget, self._budget, optional=True),
         )
 
     async def run(self) -> None:
@@ -56,6 +60,9 @@ class Feed:
 
     def _device(self, change: str, device: manifest.Device) -> None:
         self._handle(DeviceGone(device.name) if change == DELETED else DeviceSeen(device))
+
+    def _budget(self, change: str, budget: Budget) -> None:
+        self._handle(BudgetGone(budget.key) if change == DELETED else BudgetSeen(budget))
 
     def _quota(self, change: str, quota: manifest.ResourceQuota) -> None:
         namespace = quota.metadata.namespace
