@@ -22,6 +22,9 @@ Amounts = dict[str, Amount]
 
 DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False, kind="Device")
 
+PREEMPTED = "PreemptionByScheduler"
+"""The reason of the condition `DisruptionTarget` on a pod that must go for a more important one."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -295,12 +298,24 @@ class PodSpec(Lean, frozen=True, gc=False, kw_only=True):
     overhead: Amounts | None = None
     resources: Resources | None = None
     priority: int | None = None
+    preemption_policy: str = ""
+
+
+class Condition(Lean, frozen=True, gc=False, kw_only=True):
+    """A status condition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
 
 
 class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
-    """Only the phase."""
+    """How far the pod is, since when, and the node that is kept for it."""
 
     phase: str = ""
+    start_time: str = ""
+    nominated_node_name: str = ""
+    conditions: list[Condition] | None = None
 
 
 class Pod(Object, frozen=True, gc=False, kw_only=True):
@@ -350,6 +365,19 @@ class Pod(Object, frozen=True, gc=False, kw_only=True):
         """Succeeded or failed: it holds no card any more.  A terminating pod still does."""
         return self.status.phase in ("Succeeded", "Failed")
 
+    @property
+    def priority(self) -> int:
+        """How important the pod is; 0 when absent."""
+        return self.spec.priority or 0
+
+    @property
+    def preempted(self) -> bool:
+        """Whether a scheduler has marked the pod as one that must go for a more important one."""
+        return any(
+            each.type == "DisruptionTarget" and each.status == "True" and each.reason == PREEMPTED
+            for each in self.status.conditions or ()
+        )
+
     def resource_names(self) -> Iterator[str]:
         """Every resource name that any container mentions, repeated as often as it is."""
         for container in self.containers:
@@ -371,13 +399,6 @@ class NodeSpec(Lean, frozen=True, gc=False, kw_only=True):
 
     unschedulable: bool = False
     taints: list[Taint] | None = None
-
-
-class Condition(Lean, frozen=True, gc=False, kw_only=True):
-    """A status condition."""
-
-    type: str = ""
-    status: str = ""
 
 
 class NodeStatus(Lean, frozen=True, gc=False, kw_only=True):

@@ -11,6 +11,7 @@ snapshot's `freed` and the namespace its `relieved`: waiting pods may fit there 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 
 import msgspec
 
@@ -131,6 +132,19 @@ class Books:
         self.move(record, placement.node)
         self.decider.assume(record.key, record.pod, request, placement)
         record.digest, record.known = self.snapshot.node(placement.node), True
+
+    def reserve(self, record: Record, request: Request, placement: Placement, now: float) -> None:
+        """Book a place whose holders have still to leave: until then its cards are overcommitted on paper."""
+        annotations = self.decider.written(record.pod, placement, int(now * 10**9))
+        record.annotations = self.recorded(record.pod, annotations)
+        self.move(record, placement.node)
+        self.snapshot.restore(record.key, placement, request.needs.resources, None, record.pod)
+        record.digest, record.known = self.snapshot.node(placement.node), True
+
+    def recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
+        """The pod's record after these annotations are written."""
+        merged = {**pod.annotations, **written}
+        return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
 
     def means_the_same(self, record: Record) -> bool:
         """Whether the annotations that the pod carries mean the same as those that count."""

@@ -8,7 +8,7 @@ pods knows the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 
 import msgspec
 
@@ -23,9 +23,12 @@ from subak.scheduler.explainer import Explainer
 from subak.scheduler.messages import (
     Bind,
     BindFailed,
+    BudgetGone,
+    BudgetSeen,
     DeviceGone,
     DeviceSeen,
     Event,
+    EvictFailed,
     Instruction,
     NamesChanged,
     NamespaceGone,
@@ -41,12 +44,14 @@ from subak.scheduler.messages import (
     StorageSeen,
     Warn,
 )
+from subak.scheduler.preemptor import Nominated, Preemptor
 from subak.scheduler.record import Record, State
 from subak.scheduler.story import Moment, Story, Word, printed
 from subak.scheduler.waiting import Line, Ticket
 from subak.snapshot.cluster import Overcommitted, Snapshot
 
 GATED = "scheduling gates"
+NEVER = "Never"
 MOST_PER_CYCLE = 1_000
 
 
@@ -68,6 +73,7 @@ class Core:
         self._line = Line(self.snapshot)
         self._explainer = Explainer(self.snapshot)
         self._records: dict[str, Record] = {}
+        self._preemptor = Preemptor(self._books, self._line, self._records, lambda: self._moment)
         self._out: list[Instruction] = []
         self._arrivals = 0
         self._moment = Moment()
@@ -143,6 +149,12 @@ class Core:
                 self._books.lose_stored(object)
             case BindFailed(key, uid, message):
                 self._bind_failed(key, uid, message)
+            case BudgetSeen(budget):
+                self._preemptor.budgets.put(budget)
+            case BudgetGone(key):
+                self._preemptor.budgets.remove(key)
+            case EvictFailed(key, uid):
+                self._preemptor.evict_failed(key, uid)
         self._pass_on()
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
@@ -150,6 +162,7 @@ class Core:
         self._moment.at = now
         self._books.pass_time(now)
         self._pass_on()
+        self._preemptor.restore(now)
         for _ in range(most):
             ticket = self._line.pop(now)
             for joined in self._line.joined:
@@ -160,7 +173,8 @@ class Core:
             self._decide(ticket, now)
         for key, message, reasons in self._explainer.answers(now):
             self._report(self._records[key], message, reasons)
-        out, self._out, self._moment = self._out, [], Moment()
+        out, self._out, self._moment = [*self._out, *self._preemptor.out], [], Moment()
+        self._preemptor.out.clear()
         return out
 
     def stand_by(self, now: float) -> list[Instruction]:
@@ -182,10 +196,12 @@ class Core:
             elif record.state is State.ASIDE and record.reported:
                 message, record.reported = record.reported, ""
                 self._report(record, message, {})
+            elif record.state is State.WAITING and record.pod.status.nominated_node_name:
+                self._preemptor.returning.append(record.key)
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
-        if self._line.ready:
+        if self._line.ready or self._preemptor.returning:
             return 0.0
         due = (self._line.next_pause_ends(), self._explainer.due(), self._books.next_doubt_ends())
         return min((each for each in due if each is not None), default=None)
@@ -194,6 +210,7 @@ class Core:
         """Pass freed nodes and relieved namespaces to the line, and warnings to the administrator."""
         books, snapshot = self._books, self.snapshot
         if snapshot.freed:
+            self._preemptor.freed(snapshot.freed)
             self._line.freed(snapshot.freed)
             snapshot.freed.clear()
         if snapshot.relieved:
@@ -226,6 +243,7 @@ class Core:
             before = record.pod
             record.see(pod, carried)
             self._hold(record, before)
+            self._preemptor.see(record)
         elif record.state is State.ASSUMED:
             before = record.pod
             record.see(pod, carried)
@@ -254,6 +272,7 @@ class Core:
         )
         if record.ticket is not None:
             self._leave_line(record.key)
+        self._preemptor.forget(record)
         record.state, record.ticket, record.annotations, record.reported = State.HELD, None, carried, ""
         record.note(self._moment, Word.BOUND, pod.spec.node_name)
         if not as_decided:  # otherwise it carries exactly what we booked
@@ -281,10 +300,12 @@ class Core:
         """Put a pod in the line, or move it there if its request has changed."""
         pod = record.pod
         ours = self._serves(pod)
-        self._reserve(record, "" if ours else self.interpreter.chosen(pod))
         if not ours or pod.metadata.deletion_timestamp is not None:
             self._set_aside(record, "another scheduler's, or being deleted")
+            self._reserve(record, "" if ours else self.interpreter.chosen(pod))
             return
+        if record.state is State.ASIDE:
+            self._reserve(record, "")  # another scheduler may have chosen its cards, before it became ours
         try:
             request = self._decider.request(pod)
         except Refusal as refusal:
@@ -294,14 +315,18 @@ class Core:
         if GATED in request.needs.unsupported:
             self._set_aside(record, GATED)
             return
-        priority = pod.spec.priority or 0
+        priority = pod.priority
         standing = self._line.get(record.key)
         if standing is not None and standing.request == request and standing.priority == priority:
             return  # nothing relevant has changed: it keeps its place
+        self._preemptor.withdraw(record)
+        if pod.status.nominated_node_name and record.ticket is None:
+            self._preemptor.returning.append(record.key)
         self._arrivals += 1
         self._explainer.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
         ticket.epoch = self._decider.epoch
+        ticket.preempts = pod.spec.preemption_policy != NEVER
         record.state, record.ticket = State.WAITING, ticket
         record.note(self._moment, Word.QUEUED)
         if failures:
@@ -318,6 +343,7 @@ class Core:
 
     def _set_aside(self, record: Record, why: str) -> None:
         self._leave_line(record.key)
+        self._preemptor.withdraw(record)
         record.state, record.ticket = State.ASIDE, None
         record.note(self._moment, Word.ASIDE, why)
 
@@ -330,6 +356,7 @@ class Core:
         if record is None or record.state is not State.ASSUMED or record.pod.metadata.uid != uid:
             return
         failures = 1 if record.ticket is None else record.ticket.failures + 1
+        self._preemptor.forget(record)
         self._books.move(record, "")
         record.state, record.annotations = State.ASIDE, {}
         record.note(self._moment, Word.REFUSED, message)
@@ -340,6 +367,7 @@ class Core:
         record = self._records.pop(key, None)
         if record is not None:
             self._leave_line(key)
+            self._preemptor.forget(record)
             self._books.move(record, "")
 
     # Decisions
@@ -347,10 +375,15 @@ class Core:
     def _decide(self, ticket: Ticket, now: float) -> None:
         record = self._records[ticket.key]
         self._read_again(ticket, record)
-        match self._decider.decide(ticket.namespace, ticket.request, ticket.hopes):
+        match self._answer(record, ticket) or self._preemptor.make_room(record, ticket, now):
             case None:
                 self._line.refuse(ticket)
                 self._explainer.refused(ticket, now)
+                self._pass_on()  # it may have lost a place
+            case Nominated(message):
+                self._explainer.forget(record.key)
+                self._report(record, message, {})
+                self._pass_on()
             case Exceeded(message, reasons):
                 self._line.over_quota(ticket)
                 self._report(record, message, reasons)
@@ -367,6 +400,17 @@ class Core:
                 self._explainer.forget(ticket.key)
                 ticket.request = request
 
+    def _answer(self, record: Record, ticket: Ticket) -> Placement | Nominated | Exceeded | None:
+        """Where the pod goes: to the node that it is nominated for, if it fits there."""
+        if ticket.nominated and (outcome := self._preemptor.review(record, ticket)) is not None:
+            return outcome
+        nominated = record.pod.status.nominated_node_name
+        if nominated and (ticket.hopes is None or nominated in ticket.hopes):
+            answer = self._decider.decide(ticket.namespace, ticket.request, (nominated,))
+            if isinstance(answer, Placement):
+                return answer
+        return self._decider.decide(ticket.namespace, ticket.request, ticket.hopes)
+
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
         record.note(self._moment, Word.DECIDED, placement)
         try:
@@ -377,16 +421,11 @@ class Core:
         annotations = self._decider.written(record.pod, placement, int(now * 10**9))
         self._explainer.forget(record.key)
         record.state, record.reported, record.edited = State.ASSUMED, "", None
-        record.annotations = self._recorded(record.pod, annotations)
+        record.annotations = self._books.recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)
         self._pass_on()
         volumes = self._books.volumes.promises.of(record.key)
         self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations, volumes=volumes))
-
-    def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
-        """The pod's record after these annotations are written."""
-        merged = {**pod.annotations, **written}
-        return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
 
     def _report(self, record: Record, message: str, reasons: dict[str, int]) -> None:
         """Report why the pod waits, unless its last report said the same."""

@@ -39,6 +39,7 @@ class Counters:
     reports: int = 0
     restored: int = 0
     evicted: int = 0
+    nominated: int = 0
     warnings: int = 0
     lock_waits: int = 0
     refusals: Counter[str] = field(default_factory=Counter)

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from subak.model import manifest, volume
+from subak.model.budget import BUDGETS, Budget
 from subak.scheduler.messages import (
+    BudgetGone,
+    BudgetSeen,
     DeviceGone,
     DeviceSeen,
     Event,
@@ -27,7 +30,10 @@ from tinykube.resource import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:
-    """Pods, nodes, Koordinator's Devices, namespaces, quotas, storage objects; a server may lack some of the kinds."""
+    """Pods, nodes, Koordinator's Devices, namespaces, quotas, PodDisruptionBudgets and storage objects.
+
+    A server may lack some of the kinds.
+    """
 
     def __init__(self, client: Client, handle: Callable[[Event], None]) -> None:
         self._handle = handle
@@ -49,6 +55,7 @@ class Feed:
             Reflector(client, volume.DRIVERS, volume.Driver, self._stored, optional=True),
             Reflector(client, volume.CAPACITIES, volume.Capacity, self._stored, optional=True),
             Reflector(client, volume.ATTACHMENTS, volume.Attachment, self._stored, optional=True),
+            Reflector(client, BUDGETS, Budget, self._budget, optional=True),
         )
 
     async def run(self) -> None:
@@ -76,6 +83,9 @@ class Feed:
 
     def _stored(self, change: str, object: volume.Stored) -> None:
         self._handle(StorageGone(object) if change == DELETED else StorageSeen(object))
+
+    def _budget(self, change: str, budget: Budget) -> None:
+        self._handle(BudgetGone(budget.key) if change == DELETED else BudgetSeen(budget))
 
     def _quota(self, change: str, quota: manifest.ResourceQuota) -> None:
         namespace = quota.metadata.namespace

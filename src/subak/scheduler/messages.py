@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from subak.model import manifest
+from subak.model.budget import Budget
 from subak.model.volume import Assignment, Stored
 
 
@@ -91,6 +92,25 @@ class BindFailed(Message, frozen=True, gc=False):
     message: str
 
 
+class BudgetSeen(Message, frozen=True, gc=False):
+    """A PodDisruptionBudget was added or has changed."""
+
+    budget: Budget
+
+
+class BudgetGone(Message, frozen=True, gc=False):
+    """A PodDisruptionBudget was removed."""
+
+    key: str
+
+
+class EvictFailed(Message, frozen=True, gc=False):
+    """A pod could not be evicted: the server refuses, or could not be reached for long."""
+
+    key: str
+    uid: str
+
+
 Event = (
     PodSeen
     | PodGone
@@ -104,7 +124,10 @@ Event = (
     | NamesChanged
     | StorageSeen
     | StorageGone
+    | BudgetSeen
+    | BudgetGone
     | BindFailed
+    | EvictFailed
 )
 
 
@@ -152,10 +175,18 @@ class Evict(Message, frozen=True, gc=False):
     message: str
 
 
+class Nominate(Message, frozen=True, gc=False):
+    """Write on which node the pod waits for others to leave (`status.nominatedNodeName`); none if it does no more."""
+
+    key: str
+    uid: str
+    node: str
+
+
 class Warn(Message, frozen=True, gc=False):
     """Something about the cluster that an administrator should know."""
 
     text: str
 
 
-Instruction = Bind | Report | Restore | Evict | Warn
+Instruction = Bind | Report | Restore | Evict | Nominate | Warn

@@ -5,6 +5,7 @@
                               │  ├── Report ──> reporter ──> condition, event
                               │  ├── Restore ─> restorer ──> annotations of the pod
                               │  ├── Evict ───> evictor ───> condition, event, deletion
+                              │  ├── Nominate > nominator ─> nominatedNodeName of the pod
                               └──── BindFailed ────┘
 
 Nothing is polled: a cycle runs when something has happened, or when a pod's pause ends.  The core decides nothing
@@ -36,13 +37,16 @@ from subak.scheduler.messages import (
     BindFailed,
     Event,
     Evict,
+    EvictFailed,
     Message,
     NamesChanged,
+    Nominate,
     PodGone,
     Report,
     Restore,
     Warn,
 )
+from subak.scheduler.nominator import Nominator
 from subak.scheduler.reporter import Reporter
 from subak.scheduler.restorer import Restorer
 from subak.scheduler.story import printed
@@ -82,6 +86,7 @@ class Service:
         self._binder = Binder(client, self.counters, at_once)
         self._restorer = Restorer(client)
         self._evictor = Evictor(client, self.recorder)
+        self._nominator = Nominator(client)
         self._locks = NodeLocks(client, self.feed, self.counters, self._now)
         self._volumes = VolumeBinder(client, self.feed, volume_timeout)
         self._news = asyncio.Event()
@@ -91,6 +96,7 @@ class Service:
             Report: self._report,
             Restore: self._begin_restoring,
             Evict: self._begin_evicting,
+            Nominate: self._begin_nominating,
             Warn: self._warn,
         }
         self._leading = not standby
@@ -176,7 +182,15 @@ class Service:
 
     def _begin_evicting(self, evict: Evict) -> None:
         self.counters.evicted += 1
-        self._tasks.create_task(self._evictor.evict(evict))
+        self._tasks.create_task(self._evict(evict))
+
+    async def _evict(self, evict: Evict) -> None:
+        if not await self._evictor.evict(evict):
+            self._handle(EvictFailed(evict.key, evict.uid))
+
+    def _begin_nominating(self, nominate: Nominate) -> None:
+        self.counters.nominated += bool(nominate.node)
+        self._tasks.create_task(self._nominator.nominate(nominate))
 
     def _warn(self, warn: Warn) -> None:
         self.counters.warnings += 1

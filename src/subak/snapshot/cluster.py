@@ -96,6 +96,10 @@ class Snapshot:
         home = self._homes.get(name)
         return None if home is None else home.nodes[self._at(home, name)]
 
+    def pods_on(self, name: str) -> list[str]:
+        """The keys of all pods that are booked on a node."""
+        return list(self._on_node.get(name, ()))
+
     def cards(self, name: str) -> list[CardState]:
         """The cards of a node as they are now."""
         home = self._homes[name]
@@ -237,6 +241,10 @@ class Snapshot:
         if booking is not None:
             self._enter(key, booking, -1)
         return booking
+
+    def put_back(self, key: str, booking: Booking) -> None:
+        """Book again exactly what a pod held before it was forgotten."""
+        self._enter(key, booking, 1)
 
     def relabel(self, key: str, pod: manifest.Pod) -> None:
         """The pod has other labels now, and holds what it held.  Not within a transaction."""

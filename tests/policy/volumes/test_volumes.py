@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,7 +103,7 @@ def looked_at_anew(world: World, there: dict[tuple[str, str], Json]) -> World:
 
 def test_news_reach_only_those_that_they_may_help() -> None:
     world = World(claim("one"), claim("two", class_name=LOCAL))
-    news: dict[str, None] = {}
+    news: dict[Hashable, None] = {}
     world.volumes.tell(news, {})
     request = world.request(pod("asked", "two"))
     cures = world.volumes.cured_by(request)
@@ -115,7 +117,7 @@ def test_news_reach_only_those_that_they_may_help() -> None:
 def test_a_freed_volume_is_news_for_its_class() -> None:
     world = World(claim("one", class_name=LOCAL), claim("two", class_name=LOCAL), persistent_volume("pv", host="a1"))
     world.place("first", "one")
-    news: dict[str, None] = {}
+    news: dict[Hashable, None] = {}
     world.volumes.tell(news, {})
     world.leave("first")
     assert of_class(LOCAL) in news
