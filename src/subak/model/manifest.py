@@ -227,9 +227,10 @@ class PodSpec(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
-    """Only the phase."""
+    """The phase, and the conditions that schedulers write."""
 
     phase: str = ""
+    conditions: list[Condition] | None = None
 
 
 class Pod(Object, frozen=True, gc=False, kw_only=True):
@@ -279,6 +280,15 @@ class Pod(Object, frozen=True, gc=False, kw_only=True):
         """Succeeded or failed: it holds no card any more.  A terminating pod still does."""
         return self.status.phase in ("Succeeded", "Failed")
 
+    @property
+    def started(self) -> bool:
+        """Whether a container runs that is no init container, or has run."""
+        return self.status.phase not in ("", "Pending")
+
+    def condition(self, type: str) -> Condition | None:
+        """The condition of this type."""
+        return next((each for each in self.status.conditions or () if each.type == type), None)
+
     def resource_names(self) -> Iterator[str]:
         """Every resource name that any container mentions, repeated as often as it is."""
         for container in self.containers:
@@ -303,10 +313,11 @@ class NodeSpec(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class Condition(Lean, frozen=True, gc=False, kw_only=True):
-    """A status condition."""
+    """A status condition; `since` is when it last changed, which a server may not know."""
 
     type: str = ""
     status: str = ""
+    since: str | None = msgspec.field(default=None, name="lastTransitionTime")
 
 
 class NodeStatus(Lean, frozen=True, gc=False, kw_only=True):

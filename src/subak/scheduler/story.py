@@ -28,6 +28,7 @@ class Word(StrEnum):
     REFUSED = "binding refused"
     BOUND = "bound"
     PUT_BACK = "record put back"
+    EVICTED = "evicted"
 
 
 class Moment(msgspec.Struct, gc=False):
