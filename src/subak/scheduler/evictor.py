@@ -17,7 +17,7 @@ from subak.scheduler.messages import Evict
 from tinykube.client import STRATEGIC_PATCH, Client
 from tinykube.events import WARNING, Recorder, Reference
 from tinykube.resource import PODS
-from tinykube.status import ApiError
+from tinykube.status import ApiError, is_temporary
 
 TRIES = 5
 PAUSE = 1.0
@@ -67,7 +67,7 @@ class Evictor:
                 if error.code in (404, 409):
                     return False  # the pod is gone, or is another one
                 problem = error.message
-                if error.code < 500 and error.code != 429:
+                if not is_temporary(error):
                     break
             except (OSError, TimeoutError) as error:
                 problem = str(error)
