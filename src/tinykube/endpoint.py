@@ -83,8 +83,8 @@ class TokenFile:
 class Endpoint:
     """One API server.  `impersonate` are headers to add.
 
-    `authority` is a PEM bundle, empty for the system's.  If it comes from `authority_file`, what stands there now counts:
-    an authority may be replaced while we run.
+    `authority` is a PEM bundle, empty for the system's.  If there is an `authority_file`, what stands there now counts:
+    it may be replaced while we run.
     """
 
     server: str

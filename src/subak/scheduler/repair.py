@@ -41,20 +41,21 @@ MOST_PER_CYCLE = 32
 MOST_NAMES = 3
 
 
-def worth(pod: manifest.Pod) -> tuple[bool, bool, int, str, str]:
+def worth(pod: manifest.Pod) -> tuple[bool, bool, bool, int, str, str]:
     """The sort key of a pod: those that stay come first.
 
-    Last are pods that go anyway, then those that have not started, are less important, were bound later.
+    Last are pods that are being deleted, then those that somebody has marked to go, that have not started, are less
+    important, were bound later.
     """
-    condition = pod.condition("PodScheduled")
-    bound = (condition and condition.since) or ""
-    return (is_going(pod), not pod.started, -(pod.spec.priority or 0), bound, pod.metadata.uid)
-
-
-def is_going(pod: manifest.Pod) -> bool:
-    """Whether somebody has already decided that the pod goes."""
-    marked = pod.condition("DisruptionTarget")
-    return pod.metadata.deletion_timestamp is not None or (marked is not None and marked.status == "True")
+    bound, marked = pod.condition("PodScheduled"), pod.condition("DisruptionTarget")
+    return (
+        pod.metadata.deletion_timestamp is not None,
+        marked is not None and marked.status == "True",
+        not pod.started,
+        -(pod.spec.priority or 0),
+        (bound and bound.since) or "",
+        pod.metadata.uid,
+    )
 
 
 @dataclass(slots=True)
