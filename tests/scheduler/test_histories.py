@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from subak.scheduler.messages import Bind
 from tests.scheduler.history import ASKS, TWO_VENDORS, History, ledger
-from tests.scheduler.rivals import Rivalry
+from tests.scheduler.rivalry import Rivalry
 from tests.support.fuzz import histories
 
 EVERYDAY = ("create", "create", "end", "finish", "see", "see", "see", "cycle", "cycle", "refuse", "repeat", "restart")

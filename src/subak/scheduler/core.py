@@ -210,7 +210,7 @@ class Core:
         )
         if record.ticket is not None:
             self._leave_line(record.key)
-        if record.node != pod.spec.node_name:
+        if record.state is not State.ASSUMED or record.node != pod.spec.node_name:
             record.came = self._moment
         record.state, record.ticket, record.annotations, record.reported = State.HELD, None, carried, ""
         record.note(self._moment, Word.BOUND, pod.spec.node_name)
