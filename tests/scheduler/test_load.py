@@ -26,7 +26,8 @@ CHARGES = {
     "120 of 100 cores": Charge(cores=60),
     "4 of 2 slots": Charge(slots=2),
     "8 of 7 aicpu": Charge(extras={"aicpu": 4}),
-    "2 of 1 0000:1": Charge(functions=(Function("0000:1"),)),
+    "2 of 1 virtual function 0000:1": Charge(functions=(Function("0000:1"),)),
+    "2 of 1 virtual function that is not listed": Charge(functions=(Function("that is not listed"),)),
 }
 
 

@@ -184,6 +184,14 @@ def test_who_comes_after_the_card_became_smaller_goes_and_the_others_stay() -> N
     assert evicted(clock.wait(5)) == ["c"]
 
 
+def test_a_pod_that_exceeds_its_card_alone_evicts_nobody_and_stays() -> None:
+    clock = Clock()
+    clock.see(bound("a"), bound("large", 1500, priority=9))
+    assert not evicted(clock.wait(60))
+    clock.see(bound("b"))
+    assert evicted(clock.wait(5)) == ["b"], "the others are still judged"
+
+
 def test_a_node_that_comes_back_smaller_evicts_nobody() -> None:
     clock = Clock(mib=2000)
     clock.see(bound("a"), bound("b"))

@@ -10,11 +10,13 @@ from subak.model.node import Node
 from subak.model.placement import Charge
 
 MEMORY, CORES, SLOTS = "MiB of memory", "cores", "slots"
+FUNCTION = "virtual function "
+"""Before its address: each is one of a kind, whether the card lists it or not."""
 
 
 def sizes(device: Device) -> dict[str, int]:
-    """All amounts that a card has, by name; each of its virtual functions is one of a kind."""
-    functions = {each.bus: 1 for each in device.functions}
+    """All amounts that a card has, by name."""
+    functions = {FUNCTION + each.bus: 1 for each in device.functions}
     amounts = {MEMORY: device.memory_bytes, CORES: device.cores, SLOTS: device.slots}
     return {**amounts, **dict(device.extras), **functions}
 
@@ -55,11 +57,11 @@ class Load:
         ]
 
     def _size(self, name: str) -> int:
-        return self._sizes.get(name, 0)
+        return self._sizes.get(name, int(name.startswith(FUNCTION)))
 
 
 def _amounts(charge: Charge) -> dict[str, int]:
-    functions = {each.bus: 1 for each in charge.functions}
+    functions = {FUNCTION + each.bus: 1 for each in charge.functions}
     amounts = {MEMORY: charge.memory_bytes, CORES: charge.cores, SLOTS: charge.slots}
     return {name: amount for name, amount in {**amounts, **charge.extras, **functions}.items() if amount}
 

@@ -8,8 +8,8 @@ lost may arrive after it.  The API server accepts both: it does not know about c
                               └── a pod is in motion ─┘
 
 Only bindings are evidence: pods that the server shows as bound, each with a record that names the card.  A pod without
-a readable record counts on many cards and proves nothing.  Nor is anybody to blame if the card has become smaller.
-Decision 14 states the rule.
+a readable record counts on many cards and proves nothing.  Nor is anybody to blame if the card has become smaller, as
+it has if one pod alone exceeds it.  Decision 14 states the rule.
 
 Whoever must go is chosen by the objects alone, so that two schedulers choose the same.  The pods are counted again, the
 worthiest first, and those that no longer fit go.
@@ -167,7 +167,12 @@ class Repair:
         cards: list[Card] = []
         in_motion = False
         for device, tenants in zip(pool.nodes[at].devices, pool.tenants[at], strict=True):
-            known = {key: charge for key, charge in tenants.items() if key in there and there[key].known}
+            empty = Load(device)  # a pod that is too large by itself says that the card is another one now
+            known = {
+                key: charge
+                for key, charge in tenants.items()
+                if key in there and there[key].known and empty.has_room(charge)
+            }
             bound = {key: charge for key, charge in known.items() if _is_confirmed(there[key])}
             if len(bound) < len(known) and Load(device, known.values()).excess():
                 in_motion = True
