@@ -31,7 +31,7 @@ from subak.scheduler.record import Record, State
 from subak.scheduler.story import Moment, Word
 
 EVENT, REASON = "Overcommitted", "CardOvercommitted"
-SETTLE = 1.0
+SETTLE = 2.0
 """A card must be overcommitted for so many seconds: what comes and goes with the order of events is over by then."""
 AGAIN = 30.0
 """An evicted pod that is still there after so many seconds is evicted again."""
@@ -104,7 +104,8 @@ class Repair:
 
     def shrank(self, nodes: Iterable[str], moment: Moment) -> None:
         """Cards of these nodes are gone or have become smaller."""
-        self._shrunk.update(dict.fromkeys(nodes, moment))
+        if moment is not self._began:  # until then, objects that describe one node come one after the other
+            self._shrunk.update(dict.fromkeys(nodes, moment))
 
     def next_look(self) -> float | None:
         """When a suspected card is due; None if there is none."""
