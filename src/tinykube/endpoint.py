@@ -81,12 +81,17 @@ class TokenFile:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One API server.  `authority` is a PEM bundle, empty for the system's; `impersonate` are headers to add."""
+    """One API server.  `impersonate` are headers to add.
+
+    `authority` is a PEM bundle, empty for the system's.  If there is an `authority_file`, what stands there now counts:
+    it may be replaced while we run.
+    """
 
     server: str
     credentials: Credentials = field(default_factory=Fixed)
     namespace: str = "default"
     authority: bytes = b""
+    authority_file: Path | None = None
     verify: bool = True
     server_name: str = ""
     impersonate: tuple[tuple[str, str], ...] = ()
@@ -94,7 +99,7 @@ class Endpoint:
     def tls(self, identity: Identity) -> ssl.SSLContext:
         """How to speak TLS with it.  Raises ConfigError for certificates that cannot be used."""
         try:
-            context = ssl.create_default_context(cadata=self.authority.decode() or None)
+            context = ssl.create_default_context(cadata=self._trusted().decode() or None)
             # Authorities that kubeadm and others made lack extensions that newer versions of Python insist on.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             if not self.verify:
@@ -103,8 +108,15 @@ class Endpoint:
             if identity.certificate:
                 _load_certificate(context, identity)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"the certificates for {self.server} cannot be used: {error}") from None
+            kind = CredentialsError if self.authority_file else ConfigError  # a file may be half written
+            raise kind(f"the certificates for {self.server} cannot be used: {error}") from None
         return context
+
+    def _trusted(self) -> bytes:
+        try:
+            return self.authority_file.read_bytes() if self.authority_file else self.authority
+        except OSError:  # it is being replaced
+            return self.authority
 
 
 def _load_certificate(context: ssl.SSLContext, identity: Identity) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from tinykube.client import Client
 from tinykube.resource import EVENTS, Resource
-from tinykube.status import ApiError
+from tinykube.status import ApiError, is_temporary
 
 NORMAL, WARNING = "Normal", "Warning"
 LONGEST_MESSAGE = 1024
@@ -165,8 +165,7 @@ class Recorder:
                     await self._create(key, occurrence)
                 return
             except (ApiError, OSError, TimeoutError) as error:
-                final = isinstance(error, ApiError) and error.code < 500
-                if final or pause is None:
+                if pause is None or not is_temporary(error):
                     log.warning("event %s about %s is lost: %s", key[2], key[0].name, error)
                     self.lost += 1
                     return

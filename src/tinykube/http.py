@@ -67,7 +67,7 @@ class HttpTransport:
         endless = request.query.get("watch") in ("true", "1") or request.path.endswith("/log")
         timeout = aiohttp.ClientTimeout(total=None if endless else self._total, sock_connect=CONNECT)
         headers = [*HEADERS, ("user-agent", self._agent), *request.headers.items()]
-        with _as_os_errors():
+        with self._trusting(), _as_os_errors():
             response = await self._open().request(
                 request.method,
                 self._url(request.path).with_query(request.query),
@@ -94,6 +94,16 @@ class HttpTransport:
 
     def _url(self, path: str) -> URL:
         return self._base.with_path(self._base.path.rstrip("/") + path)
+
+    @contextmanager
+    def _trusting(self) -> Iterator[None]:
+        """A server that is not trusted may have a new authority: look at it before the next try."""
+        try:
+            yield
+        except Unreachable as error:
+            if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
+                self._tls = None
+            raise
 
     def _context(self, identity: Identity) -> ssl.SSLContext | bool:
         if self.endpoint.server.startswith("http://"):

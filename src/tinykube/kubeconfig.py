@@ -146,6 +146,7 @@ def in_cluster(environ: Mapping[str, str] = os.environ, folder: Path = SERVICE_A
         TokenFile(folder / "token"),
         namespace=space.read_text().strip() if space.exists() else "default",
         authority=_contents(folder / "ca.crt", "the service account's certificate authority"),
+        authority_file=folder / "ca.crt",
     )
 
 
@@ -187,6 +188,7 @@ class Merged:
             _credentials(user_path, context.user, user, cluster, authority),
             namespace=context.namespace or "default",
             authority=authority,
+            authority_file=_authority_file(path, cluster),
             verify=not cluster.insecure_skip_tls_verify,
             server_name=cluster.tls_server_name,
             impersonate=_impersonate(user),
@@ -262,6 +264,12 @@ def _impersonate(user: UserEntry) -> tuple[tuple[str, str], ...]:
     if user.impersonate_uid:
         headers.append(("impersonate-uid", user.impersonate_uid))
     return (*headers, *(("impersonate-group", group) for group in user.impersonate_groups or ()))
+
+
+def _authority_file(path: Path, cluster: ClusterEntry) -> Path | None:
+    if cluster.certificate_authority_data or not cluster.certificate_authority:
+        return None
+    return path.parent / cluster.certificate_authority
 
 
 def _pem(path: Path, where: str, data: str, file: str) -> bytes:

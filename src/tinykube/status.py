@@ -61,3 +61,10 @@ class ApiError(Exception):
         if self.details or self._has_details:
             status["details"] = self.details
         return status | {"code": self.code}
+
+
+def is_temporary(error: Exception) -> bool:
+    """Whether the same request may succeed later: no answer came, or the server is busy (429) or in trouble."""
+    if isinstance(error, ApiError):
+        return error.code == 429 or error.code >= 500
+    return isinstance(error, OSError | TimeoutError)

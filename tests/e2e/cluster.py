@@ -24,6 +24,7 @@ PORT = 6443
 ADDRESS = f"https://{namespace.ADDRESS}:{PORT}"
 ETCD, _ETCD_PEERS = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
 SCHEDULER = "https://127.0.0.1:10259/readyz"
+SERVER_NAMES = ["127.0.0.1", "10.96.0.1", namespace.ADDRESS]
 _PATIENCE = 60.0
 
 CONTROLLERS = (
@@ -110,6 +111,22 @@ class Cluster:
         self.stop(name)
         self.start(name)
 
+    def replace_identity(self, other: Identities | None = None, *tokens: str) -> None:
+        """Kill the API server and start it with a certificate of another authority (or its own) and other tokens.
+
+        The tests trust both authorities, and their own token stays valid.
+        """
+        self.stop("kube-apiserver")
+        mine, other = self._identities, other or self._identities
+        other.server("kube-apiserver", SERVER_NAMES)
+        if other is not mine:
+            for old, new in ((mine.certificate, other.certificate), (mine.key, other.key)):
+                old("kube-apiserver").write_bytes(new("kube-apiserver").read_bytes())
+            with mine.certificate("ca").open("ab") as bundle:
+                bundle.write(other.certificate("ca").read_bytes())
+        mine.know_tokens(TOKEN, *tokens)
+        self.start("kube-apiserver")
+
     def log(self, name: str) -> Path:
         """What a part has printed so far."""
         return self.directory / "log" / f"{name}.log"
@@ -125,7 +142,7 @@ class Cluster:
 
     def _prepare(self) -> None:
         self._identities = Identities(self.directory / "identities")
-        self._identities.server("kube-apiserver", ["127.0.0.1", "10.96.0.1", namespace.ADDRESS])
+        self._identities.server("kube-apiserver", SERVER_NAMES)
         self._identities.client("kube-controller-manager", "system:kube-controller-manager", MASTERS)
         self._identities.client(USER, USER, MASTERS)
         self._identities.client("to-kubelet", "kube-apiserver", MASTERS)

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 TOKEN = "token-of-the-tests"
+PASSING_TOKEN = "token-that-becomes-void"
 USER = "admin"
 MASTERS = "system:masters"
 
@@ -25,6 +26,7 @@ class Identities:
     """Keys and certificates in one directory."""
 
     directory: Path
+    authority: str = "tests"
     _key: ec.EllipticCurvePrivateKey = field(init=False)
     _name: x509.Name = field(init=False)
 
@@ -32,12 +34,16 @@ class Identities:
         """Make the authority, the key of service accounts and the file of tokens."""
         self.directory.mkdir(parents=True)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.authority)])
         ca = _certificate(self._name, self._name, self._key.public_key())
         ca = ca.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         self._write("ca", self._key, ca.sign(self._key, hashes.SHA256()))
         self._write("service-accounts", rsa.generate_private_key(public_exponent=65537, key_size=2048))
-        (self.directory / "tokens.csv").write_text(f'{TOKEN},{USER},{USER},"{MASTERS}"\n')
+        self.know_tokens(TOKEN, PASSING_TOKEN)
+
+    def know_tokens(self, *tokens: str) -> None:
+        """The tokens of the tests, which an API server reads when it starts."""
+        (self.directory / "tokens.csv").write_text("".join(f'{each},{USER},{USER},"{MASTERS}"\n' for each in tokens))
 
     def certificate(self, name: str) -> Path:
         """Where a certificate is; its key lies beside it."""

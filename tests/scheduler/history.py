@@ -23,6 +23,7 @@ from subak.scheduler.messages import (
     DeviceGone,
     DeviceSeen,
     Event,
+    Evict,
     Instruction,
     NodeGone,
     NodeSeen,
@@ -134,6 +135,8 @@ class History:
     written: dict[str, dict[str, str]] = field(default_factory=dict)
     forged: set[str] = field(default_factory=set)
     """Pods on which somebody wrote another record that can be read."""
+    may_go: set[str] = field(default_factory=set)
+    """Pods that a core may evict."""
     bound: list[str] = field(default_factory=list)
     now: float = 0.0
     made: int = 0
@@ -260,14 +263,25 @@ class History:
         """As an API server would; on a server that is slow to tell."""
         if isinstance(instruction, Bind):
             self._bind(instruction, refuse)
+        elif isinstance(instruction, Evict):
+            self._evict(instruction)
         elif isinstance(instruction, Restore):
             pod = self.pods.get(instruction.key)
             if pod is not None and pod.metadata.uid == instruction.uid:
                 merged: dict[str, str | None] = {**pod.annotations, **instruction.annotations}
                 self._put(_annotated(pod, {name: text for name, text in merged.items() if text is not None}))
 
+    def _evict(self, evict: Evict) -> None:
+        assert evict.key in self.may_go, f"{evict} without two bindings"
+        known = self.pods.get(evict.key)
+        if known is not None and known.metadata.uid == evict.uid:
+            self.end(evict.key, finished=False)
+
     def _bind(self, bind: Bind, refuse: bool) -> None:
-        known = self.pods.get(bind.key)
+        self.arrive(bind, self.taken_by(bind), refuse)
+
+    def taken_by(self, bind: Bind) -> dict[Card, int]:
+        """What the core has decided that the pod takes of which cards."""
         digest = self.core.snapshot.node(bind.node)
         booking = self.core.snapshot.bookings[bind.key]
         assert digest is not None
@@ -278,6 +292,11 @@ class History:
                 assert device is not None
                 card = (bind.node, device.family, device.index)
                 taken[card] = taken.get(card, 0) + share.memory_bytes
+        return taken
+
+    def arrive(self, bind: Bind, taken: dict[Card, int], refuse: bool = False) -> None:
+        """A binding reaches the server."""
+        known = self.pods.get(bind.key)
         if refuse or known is None or known.metadata.uid != bind.uid or known.spec.node_name:
             self.core.handle(BindFailed(bind.key, bind.uid, "refused"))
             return
@@ -311,6 +330,9 @@ class History:
         if self.forged:
             self.cycle()
             self.forged.clear()
+        for name, taken in self.truth.items():
+            if not self.pods[name].started and any(self.load(card) > self.size_now(card) for card in taken):
+                self.may_go.add(name)  # a new core cannot know that the card was larger, and nothing runs yet
         self.core = self.fresh(order)
         self.untold = {}
 
@@ -344,6 +366,11 @@ class History:
     def _size(self, card: Card) -> int:
         """What the card was once said to have at most: pods that came then keep what they got."""
         return (32_768 if card[1] == "mthreads" else self.largest) * MIB
+
+    def size_now(self, card: Card) -> int:
+        """What the node says that the card has."""
+        node = self.nodes.get(card[0], Description())
+        return (32_768 if card[1] == "mthreads" else node.size) * MIB
 
     def _amount(self, pod: manifest.Pod) -> int | None:
         limits = pod.spec.containers[0].limits

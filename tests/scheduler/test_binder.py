@@ -116,3 +116,53 @@ def test_a_pod_that_somebody_else_has_bound_is_accepted_where_it_is() -> None:
             assert live.placed() == {"a": "n2", "b": "n1"}
 
     virtual.run(story())
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_busy_server_is_asked_again_and_the_pod_keeps_its_card(times: int) -> None:
+    async def story() -> None:
+        async with living() as live:
+            live.way.disturb = on_bindings(*[refuse(429)] * times)
+            await live.create("a", {MEMORY: "600"})
+            await live.until(lambda: live.service.counters.bound == 1)
+            assert live.way.bindings == {"a": times + 1}
+            assert live.service.counters.bind_failures == 0
+            assert live.service.counters.looked_up == 0
+
+    virtual.run(story())
+
+
+def test_a_server_that_stays_busy_gives_the_card_back() -> None:
+    async def story() -> None:
+        async with living() as live:
+            live.way.disturb = on_bindings(*[refuse(429)] * 5)
+            await live.create("a", {MEMORY: "600"})
+            await live.until(lambda: live.service.counters.bind_failures == 1)
+            await live.until(lambda: live.placed() == {"a": "n1"})
+
+    virtual.run(story())
+
+
+def test_a_busy_server_after_a_lost_answer_leaves_the_outcome_open() -> None:
+    async def story() -> None:
+        async with living() as live:
+            sent = 0
+
+            async def disturb(request: Request, answer: Answering) -> Response:
+                nonlocal sent
+                if not request.path.endswith("/binding"):
+                    return await answer()
+                sent += 1
+                if sent == 1:
+                    raise TimeoutError
+                if sent == 5:  # the first one arrives at last
+                    await answer()
+                return refuse(429)
+
+            live.way.disturb = disturb
+            await live.create("a", {MEMORY: "600"})
+            await live.until(lambda: live.service.counters.bound == 1)
+            assert live.placed() == {"a": "n1"}
+            assert live.service.counters.bind_failures == 0
+
+    virtual.run(story())

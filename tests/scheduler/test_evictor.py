@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from subak.scheduler.evictor import Evictor
 from subak.scheduler.messages import Evict
-from tests.scheduler.live import MEMORY, Answering, Live, living
+from tests.scheduler.live import MEMORY, Answering, Live, living, refuse
 from tests.support import virtual
 from tinykube.client import Client
 from tinykube.transport import Request, Response, Unreachable
@@ -52,11 +52,14 @@ def test_trouble_is_outlasted_and_the_pod_goes() -> None:
     async def story() -> None:
         async with living() as live:
             await placed(live, "a")
-            troubles = [Unreachable("away")] * 4
+            troubles: list[Response | Exception] = [refuse(429), Unreachable("away"), refuse(500), refuse(429)]
 
             async def disturb(request: Request, answer: Answering) -> Response:
                 if request.method in ("PATCH", "DELETE") and "/pods/a" in request.path and troubles:
-                    raise troubles.pop()
+                    trouble = troubles.pop()
+                    if isinstance(trouble, Response):
+                        return trouble
+                    raise trouble
                 return await answer()
 
             live.way.disturb = disturb

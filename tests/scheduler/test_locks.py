@@ -118,6 +118,25 @@ def test_a_binding_that_fails_releases_the_lock() -> None:
     virtual.run(story())
 
 
+def test_a_server_that_is_too_busy_for_the_lock_is_asked_again() -> None:
+    async def story() -> None:
+        async with living() as live:
+            await add_metax_node(live, "m1")
+            busy = [refuse(429)] * 3
+
+            async def disturb(request: Request, answer: Answering) -> Response:
+                if request.method == "PATCH" and request.path.endswith("/nodes/m1") and busy:
+                    return busy.pop()
+                return await answer()
+
+            live.way.disturb = disturb
+            await live.create("a", SGPU)
+            await live.until(lambda: live.placed() == {"a": "m1"})
+            assert live.service.counters.bind_failures == 0
+
+    virtual.run(story())
+
+
 def test_a_pod_that_goes_while_it_waits_for_the_lock_takes_nothing_with_it() -> None:
     async def story() -> None:
         async with living() as live:

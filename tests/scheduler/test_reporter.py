@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.scheduler.live import (
     MEMORY,
     Answering,
     living,
+    refuse,
     volcano_capacity,
 )
 from tests.support import virtual
@@ -57,5 +60,28 @@ def test_only_the_latest_reason_is_told() -> None:
             late.set()
             await asyncio.sleep(60)
             assert live.condition("b")["message"] == newest
+
+    virtual.run(story())
+
+
+@pytest.mark.parametrize("trouble", [refuse(429), refuse(503), ConnectionError("reset")], ids=["429", "503", "reset"])
+def test_a_report_outlasts_a_server_that_is_busy_or_away_for_a_minute(trouble: Response | Exception) -> None:
+    async def story() -> None:
+        async with living() as live:
+            refused = 0
+
+            async def disturb(request: Request, answer: Answering) -> Response:
+                nonlocal refused
+                if request.path.endswith("/status") and asyncio.get_running_loop().time() < 60:
+                    refused += 1
+                    if isinstance(trouble, Exception):
+                        raise trouble
+                    return trouble
+                return await answer()
+
+            live.way.disturb = disturb
+            await live.create("b", {MEMORY: "2000"})
+            await live.until(lambda: live.condition("b").get("status") == "False")
+            assert 4 < refused < 40
 
     virtual.run(story())

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tests.scheduler.live import MEMORY, Answering, Live, living
+from tests.scheduler.live import MEMORY, Answering, Live, living, refuse
 from tests.support import virtual
 from tinykube.client import MERGE_PATCH
 from tinykube.resource import PODS
@@ -50,11 +50,14 @@ def test_a_server_that_cannot_be_reached_is_asked_again() -> None:
         async with living() as live:
             await live.create("a", {MEMORY: "800"})
             await live.until(lambda: "a" in live.placed())
-            failures = [Unreachable("away"), Unreachable("away")]
+            failures: list[Response | Exception] = [Unreachable("away"), refuse(429)]
 
             async def disturb(request: Request, answer: Answering) -> Response:
                 if request.method == "PATCH" and request.path.endswith("/pods/a") and failures:
-                    raise failures.pop()
+                    failure = failures.pop()
+                    if isinstance(failure, Response):
+                        return failure
+                    raise failure
                 return await answer()
 
             live.way.disturb = disturb

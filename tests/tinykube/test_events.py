@@ -115,7 +115,8 @@ def test_an_event_that_the_server_has_forgotten_is_written_anew() -> None:
 def test_a_server_that_fails_for_a_while_loses_nothing() -> None:
     async def story() -> None:
         store = EventStore()
-        store.failures = [ConnectionError("reset"), refusal(500, "InternalError", "etcd")]
+        busy = refusal(429, "TooManyRequests", "later")
+        store.failures = [ConnectionError("reset"), refusal(500, "InternalError", "etcd"), busy]
         async with recording(store) as recorder:
             recorder.record(POD, NORMAL, "Started", "x")
             await recorder.flush(60)

@@ -182,6 +182,23 @@ async def test_a_server_of_another_authority_is_not_believed(authority: Pair, tm
         await transport.close()
 
 
+async def test_an_authority_that_is_replaced_in_its_file_is_believed_at_the_next_try(
+    authority: Pair, tmp_path: Path
+) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_bytes(make("old authority").certificate_pem)
+    async with listening(who, server_tls(authority, tmp_path)) as url:
+        transport = HttpTransport(Endpoint(url, authority=b"old", authority_file=file))
+        with pytest.raises(Unreachable, match="its certificate is not trusted"):
+            await transport.send(ANYTHING)
+        file.write_bytes(b"-----BEGIN CERTIFICATE-----\nhalf")
+        with pytest.raises(ConnectionError, match="cannot be used"):
+            await transport.send(ANYTHING)
+        file.write_bytes(authority.certificate_pem)
+        assert (await transport.send(ANYTHING)).status == 200
+        await transport.close()
+
+
 async def test_a_server_must_bear_the_name_that_is_expected(authority: Pair, tmp_path: Path) -> None:
     async with listening(who, server_tls(authority, tmp_path)) as url:
         endpoint = Endpoint(url, authority=authority.certificate_pem, server_name="kubernetes.example")

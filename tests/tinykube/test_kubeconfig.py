@@ -59,6 +59,8 @@ def test_certificates_may_be_inline_or_beside_the_file(write: Any, tmp_path: Pat
     (tmp_path / "me.key").write_bytes(b"KEY")
     endpoint = load(write(config(inline, {"certificate-authority": "ca.crt"})))
     assert endpoint.authority == b"CA"
+    assert endpoint.authority_file is not None
+    assert endpoint.authority_file.read_bytes() == b"CA"
     assert isinstance(endpoint.credentials, Fixed)
     assert (endpoint.credentials.known.certificate, endpoint.credentials.known.key) == (b"CRT", b"KEY")
 

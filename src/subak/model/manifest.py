@@ -22,8 +22,11 @@ Amounts = dict[str, Amount]
 
 DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False, kind="Device")
 
+DISRUPTION_TARGET = "DisruptionTarget"
+"""The condition of a pod that somebody sends away."""
+
 PREEMPTED = "PreemptionByScheduler"
-"""The reason of the condition `DisruptionTarget` on a pod that must go for a more important one."""
+"""The reason of that condition on a pod that must go for a more important one."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
@@ -302,11 +305,12 @@ class PodSpec(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class Condition(Lean, frozen=True, gc=False, kw_only=True):
-    """A status condition."""
+    """A status condition; `since` is when it last changed, which a server may not know."""
 
     type: str = ""
     status: str = ""
     reason: str = ""
+    since: str | None = msgspec.field(default=None, name="lastTransitionTime")
 
 
 class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
@@ -373,10 +377,17 @@ class Pod(Object, frozen=True, gc=False, kw_only=True):
     @property
     def preempted(self) -> bool:
         """Whether a scheduler has marked the pod as one that must go for a more important one."""
-        return any(
-            each.type == "DisruptionTarget" and each.status == "True" and each.reason == PREEMPTED
-            for each in self.status.conditions or ()
-        )
+        mark = self.condition(DISRUPTION_TARGET)
+        return mark is not None and mark.status == "True" and mark.reason == PREEMPTED
+
+    @property
+    def started(self) -> bool:
+        """Whether a container runs that is no init container, or has run."""
+        return self.status.phase not in ("", "Pending")
+
+    def condition(self, type: str) -> Condition | None:
+        """The condition of this type."""
+        return next((each for each in self.status.conditions or () if each.type == type), None)
 
     def resource_names(self) -> Iterator[str]:
         """Every resource name that any container mentions, repeated as often as it is."""

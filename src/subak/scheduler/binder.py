@@ -1,10 +1,10 @@
 """Carries out a binding, and finds out for certain whether the pod is bound by it.
 
-A refusal is certain.  A conflict may be our own binding that arrived twice, and a missing answer or a server error says
-nothing: then we read the pod.  If it still has no node, we send the same binding again.  That does no harm if the first
-one arrives late: the server accepts only one of them, and both say the same.  Until the outcome is certain, the core
-keeps the cards for the pod.  If the server never gives a certain answer, we give up only after LINGER seconds, when
-every request that was under way has arrived.
+A refusal is certain; if the server is only busy (429), we send the binding again.  A conflict may be our own binding
+that arrived twice, and a missing answer or a server error says nothing: then we read the pod.  If it still has no node,
+we send the same binding again.  That does no harm if the first one arrives late: the server accepts only one of them,
+and both say the same.  Until the outcome is certain, the core keeps the cards for the pod.  If the server never gives a
+certain answer, we give up only after LINGER seconds, when every request that was under way has arrived.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class Binder:
                     await self._send(bind)
                 return
             except ApiError as error:
+                if error.code == 429:
+                    problem = error
+                    await asyncio.sleep(_pause(attempt))
+                    continue
                 if error.code < 500 and error.code != 409 and not uncertain:
                     raise NotBound(error.message) from error
                 uncertain, problem = uncertain or error.code >= 500, error
@@ -55,7 +59,8 @@ class Binder:
             if not uncertain:
                 raise NotBound(str(problem)) from problem
             await asyncio.sleep(_pause(attempt))
-        await asyncio.sleep(LINGER)
+        if uncertain:
+            await asyncio.sleep(LINGER)
         if not await self._is_bound(bind, problem):
             raise NotBound(str(problem)) from problem
 

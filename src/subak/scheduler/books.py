@@ -22,11 +22,16 @@ from subak.model.request import Request
 from subak.model.volume import Stored
 from subak.policy.decider import Decider
 from subak.policy.held import held
+from subak.scheduler.load import became_smaller
 from subak.scheduler.record import Record
 
 
 class Books:
-    """Keeps a decider's snapshot.  `warnings` are for an administrator; the core takes them."""
+    """Keeps a decider's snapshot.
+
+    The core takes `warnings`, which are for an administrator, and `shrunk`, the nodes whose cards are gone or have
+    become smaller.
+    """
 
     def __init__(self, decider: Decider) -> None:
         self.decider = decider
@@ -35,6 +40,7 @@ class Books:
         self.warnings: list[str] = []
         self.volumes = decider.volumes
         self.volumes.tell(self.snapshot.changes, self.snapshot.freed)
+        self.shrunk: dict[str, None] = {}
         self._nodes: dict[str, manifest.Node] = {}
         self._devices: dict[str, manifest.Device] = {}
         self._there: dict[str, dict[str, Record]] = {}
@@ -64,6 +70,7 @@ class Books:
         self._nodes.pop(name, None)
         for record in self._there.get(name, {}).values():
             self.snapshot.forget(record.key)
+            self.shrunk[name] = None
         self.snapshot.remove(name)
 
     def see_device(self, device: manifest.Device) -> None:
@@ -100,6 +107,8 @@ class Books:
         self.warnings += warnings
         there = self._there.get(name, {})
         if known is None or known.devices != digest.devices:
+            if known is not None and became_smaller(known, digest):
+                self.shrunk[name] = None
             for record in there.values():
                 self.snapshot.forget(record.key)
             self.snapshot.put([digest])
@@ -110,6 +119,10 @@ class Books:
         self.snapshot.freed[name] = None
 
     # Pods
+
+    def there(self, node: str) -> Mapping[str, Record]:
+        """The pods that are or will be on a node, by key."""
+        return self._there.get(node, {})
 
     def move(self, record: Record, node: str) -> None:
         """Note the node that the pod is or will be on; empty for none."""
@@ -158,6 +171,8 @@ class Books:
         holding = held(self.interpreter, self._as_recorded(record), node)
         before = self.snapshot.bookings.get(record.key)
         same = before is not None and before.placement == holding.placement and before.resources == holding.resources
+        if holding.known and not record.known:
+            self.snapshot.overdrawn[node.name] = None  # where it is counted may be the same; now that is certain
         record.digest, record.known = node, holding.known
         if not same:
             self.snapshot.restore(record.key, holding.placement, holding.resources, holding.counted, record.pod)

@@ -46,6 +46,7 @@ from subak.scheduler.messages import (
 )
 from subak.scheduler.preemptor import Nominated, Preemptor
 from subak.scheduler.record import Record, State
+from subak.scheduler.repair import Repair
 from subak.scheduler.story import Moment, Story, Word, printed
 from subak.scheduler.waiting import Line, Ticket
 from subak.snapshot.cluster import Overcommitted, Snapshot
@@ -77,6 +78,7 @@ class Core:
         self._out: list[Instruction] = []
         self._arrivals = 0
         self._moment = Moment()
+        self._repair = Repair(self._books, serves, self._moment)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -163,6 +165,7 @@ class Core:
         self._books.pass_time(now)
         self._pass_on()
         self._preemptor.restore(now)
+        self._out += self._repair.look(now, self._moment)
         for _ in range(most):
             ticket = self._line.pop(now)
             for joined in self._line.joined:
@@ -203,11 +206,16 @@ class Core:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
         if self._line.ready or self._preemptor.returning:
             return 0.0
-        due = (self._line.next_pause_ends(), self._explainer.due(), self._books.next_doubt_ends())
+        due = (
+            self._line.next_pause_ends(),
+            self._explainer.due(),
+            self._books.next_doubt_ends(),
+            self._repair.next_look(),
+        )
         return min((each for each in due if each is not None), default=None)
 
     def _pass_on(self) -> None:
-        """Pass freed nodes and relieved namespaces to the line, and warnings to the administrator."""
+        """Pass freed nodes and relieved namespaces to the line, overcommitted cards to the repair, and warnings on."""
         books, snapshot = self._books, self.snapshot
         if snapshot.freed:
             self._preemptor.freed(snapshot.freed)
@@ -219,6 +227,12 @@ class Core:
         if snapshot.changes:
             self._line.changed(snapshot.changes)
             snapshot.changes.clear()
+        if snapshot.overdrawn:
+            self._repair.suspect(snapshot.overdrawn)
+            snapshot.overdrawn.clear()
+        if books.shrunk:
+            self._repair.shrank(books.shrunk, self._moment)
+            books.shrunk.clear()
         if books.warnings:
             self._out += [Warn(text) for text in books.warnings]
             books.warnings = []
@@ -273,6 +287,8 @@ class Core:
         if record.ticket is not None:
             self._leave_line(record.key)
         self._preemptor.forget(record)
+        if record.state is not State.ASSUMED or record.node != pod.spec.node_name:
+            record.came = self._moment
         record.state, record.ticket, record.annotations, record.reported = State.HELD, None, carried, ""
         record.note(self._moment, Word.BOUND, pod.spec.node_name)
         if not as_decided:  # otherwise it carries exactly what we booked
@@ -421,6 +437,7 @@ class Core:
         annotations = self._decider.written(record.pod, placement, int(now * 10**9))
         self._explainer.forget(record.key)
         record.state, record.reported, record.edited = State.ASSUMED, "", None
+        record.came = self._moment
         record.annotations = self._books.recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)
         self._pass_on()

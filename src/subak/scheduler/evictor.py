@@ -18,7 +18,7 @@ from subak.scheduler.messages import Evict
 from tinykube.client import STRATEGIC_PATCH, Client
 from tinykube.events import WARNING, Recorder, Reference
 from tinykube.resource import PODS
-from tinykube.status import ApiError
+from tinykube.status import ApiError, is_temporary
 
 TRIES = 5
 PAUSE = 1.0
@@ -45,7 +45,7 @@ class Evictor:
         """Mark and delete the pod.  False if it stays.  Never raises; logs a failure."""
         namespace, name = evict.key.split("/")
         condition = {
-            "type": "DisruptionTarget",
+            "type": manifest.DISRUPTION_TARGET,
             "status": "True",
             "reason": evict.reason,
             "message": evict.message,
@@ -80,7 +80,7 @@ class Evictor:
                 if error.code in (404, 409):
                     return Outcome.GONE  # or it is another pod
                 problem = error.message
-                if error.code < 500 and error.code != 429:
+                if not is_temporary(error):
                     break
             except (OSError, TimeoutError) as error:
                 problem = str(error)

@@ -24,7 +24,7 @@ from subak.scheduler.feed import Feed
 from subak.scheduler.messages import Bind, Event, NodeGone, NodeSeen, PodGone, PodSeen
 from tinykube.client import Client
 from tinykube.resource import NODES
-from tinykube.status import ApiError
+from tinykube.status import ApiError, is_temporary
 
 PAUSE = 1.0
 RELEASES = 5
@@ -171,7 +171,7 @@ class NodeLocks:
         except ApiError as error:
             if error.code == 409:
                 return False
-            if error.code >= 500:
+            if is_temporary(error):
                 raise ConnectionError(error.message) from error
             raise NotBound(f"the lock of node {node.name} cannot be written: {error.message}") from error
         return True

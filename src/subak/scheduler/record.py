@@ -38,9 +38,9 @@ class Record:
     `carried` are the annotations of `pod` that record its allocation; `see` sets both together.  `since` is when it was
     first seen.  `node` is where the pod waits, is assumed or bound.  `annotations` are the record that counts: ours,
     from the decision on, or the one it was bound with, even if somebody changes it on the pod.  `digest` is the
-    description of the node by which it was booked.  `known` says whether the annotations name its cards.  `edited` is
-    the last change by others that we undid, `reported` the last message to its user.  `evicted` says that we have sent
-    it away.
+    description of the node by which it was booked.  `known` says whether the annotations name its cards.  `came` is
+    when it was decided, or else first seen bound.  `edited` is the last change by others that we undid, `reported` the
+    last message to its user.  `evicted` says that we have sent it away.
     """
 
     key: str
@@ -53,6 +53,7 @@ class Record:
     annotations: dict[str, str] = field(default_factory=dict)
     digest: Node | None = None
     known: bool = True
+    came: Moment = field(default_factory=Moment)
     edited: dict[str, str] | None = None
     reported: str = ""
     evicted: bool = False

@@ -1,7 +1,8 @@
 """Reports why a pod waits: an event, and the condition `PodScheduled=False`, which autoscalers read.
 
 Only the latest report of a pod matters.  The condition is written with the resource version of a pod that has no node,
-so a pod that was bound meanwhile is never marked as unschedulable.
+so a pod that was bound meanwhile is never marked as unschedulable.  A report waits until a server that is away, busy or
+in trouble takes it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from tinykube.client import STRATEGIC_PATCH, Client
 from tinykube.events import NORMAL, WARNING, Recorder, Reference
 from tinykube.reflector import Reflector
 from tinykube.resource import PODS
-from tinykube.status import ApiError
+from tinykube.status import ApiError, is_temporary
 
 WRITERS = 8
 TRIES = 4
-PAUSE = 0.5
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Reporter:
                 group.create_task(self._write_all())
 
     async def _write_all(self) -> None:
+        failures = 0
         while True:
             while not self._waiting:
                 self._news.clear()
@@ -76,8 +78,19 @@ class Reporter:
             report = self._waiting.pop(key)
             try:
                 await self._write(report)
+                failures = 0
             except (ApiError, OSError, TimeoutError) as error:
                 log.warning("pod %s could not be told why it waits: %s", key, error)
+                if is_temporary(error):
+                    await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(failures, 10), LONGEST_PAUSE))
+                    failures += 1
+                    self._write_later(report)
+
+    def _write_later(self, report: Report) -> None:
+        """Put a report back, behind the others, unless there is news of the pod."""
+        if self._latest.get(report.key) is report:
+            self._waiting[report.key] = report
+            self._news.set()
 
     async def _write(self, report: Report) -> None:
         """Set the condition.  If the pod has changed, read it and try again."""
@@ -91,12 +104,9 @@ class Reporter:
                 await self._patch(pod, report)
                 self._reported[report.key] = report.uid
                 return
-            except (ApiError, OSError, TimeoutError) as error:
-                refused = isinstance(error, ApiError) and error.code not in (404, 409, 422) and error.code < 500
-                if refused or attempt == TRIES - 1:
+            except ApiError as error:
+                if error.code not in (404, 409, 422) or attempt == TRIES - 1:
                     raise
-                if not isinstance(error, ApiError) or error.code >= 500:
-                    await asyncio.sleep(PAUSE)
             pod = await self._read(report)
 
     async def _patch(self, pod: manifest.Pod, report: Report) -> None:

@@ -13,7 +13,7 @@ from subak.model import manifest
 from subak.scheduler.messages import Restore
 from tinykube.client import MERGE_PATCH, Client
 from tinykube.resource import PODS
-from tinykube.status import ApiError
+from tinykube.status import ApiError, is_temporary
 
 TRIES = 5
 PAUSE = 1.0
@@ -39,7 +39,7 @@ class Restorer:
                 if error.code in (404, 409):
                     return  # the pod is gone, or is another one
                 problem = error.message
-                if error.code < 500:
+                if not is_temporary(error):
                     break
             except (OSError, TimeoutError) as error:
                 problem = str(error)

@@ -53,7 +53,8 @@ class Snapshot:
 
     `used` is what each namespace uses of each resource that `count` counts.  `freed` are the nodes, and `relieved` the
     namespaces, of which something was given back since somebody last emptied them: waiting pods may fit there now.
-    `changes` are what else has happened, anywhere.  `namespaces` are the labels of each.
+    `changes` are what else has happened, anywhere.  `namespaces` are the labels of each.  `overdrawn` are nodes that
+    must be looked at, because what was restored there may be more than a card has.
     """
 
     def __init__(self, nodes: Iterable[Node] = (), count: Count = _nothing) -> None:
@@ -64,6 +65,7 @@ class Snapshot:
         self.relieved: dict[str, None] = {}
         self.changes: dict[Hashable, None] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.overdrawn: dict[str, None] = {}
         self._watchers: dict[type[Watcher], Watcher] = {}
         self._count = count
         self._journal = Journal()
@@ -233,6 +235,9 @@ class Snapshot:
         self.forget(key)  # a pod that is seen again is still one pod
         booking = self._booking(placement, resources, counted, pod)
         self._enter(key, booking, 1)
+        home = self.home(placement.node)
+        if home is not None and self._may_overdraw(*home, booking):
+            self.overdrawn[placement.node] = None
         return booking
 
     def forget(self, key: str) -> Booking | None:
@@ -311,6 +316,13 @@ class Snapshot:
         for row, charge in self._rows(home, at, booking):
             home.charge(at, row, key, charge, sign)
         home.charge_node(at, booking.resources, sign)
+
+    def _may_overdraw(self, home: Pool, at: int, booking: Booking) -> bool:
+        """Whether a card of the booking may carry too much; amounts without a column need a closer look."""
+        return any(
+            home.overdrawn(at, row) or ((charge.extras or charge.functions) and len(home.tenants[at][row]) > 1)
+            for row, charge in self._rows(home, at, booking)
+        )
 
     def _check(self, key: str, booking: Booking) -> None:
         """Raise Overcommitted unless the placement's node has all that it takes."""

@@ -313,6 +313,10 @@ class Pool:
         else:
             del self.tenants[at][row][key]
 
+    def overdrawn(self, at: int, row: int) -> bool:
+        """Whether more is taken of a card than it has: of memory, cores or slots."""
+        return bool((self.state[SLOTS:IDLE, row, at] < 0).any())
+
     def charge_node(self, at: int, resources: Iterable[tuple[str, int]], sign: int) -> None:
         """Book (or give back) what a pod takes from the node itself, and tell the readers."""
         held = self.resources[at]
