@@ -20,7 +20,7 @@ from subak.cli.say import complain
 from subak.scheduler import logbook
 from subak.scheduler.configuration import NAMESPACE
 from subak.scheduler.controller import Controller, LostLease, Settings
-from subak.scheduler.served import NAMES
+from subak.scheduler.served import NAMES, OWN_LEASES
 from subak.scheduler.window import CannotListen
 from tinykube import kubeconfig
 from tinykube.endpoint import ConfigError, Endpoint
@@ -72,7 +72,8 @@ def _identity() -> str:
     multiple=True,
     metavar="NAME=LEASE",
     callback=_leases,
-    help="The Lease of the scheduler that the name comes from, in any namespace; default: it is called as the name.",
+    help="Leave the name alone while this Lease, in any namespace, is renewed; known are those of "
+    f"{', '.join(OWN_LEASES)}.",
 )
 @click.option(
     "--leader-elect/--no-leader-elect", "elect", default=True, show_default=True, help="Decide only with the Lease."

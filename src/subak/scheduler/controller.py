@@ -25,7 +25,7 @@ from subak.scheduler.fence import Fenced
 from subak.scheduler.metrics import Metrics
 from subak.scheduler.observed import Observed
 from subak.scheduler.rivals import Rivals
-from subak.scheduler.served import NAMES, Served
+from subak.scheduler.served import NAMES, OWN_LEASES, Served
 from subak.scheduler.service import NAME, Service
 from subak.scheduler.window import Window
 from tinykube.client import Client
@@ -50,7 +50,7 @@ class LostLease(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line says.  `foreign_leases` are the Leases by which other schedulers of our names are known."""
+    """What the command line says.  `foreign_leases` are Leases of other schedulers, by the name that they serve."""
 
     names: tuple[str, ...] = NAMES
     elect: bool = True
@@ -63,8 +63,9 @@ class Settings:
     foreign_leases: Mapping[str, str] = field(default_factory=dict)
 
     def leases(self) -> dict[str, str]:
-        """The Lease that tells whether a name has a scheduler of its own: called as the name, unless said otherwise."""
-        return {name: self.foreign_leases.get(name, name) for name in self.names if name != NAME}
+        """The Leases that tell whether one of our names has a scheduler of its own."""
+        known = {**OWN_LEASES, **self.foreign_leases}
+        return {name: known[name] for name in self.names if name in known}
 
 
 class Controller:
