@@ -19,7 +19,7 @@ from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
 from subak.scheduler import logbook
 from subak.scheduler.configuration import NAMESPACE
-from subak.scheduler.controller import Controller, LostLease, Settings
+from subak.scheduler.controller import BadConfig, Controller, LostLease, Settings
 from subak.scheduler.served import NAMES, OWN_LEASES
 from subak.scheduler.window import CannotListen
 from tinykube import kubeconfig
@@ -165,7 +165,7 @@ async def _serve(target: Endpoint, settings: Settings) -> int:
     transport = HttpTransport(target, agent="subak-controller")
     try:
         await Controller(transport, settings).run(stopped)
-    except CannotListen as error:
+    except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED
     except LostLease as error:

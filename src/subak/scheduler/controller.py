@@ -40,12 +40,18 @@ ROLE = "subak-controller"
 PAUSE, LONGEST_PAUSE = 1.0, 30.0
 RETIREMENT = 8.0
 """Seconds that bindings under way may take when we are asked to end."""
+FLUSH = 1.0
+"""Seconds that events may take then."""
 
 log = logging.getLogger(__name__)
 
 
 class LostLease(Exception):
     """Another replica may lead now: this one must end."""
+
+
+class BadConfig(Exception):
+    """The device config of the cluster cannot be read; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class Controller:
         self._observed = Observed(transport, ROLE)
         self._client = Client(self._observed, NAME)
         self._elector = Elector(self._client, settings.lease_namespace, settings.lease_name, settings.identity)
+        fenced = Fenced(self._observed, self._elector.left)
+        self._writing = Client(fenced, NAME) if settings.elect else self._client
         self._elected: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._rivals = Rivals(self._client, settings.leases(), self._names_taken)
 
@@ -94,7 +102,7 @@ class Controller:
         return () if self.service is None else (*self.service.feed.reflectors, *self._rivals.reflectors)
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Work until `stopped` is set.  Raises LostLease, and CannotListen if the address cannot be used."""
+        """Work until `stopped` is set.  Raises LostLease, BadConfig, and CannotListen if the address cannot be used."""
         await self.window.start()
         stop = asyncio.create_task(stopped.wait())
         work = asyncio.create_task(self._work())
@@ -108,6 +116,8 @@ class Controller:
                 task.cancel()
             await asyncio.gather(stop, work, return_exceptions=True)
             await self.window.stop()
+        if self.settings.elect and self._elector.left():
+            await self._elector.release()
 
     async def _work(self) -> None:
         config = self.settings.config or await self._config()
@@ -123,8 +133,7 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _service(self, interpreter: Interpreter) -> Service:
-        writing = Client(Fenced(self._observed, self._elector.left), NAME) if self.settings.elect else self._client
-        self.service = Service(writing, interpreter, self.served, standby=True)
+        self.service = Service(self._writing, interpreter, self.served, standby=True)
         self.metrics = Metrics(self.service, self._observed)
         return self.service
 
@@ -153,16 +162,18 @@ class Controller:
         service.lead()
         log.info("this replica leads", extra={"identity": self.settings.identity})
         if self.settings.config is not None:  # other programs must read pods and nodes as we do
-            await Published(self._client, self.settings.config).run()
+            await Published(self._writing, self.settings.config).run()
 
     async def _config(self) -> Config:
-        """The device config of the cluster, as soon as the API server gives it."""
+        """The device config of the cluster, as soon as the API server gives it.  Raises BadConfig."""
         pause = PAUSE
         while True:
             try:
                 return await configuration.in_force(self._client)
             except (ApiError, OSError, TimeoutError) as error:
                 log.warning("the API server does not tell the device config: %s; next try in %.0f s", error, pause)
+            except ValueError as error:
+                raise BadConfig(str(error)) from None
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -172,12 +183,11 @@ class Controller:
             self.service.names_changed()
 
     async def _retire(self) -> None:
-        """Let bindings finish that are under way, then give the Lease back."""
+        """Let bindings and events finish that are under way."""
         if self.service is not None:
             try:
                 async with asyncio.timeout(RETIREMENT):
                     await self.service.retire()
             except TimeoutError:
                 log.warning("some bindings are still under way; whoever leads next finds out about them")
-        if self.settings.elect and self._elector.left():
-            await self._elector.release()
+            await self.service.recorder.flush(FLUSH)

@@ -77,7 +77,7 @@ class Reporter:
             try:
                 await self._write(report)
             except (ApiError, OSError, TimeoutError) as error:
-                log.warning("pod %s could not be told why it waits: %s", key, error)
+                log.warning("pod %s could not be told why it waits: %s", key, error, extra={"pod": key})
 
     async def _write(self, report: Report) -> None:
         """Set the condition.  If the pod has changed, read it and try again."""
