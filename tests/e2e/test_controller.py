@@ -13,11 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware import profiles
 from tests.e2e.cluster import Cluster
-from tests.e2e.controller import LEASE, NAMESPACE, apply_manifests, controller, free_lease, kubectl, until_pods
+from tests.e2e.controller import (
+    LEASE,
+    MANIFESTS,
+    NAMESPACE,
+    apply_manifests,
+    controller,
+    free_lease,
+    kubectl,
+    until_pods,
+)
 from tests.e2e.fakes import administrator, fake_nodes
 from tests.support.machines import machines
 from tinykube.client import Client
@@ -69,18 +79,36 @@ def bound(pods: dict[str, dict[str, Any]]) -> set[str]:
     return {name for name, each in pods.items() if each["spec"].get("nodeName")}
 
 
-async def test_a_controller_with_the_manifests_rights_binds_a_pod_and_gives_the_lease_back(cluster: Cluster) -> None:
+async def test_a_pod_of_the_deployment_is_admitted_by_its_namespace(cluster: Cluster) -> None:
+    (deployment,) = (
+        each for each in yaml.safe_load_all((MANIFESTS / "controller.yaml").read_text()) if each["kind"] == "Deployment"
+    )
+    template = deployment["spec"]["template"]
+    body = {"metadata": {"name": "controller", **template["metadata"]}, "spec": template["spec"]}
+    async with administrator(cluster) as client:
+        admitted = await client.create(PODS, body, NAMESPACE, dry_run=True, validation="Strict")
+        assert admitted["spec"]["serviceAccountName"] == "subak-controller"
+
+
+async def test_a_controller_with_the_manifests_rights_binds_a_pod_and_gives_the_lease_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     hardware = machines({"name": "gpu", "profile": "volcano", "count": 2})
+    config = tmp_path / "device-config.yaml"
+    config.write_text("nvidia: {resourceCountName: nvidia.com/gpu}\n")
     async with (
         nobody_leads(cluster) as client,
         fake_nodes(client, hardware),
         namespace(client, "one-pod") as space,
-        controller(cluster, client) as running,
+        controller(cluster, client, f"--device-config={config}") as running,
     ):
         await client.create(PODS, pod("a", SLICE), space)
         pods = await until_pods(client, space, lambda pods: bool(pods["a"]["spec"].get("nodeName")))
         assert pods["a"]["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"].endswith(",NVIDIA,1000,0:;")
         assert (await running.until_ready("leader"))["leader"] == "one"
+        async with asyncio.timeout(30):
+            while "hami-scheduler-device" not in kubectl(cluster, "get", "-n", NAMESPACE, "configmaps"):
+                await asyncio.sleep(0.1)
         assert await running.end(signal.SIGTERM) == 0
         assert not [line for line in running.lines() if line["level"] in ("error", "warning")], running.log
 

@@ -11,6 +11,8 @@ import signal
 import socket
 import sys
 import uuid
+from collections.abc import Mapping
+from pathlib import Path
 
 import click
 
@@ -145,17 +147,23 @@ def controller(
         foreign_leases=foreign_leases,
     )
     try:
-        target = _endpoint(path, context)
+        target = endpoint(path, context)
     except ConfigError as error:
         complain([str(error)])
         sys.exit(MISUSED)
     sys.exit(asyncio.run(_serve(target, settings)))
 
 
-def _endpoint(path: str | None, context: str) -> Endpoint:
+def endpoint(
+    path: str | None,
+    context: str,
+    environ: Mapping[str, str] = os.environ,
+    account: Path = kubeconfig.SERVICE_ACCOUNT,
+) -> Endpoint:
     """The cluster of the kubeconfig; without one, the cluster that we are a pod of.  Raises ConfigError."""
-    in_a_pod = "KUBERNETES_SERVICE_HOST" in os.environ and (kubeconfig.SERVICE_ACCOUNT / "token").exists()
-    return kubeconfig.in_cluster() if path is None and not context and in_a_pod else kubeconfig.load(path, context)
+    if path is None and not context and "KUBERNETES_SERVICE_HOST" in environ and (account / "token").exists():
+        return kubeconfig.in_cluster(environ, account)
+    return kubeconfig.load(path, context, environ)
 
 
 async def _serve(target: Endpoint, settings: Settings) -> int:

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,8 +162,15 @@ class Controller:
         await service.feed.pods.refresh(elected_at)
         service.lead()
         log.info("this replica leads", extra={"identity": self.settings.identity})
-        if self.settings.config is not None:  # other programs must read pods and nodes as we do
-            await Published(self._writing, self.settings.config).run()
+        if self.settings.config is not None:
+            await self._publish(self.settings.config)
+
+    async def _publish(self, config: Config) -> None:
+        """Tell the cluster the config that was given to us: other programs must read pods and nodes as we do."""
+        published = Published(self._writing, config)
+        with suppress(ApiError, OSError, TimeoutError):  # `run` tries again, and says what is wrong
+            await published.start()
+        await published.run()
 
     async def _config(self) -> Config:
         """The device config of the cluster, as soon as the API server gives it.  Raises BadConfig."""
@@ -178,8 +186,9 @@ class Controller:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _names_taken(self, taken: Mapping[str, str]) -> None:
+        before = self.served.foreign.keys()
         self.served.leave(taken)
-        if self.service is not None:
+        if self.service is not None and self.served.foreign.keys() != before:
             self.service.names_changed()
 
     async def _retire(self) -> None:
