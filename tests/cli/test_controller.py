@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from subak.cli import cli
+from subak.cli.controller import endpoint
 
 PATIENCE = 30.0
 
@@ -40,6 +41,21 @@ def taken() -> Iterator[int]:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         yield listening.getsockname()[1]
+
+
+def test_a_pod_uses_its_own_account_unless_a_kubeconfig_is_named(tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path, 1)
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBECONFIG": str(config)}
+    account = tmp_path / "account"
+    at_the_port = "http://127.0.0.1:1"
+    assert endpoint(None, "", environ, account).server == at_the_port, "the host is set, but there is no account"
+    account.mkdir()
+    for name in ("token", "ca.crt", "namespace"):
+        (account / name).write_text(name)
+    assert endpoint(None, "", environ, account).server == "https://10.0.0.1:443"
+    assert endpoint(str(config), "", environ, account).server == at_the_port
+    assert endpoint(None, "x", environ, account).server == at_the_port
+    assert endpoint(None, "", {"KUBECONFIG": str(config)}, account).server == at_the_port
 
 
 @pytest.mark.parametrize(

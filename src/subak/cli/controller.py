@@ -11,6 +11,8 @@ import signal
 import socket
 import sys
 import uuid
+from collections.abc import Mapping
+from pathlib import Path
 
 import click
 
@@ -19,8 +21,8 @@ from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
 from subak.scheduler import logbook
 from subak.scheduler.configuration import NAMESPACE
-from subak.scheduler.controller import Controller, LostLease, Settings
-from subak.scheduler.served import NAMES
+from subak.scheduler.controller import BadConfig, Controller, LostLease, Settings
+from subak.scheduler.served import NAMES, OWN_LEASES
 from subak.scheduler.window import CannotListen
 from tinykube import kubeconfig
 from tinykube.endpoint import ConfigError, Endpoint
@@ -72,7 +74,8 @@ def _identity() -> str:
     multiple=True,
     metavar="NAME=LEASE",
     callback=_leases,
-    help="The Lease of the scheduler that the name comes from, in any namespace; default: it is called as the name.",
+    help="Leave the name alone while this Lease, in any namespace, is renewed; known are those of "
+    f"{', '.join(OWN_LEASES)}.",
 )
 @click.option(
     "--leader-elect/--no-leader-elect", "elect", default=True, show_default=True, help="Decide only with the Lease."
@@ -144,17 +147,23 @@ def controller(
         foreign_leases=foreign_leases,
     )
     try:
-        target = _endpoint(path, context)
+        target = endpoint(path, context)
     except ConfigError as error:
         complain([str(error)])
         sys.exit(MISUSED)
     sys.exit(asyncio.run(_serve(target, settings)))
 
 
-def _endpoint(path: str | None, context: str) -> Endpoint:
+def endpoint(
+    path: str | None,
+    context: str,
+    environ: Mapping[str, str] = os.environ,
+    account: Path = kubeconfig.SERVICE_ACCOUNT,
+) -> Endpoint:
     """The cluster of the kubeconfig; without one, the cluster that we are a pod of.  Raises ConfigError."""
-    in_a_pod = "KUBERNETES_SERVICE_HOST" in os.environ and (kubeconfig.SERVICE_ACCOUNT / "token").exists()
-    return kubeconfig.in_cluster() if path is None and not context and in_a_pod else kubeconfig.load(path, context)
+    if path is None and not context and "KUBERNETES_SERVICE_HOST" in environ and (account / "token").exists():
+        return kubeconfig.in_cluster(environ, account)
+    return kubeconfig.load(path, context, environ)
 
 
 async def _serve(target: Endpoint, settings: Settings) -> int:
@@ -164,7 +173,7 @@ async def _serve(target: Endpoint, settings: Settings) -> int:
     transport = HttpTransport(target, agent="subak-controller")
     try:
         await Controller(transport, settings).run(stopped)
-    except CannotListen as error:
+    except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED
     except LostLease as error:

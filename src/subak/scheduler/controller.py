@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,7 @@ from subak.scheduler.fence import Fenced
 from subak.scheduler.metrics import Metrics
 from subak.scheduler.observed import Observed
 from subak.scheduler.rivals import Rivals
-from subak.scheduler.served import NAMES, Served
+from subak.scheduler.served import NAMES, OWN_LEASES, Served
 from subak.scheduler.service import NAME, Service
 from subak.scheduler.window import Window
 from tinykube.client import Client
@@ -40,6 +41,8 @@ ROLE = "subak-controller"
 PAUSE, LONGEST_PAUSE = 1.0, 30.0
 RETIREMENT = 8.0
 """Seconds that bindings under way may take when we are asked to end."""
+FLUSH = 1.0
+"""Seconds that events may take then."""
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +51,13 @@ class LostLease(Exception):
     """Another replica may lead now: this one must end."""
 
 
+class BadConfig(Exception):
+    """The device config of the cluster cannot be read; the message says where and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line says.  `foreign_leases` are the Leases by which other schedulers of our names are known."""
+    """What the command line says.  `foreign_leases` are Leases of other schedulers, by the name that they serve."""
 
     names: tuple[str, ...] = NAMES
     elect: bool = True
@@ -63,8 +70,9 @@ class Settings:
     foreign_leases: Mapping[str, str] = field(default_factory=dict)
 
     def leases(self) -> dict[str, str]:
-        """The Lease that tells whether a name has a scheduler of its own: called as the name, unless said otherwise."""
-        return {name: self.foreign_leases.get(name, name) for name in self.names if name != NAME}
+        """The Leases that tell whether one of our names has a scheduler of its own."""
+        known = {**OWN_LEASES, **self.foreign_leases}
+        return {name: known[name] for name in self.names if name in known}
 
 
 class Controller:
@@ -79,6 +87,8 @@ class Controller:
         self._observed = Observed(transport, ROLE)
         self._client = Client(self._observed, NAME)
         self._elector = Elector(self._client, settings.lease_namespace, settings.lease_name, settings.identity)
+        fenced = Fenced(self._observed, self._elector.left)
+        self._writing = Client(fenced, NAME) if settings.elect else self._client
         self._elected: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._rivals = Rivals(self._client, settings.leases(), self._names_taken)
 
@@ -93,7 +103,7 @@ class Controller:
         return () if self.service is None else (*self.service.feed.reflectors, *self._rivals.reflectors)
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Work until `stopped` is set.  Raises LostLease, and CannotListen if the address cannot be used."""
+        """Work until `stopped` is set.  Raises LostLease, BadConfig, and CannotListen if the address cannot be used."""
         await self.window.start()
         stop = asyncio.create_task(stopped.wait())
         work = asyncio.create_task(self._work())
@@ -107,6 +117,8 @@ class Controller:
                 task.cancel()
             await asyncio.gather(stop, work, return_exceptions=True)
             await self.window.stop()
+        if self.settings.elect and self._elector.left():
+            await self._elector.release()
 
     async def _work(self) -> None:
         config = self.settings.config or await self._config()
@@ -122,8 +134,7 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _service(self, interpreter: Interpreter) -> Service:
-        writing = Client(Fenced(self._observed, self._elector.left), NAME) if self.settings.elect else self._client
-        self.service = Service(writing, interpreter, self.served, standby=True)
+        self.service = Service(self._writing, interpreter, self.served, standby=True)
         self.metrics = Metrics(self.service, self._observed)
         return self.service
 
@@ -151,32 +162,41 @@ class Controller:
         await service.feed.pods.refresh(elected_at)
         service.lead()
         log.info("this replica leads", extra={"identity": self.settings.identity})
-        if self.settings.config is not None:  # other programs must read pods and nodes as we do
-            await Published(self._client, self.settings.config).run()
+        if self.settings.config is not None:
+            await self._publish(self.settings.config)
+
+    async def _publish(self, config: Config) -> None:
+        """Tell the cluster the config that was given to us: other programs must read pods and nodes as we do."""
+        published = Published(self._writing, config)
+        with suppress(ApiError, OSError, TimeoutError):  # `run` tries again, and says what is wrong
+            await published.start()
+        await published.run()
 
     async def _config(self) -> Config:
-        """The device config of the cluster, as soon as the API server gives it."""
+        """The device config of the cluster, as soon as the API server gives it.  Raises BadConfig."""
         pause = PAUSE
         while True:
             try:
                 return await configuration.in_force(self._client)
             except (ApiError, OSError, TimeoutError) as error:
                 log.warning("the API server does not tell the device config: %s; next try in %.0f s", error, pause)
+            except ValueError as error:
+                raise BadConfig(str(error)) from None
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _names_taken(self, taken: Mapping[str, str]) -> None:
+        before = self.served.foreign.keys()
         self.served.leave(taken)
-        if self.service is not None:
+        if self.service is not None and self.served.foreign.keys() != before:
             self.service.names_changed()
 
     async def _retire(self) -> None:
-        """Let bindings finish that are under way, then give the Lease back."""
+        """Let bindings and events finish that are under way."""
         if self.service is not None:
             try:
                 async with asyncio.timeout(RETIREMENT):
                     await self.service.retire()
             except TimeoutError:
                 log.warning("some bindings are still under way; whoever leads next finds out about them")
-        if self.settings.elect and self._elector.left():
-            await self._elector.release()
+            await self.service.recorder.flush(FLUSH)

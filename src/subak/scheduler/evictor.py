@@ -85,5 +85,6 @@ class Evictor:
             except (OSError, TimeoutError) as error:
                 problem = str(error)
             await asyncio.sleep(PAUSE * 2**attempt)
-        log.warning("pod %s could not be evicted (%s): %s", evict.key, evict.message, problem)
+        fields = {"pod": evict.key}
+        log.warning("pod %s could not be evicted (%s): %s", evict.key, evict.message, problem, extra=fields)
         return Outcome.REFUSED

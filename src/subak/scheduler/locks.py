@@ -141,12 +141,12 @@ class NodeLocks:
             held = nodelock.Lock.parse(value or "")
             return Busy(max((held.since + nodelock.EXPIRY - now).total_seconds(), 0.0) + 0.1, held.owner)
         except ValueError as error:
-            log.warning(
-                "node %s: annotation %s: %s; pod %s waits until it is removed", bind.node, lock, error, bind.key
-            )
+            text = "node %s: annotation %s: %s; pod %s waits until it is removed"
+            log.warning(text, bind.node, lock, error, bind.key, extra=_fields(bind))
             return Busy(nodelock.EXPIRY.total_seconds())
         except (OSError, TimeoutError) as error:
-            log.warning("node %s: its lock cannot be taken for pod %s now: %s", bind.node, bind.key, error)
+            text = "node %s: its lock cannot be taken for pod %s now: %s"
+            log.warning(text, bind.node, bind.key, error, extra=_fields(bind))
             return Busy(PAUSE)
         raise NotBound(f"node {bind.node} is gone")
 
@@ -197,4 +197,10 @@ class NodeLocks:
                 await asyncio.sleep(PAUSE)
             except (NotBound, ValueError):
                 return
-        log.warning("node %s: the lock of pod %s could not be released", bind.node, bind.key)
+        text = "node %s: the lock of pod %s could not be released"
+        log.warning(text, bind.node, bind.key, extra=_fields(bind))
+
+
+def _fields(bind: Bind) -> dict[str, str]:
+    """What a line of the log is about."""
+    return {"pod": bind.key, "node": bind.node}

@@ -15,6 +15,14 @@ DEFAULT = "default-scheduler"
 NAMES = ("subak", "hami-scheduler", "volcano", "koord-scheduler")
 """Our own name, and those in the YAML of users who come from the systems whose requests we read."""
 
+OWN_LEASES = {
+    "hami-scheduler": "hami-scheduler",
+    "volcano": "volcano",
+    "koord-scheduler": "koord-scheduler",
+    DEFAULT: "kube-scheduler",
+}
+"""The Lease that the scheduler holds from which a name comes, in the namespace where it was installed."""
+
 ON_ONE_MACHINE = (DEFAULT, *NAMES)
 
 

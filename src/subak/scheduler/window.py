@@ -80,9 +80,9 @@ class Window:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         shown = self._shown
-        ready = shown.service is not None and shown.service.ready.is_set()
-        leading = shown.service is not None and shown.service.leading
         missing = [str(each) for each in shown.reflectors if not each.synced.is_set()]
+        ready = shown.service is not None and shown.service.ready.is_set() and not missing
+        leading = shown.service is not None and shown.service.leading
         content = {
             "ready": ready,
             "role": "leader" if leading else "standby",
