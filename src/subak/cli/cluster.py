@@ -1,4 +1,4 @@
-"""A cluster built from objects: nodes, Device objects, quotas and running pods."""
+"""A cluster built from objects: nodes, Device objects, quotas, namespaces and running pods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cluster(Decider):
                     self.errors.append(str(document))
                 elif document.kind in KINDS:
                     self._take(document, objects[document.kind])
-        self.fill(*(objects[kind].values() for kind in ("Node", "Device", "ResourceQuota", "Pod")))
+        self.fill(*(objects[kind].values() for kind in ("Node", "Device", "ResourceQuota", "Pod", "Namespace")))
 
     def fill(
         self,
@@ -45,8 +45,11 @@ class Cluster(Decider):
         devices: Iterable[manifest.Device],
         quotas: Iterable[manifest.ResourceQuota],
         pods: Iterable[manifest.Pod],
+        namespaces: Iterable[manifest.Namespace] = (),
     ) -> None:
         """Take in objects, and book what running pods hold."""
+        for namespace in namespaces:
+            self.snapshot.see_namespace(namespace.name, namespace.labels)
         self._add_nodes(nodes, {each.name: each for each in devices})
         for quota in quotas:
             self.warnings += self.quotas.put(quota)

@@ -244,5 +244,6 @@ KINDS: dict[str, type[manifest.Lean]] = {
     "Device": manifest.Device,
     "Pod": manifest.Pod,
     "ResourceQuota": manifest.ResourceQuota,
+    "Namespace": manifest.Namespace,
 }
 """What a cluster file may hold; other kinds are skipped."""

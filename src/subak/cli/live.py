@@ -12,7 +12,7 @@ from subak.scheduler.configuration import in_force
 from tinykube.client import Client
 from tinykube.codec import T
 from tinykube.endpoint import ConfigError
-from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS, Resource
+from tinykube.resource import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from tinykube.status import ApiError
 
 
@@ -25,7 +25,7 @@ class Picture:
 
 
 async def picture(client: Client, interpreter: Interpreter | None = None) -> Picture:
-    """The nodes, cards, quotas and pods of the API server, read with the device config that the cluster publishes.
+    """What decides about pods, read from the API server with the device config that the cluster publishes.
 
     `interpreter` is used instead if given.  Raises ConfigError if the config cannot be read.
     """
@@ -34,14 +34,15 @@ async def picture(client: Client, interpreter: Interpreter | None = None) -> Pic
             interpreter = Interpreter(await in_force(client))
         except ValueError as error:
             raise ConfigError(f"{error}: correct it, or give the right one with --device-config") from None
-    nodes, devices, quotas, pods = await asyncio.gather(
+    nodes, devices, quotas, pods, namespaces = await asyncio.gather(
         _all(client, NODES, manifest.Node),
         _all(client, manifest.DEVICES, manifest.Device),
         _all(client, RESOURCE_QUOTAS, manifest.ResourceQuota),
         _all(client, PODS, manifest.Pod),
+        _all(client, NAMESPACES, manifest.Namespace),
     )
     cluster = Cluster(interpreter)
-    cluster.fill(nodes, devices, quotas, pods)
+    cluster.fill(nodes, devices, quotas, pods, namespaces)
     return Picture(cluster, {pod.key: pod for pod in pods})
 
 
