@@ -114,8 +114,8 @@ class Taste(Preference):
     def points(self, request: Request, among: Mapping[Pool, Bools]) -> Mapping[Pool, Column]:
         """All points for nodes of the zone."""
         zone, points = request.read(self.name), {pool: np.zeros(pool.room, np.int64) for pool in among}
-        for pool, given in points.items():
-            given[: pool.size] = [100 * (node.labels.get(ZONE) == zone) for node in pool.nodes]
+        for pool, column in points.items():
+            column[: pool.size] = [100 * (node.labels.get(ZONE) == zone) for node in pool.nodes]
         return points
 
 
