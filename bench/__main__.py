@@ -8,7 +8,7 @@ from itertools import takewhile
 
 import click
 
-BENCHMARKS = ("decisions", "cluster", "churn")
+BENCHMARKS = ("decisions", "neighbours", "cluster", "churn")
 
 
 def main(arguments: list[str]) -> int:

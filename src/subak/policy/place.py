@@ -29,7 +29,7 @@ def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = No
 
     `among` names the nodes to ask, where it is known that no other takes the pod.
     """
-    rows = snapshot.scores.rows(request, snapshot.pools, prepare)
+    rows = snapshot.scores.rows(registry.local(request), snapshot.pools, prepare)
     across = registry.across(snapshot, request)
     points = _points(snapshot, rows, request, across)
     if among is not None:
