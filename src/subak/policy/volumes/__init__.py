@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from subak.model import manifest
 from subak.model.node import Node
 from subak.model.reason import NodeRefusal, Reason
 from subak.model.request import Request
-from subak.model.volume import HOSTNAME, Assignment, Claim, Class, Stored, Volume
+from subak.model.volume import HOSTNAME, Assignment, Attachment, Claim, Class, CsiNode, Stored, Volume
 from subak.policy import Across
 from subak.policy.volumes import disks
 from subak.policy.volumes.limits import Attached, Limits
@@ -58,7 +59,7 @@ class Volumes(Across):
 
     def see(self, object: Stored) -> None:
         """Take in a storage object that was added or has changed."""
-        self._reconsider(object)
+        self._reconsider(object)  # by what was known of it
         self.storage.see(object)
         self._reconsider(object)
         if isinstance(object, Claim) and object.bound:
@@ -77,8 +78,15 @@ class Volumes(Across):
             case Volume():
                 for claim in self.storage.claims_of(object.name):
                     self.limits.reconsider(claim)
+                for node in self.storage.attached(object.name):
+                    self.limits.look_again(node)
             case Class():
                 self.limits.reconsider_all()
+            case CsiNode():
+                self.limits.look_again(object.name)
+            case Attachment():
+                known = self.storage.attachment(object.name) or object
+                self.limits.look_again(known.spec.node_name)
 
     def node_seen(self, node: Node) -> None:
         self.node_gone(node.name)
@@ -139,11 +147,8 @@ class Volumes(Across):
             codes, texts = np.ones(pool.room, np.int32), list[Hashable | None]([None, others])
             look = self._at(pool, [pinned.node] if isinstance(pinned, Tie) else self._on_hosts(hosts(pinned.terms)))
         else:
-            reached = pool.verdicts((self.name, need.reach), need.reach.refuse)
-            if not need.open and not wanted.disks and not self._limited(new):
-                return reached
-            codes, texts = reached.codes.copy(), list(reached.texts)
-            look = np.flatnonzero(reached.passes).tolist()
+            codes, texts = self._reached(pool, need)
+            look = self._doubtful(pool, codes, need, wanted, new)
         code_of = {text: code for code, text in enumerate(texts)}
         for at in look:
             node = pool.nodes[at]
@@ -151,12 +156,28 @@ class Volumes(Across):
             codes[at] = code_of.setdefault(refusal, len(code_of))
         return Verdicts.of(codes, list(code_of))
 
+    def _reached(self, pool: Pool, need: Need) -> tuple[npt.NDArray[np.int32], list[Hashable | None]]:
+        """What labels say, for all nodes of a pool."""
+        reach = need.reach
+        if not reach.demands:
+            return np.zeros(pool.room, np.int32), [None]
+        known = pool.verdicts((self.name, reach), reach.judge)
+        return known.codes.copy(), [reach.tell(each) for each in known.texts]
+
+    def _doubtful(
+        self, pool: Pool, codes: npt.NDArray[np.int32], need: Need, wanted: Wants, new: Attached
+    ) -> list[int]:
+        """The positions of nodes that pass so far, but may have something else against the pod."""
+        if need.open or wanted.disks:
+            return [at for at in np.flatnonzero(codes == 0).tolist() if at < pool.size and pool.nodes[at].name]
+        return [at for at in self._at(pool, self.limits.near(new)) if codes[at] == 0]
+
     def _refuse_here(self, node: Node, need: Need, wanted: Wants, new: Attached) -> NodeRefusal | None:
         """What else, besides names and labels, the node has against the pod."""
         if need.open:
             found = self._matching.on(node, need.open)
-            for claim in need.open:
-                if claim.key not in found and (refusal := self._needs.provision(claim).refuse(node)) is not None:
+            for ask, provision in zip(need.open, need.otherwise, strict=True):
+                if ask.claim.key not in found and (refusal := provision.refuse(node)) is not None:
                     return refusal
         if wanted.disks:
             for other in self.limits.pods(node.name).values():
@@ -171,13 +192,8 @@ class Volumes(Across):
         if isinstance(need, NodeRefusal):
             return
         found = self._matching.on(node, need.open)
-        for claim in (*need.open, *need.provided):
-            volume = found.get(claim.key)
-            yield Assignment(claim.key, claim.metadata.uid, "" if volume is None else volume.name)
-
-    def _limited(self, new: Attached) -> bool:
-        """Whether nodes need be asked for their limits."""
-        return bool(new) and bool(self.storage.limits)
+        for claim in (*(ask.claim for ask in need.open), *need.provided):
+            yield Assignment(claim.key, claim.metadata.uid, found.get(claim.key, ""))
 
     def _on_hosts(self, names: Iterable[str]) -> list[str]:
         return [node for name in names for node in self._hosts.get(name, ())]

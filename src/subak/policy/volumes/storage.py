@@ -26,12 +26,11 @@ from subak.model.volume import (
     Terms,
     Volume,
 )
+from subak.policy.volumes.supply import AVAILABLE, Supply
 from subak.snapshot.watcher import Change
 
 ANYWHERE = ""
 """Stands for a host, where a volume is not bound to few."""
-
-AVAILABLE = "Available"
 
 T = TypeVar("T")
 
@@ -58,30 +57,28 @@ class Storage:
         self.drivers: dict[str, Driver] = {}
         self.news: dict[str, None] = {}
         self.nodes: dict[str, None] = {}
-        self._free: dict[str, dict[str, dict[str, Volume]]] = {}
-        self._reserved: dict[str, dict[str, Volume]] = {}
+        self._free: dict[str, dict[str, dict[str, Supply]]] = {}
+        self._reserved: dict[str, dict[str, Supply]] = {}
         self._claims_of: dict[str, dict[str, None]] = {}
         self._capacities: dict[str, Capacity] = {}
         self._of_class: dict[str, dict[str, Capacity]] = {}
         self._attachments: dict[str, Attachment] = {}
         self._on_node: dict[str, dict[str, Attachment]] = {}
+        self._attached: dict[str, dict[str, Attachment]] = {}
 
-    def free(self, class_name: str, host: str) -> Iterable[Volume]:
+    def free(self, class_name: str, host: str) -> list[Supply]:
         """Volumes of a class that nobody has claimed and that this host may reach."""
         hosts = self._free.get(class_name, {})
-        yield from hosts.get(ANYWHERE, {}).values()
-        if host:
-            yield from hosts.get(host, {}).values()
+        return [*hosts.get(ANYWHERE, {}).values(), *(hosts.get(host, {}).values() if host else ())]
 
     def any_free(self, class_name: str) -> bool:
         """Whether a class has volumes that nobody has claimed."""
         return bool(self._free.get(class_name))
 
-    def reserved(self, claim: Claim) -> list[Volume]:
+    def reserved(self, claim: Claim) -> list[Supply]:
         """Volumes of the claim's class that are meant for it, by name."""
-        found = self._reserved.get(claim.key, {})
-        mine = [each for each in found.values() if each.spec.claim_ref and each.spec.claim_ref.means(claim)]
-        return sorted((each for each in mine if each.class_name == claim.class_name), key=lambda each: each.name)
+        found = self._reserved.get(claim.key)
+        return [found[name] for name in sorted(found) if _means(found[name].volume, claim)] if found else []
 
     def claims_of(self, volume: str) -> list[str]:
         """The keys of the claims that name a volume."""
@@ -94,6 +91,14 @@ class Storage:
     def attachments(self, node: str) -> Iterable[Attachment]:
         """What is attached to a node."""
         return self._on_node.get(node, {}).values()
+
+    def attachment(self, name: str) -> Attachment | None:
+        """The attachment of this name."""
+        return self._attachments.get(name)
+
+    def attached(self, volume: str) -> list[str]:
+        """The nodes to which a volume is attached."""
+        return [each.spec.node_name for each in self._attached.get(volume, {}).values()]
 
     def see(self, object: Stored) -> None:
         """Take in an object that was added or has changed."""
@@ -160,11 +165,11 @@ class Storage:
             return
         self.volumes[new.name] = new
         if new.spec.claim_ref is not None:
-            self._reserved.setdefault(_claimed_by(new), {})[new.name] = new
+            self._reserved.setdefault(_claimed_by(new), {})[new.name] = Supply.of(new)
             self.news[of_claim(_claimed_by(new))] = None
             return
         for host in hosts(new.terms):
-            self._free.setdefault(new.class_name, {}).setdefault(host, {})[new.name] = new
+            self._free.setdefault(new.class_name, {}).setdefault(host, {})[new.name] = Supply.of(new)
         if new.status.phase == AVAILABLE:
             self.news[of_class(new.class_name)] = None
 
@@ -182,10 +187,12 @@ class Storage:
         if old is not None:
             del self._attachments[old.name]
             _take_out(self._on_node, old.spec.node_name, old.name)
+            _take_out(self._attached, old.spec.source.persistent_volume_name or "", old.name)
             self.nodes[old.spec.node_name] = None
         if new is not None:
             self._attachments[new.name] = new
             self._on_node.setdefault(new.spec.node_name, {})[new.name] = new
+            self._attached.setdefault(new.spec.source.persistent_volume_name or "", {})[new.name] = new
 
 
 def hosts(terms: Terms | None) -> tuple[str, ...]:
@@ -199,6 +206,11 @@ def hosts(terms: Terms | None) -> tuple[str, ...]:
             return (ANYWHERE,)
         found |= dict.fromkeys(named.values or ())
     return tuple(found) if found and "" not in found else (ANYWHERE,)
+
+
+def _means(volume: Volume, claim: Claim) -> bool:
+    reference = volume.spec.claim_ref
+    return reference is not None and reference.means(claim) and volume.class_name == claim.class_name
 
 
 def _claimed_by(volume: Volume) -> str:
