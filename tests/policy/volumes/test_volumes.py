@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model.placement import Placement
+from subak.model.volume import HOSTNAME
 from subak.policy.volumes.storage import of_claim, of_class
 from subak.snapshot.watcher import Change
-from tests.policy.volumes.world import World, pod
+from tests.policy.volumes.world import World, node, pod
 from tests.support.volumes import (
     LOCAL,
     WAITING,
@@ -51,6 +52,7 @@ STEPS = st.one_of(
     st.tuples(st.just("run"), st.tuples(st.sampled_from("pqr"), nodes, PODS)),
     st.tuples(st.just("place"), st.tuples(st.sampled_from("pqr"), PODS)),
     st.tuples(st.just("leave"), st.sampled_from("pqr")),
+    st.tuples(st.just("node"), st.tuples(nodes, nodes)),
 )
 
 
@@ -76,6 +78,11 @@ def test_what_events_keep_is_what_a_fresh_look_finds(steps: list[tuple[str, obje
                 world.place(name, *wanted)
             case "leave", str() as name:
                 world.leave(name)
+            case "node", (str() as name, str() as host):
+                world.snapshot.put([node(name, **{HOSTNAME: host})])
+        for each in CLAIMS:  # what is remembered of now must not be what is said later
+            for pool in world.snapshot.pools:
+                world.volumes.verdicts(pool, world.request(pod("asked", each)))
     fresh = looked_at_anew(world, there)
     for wanted in (["one"], ["two"], ["three"], ["one", "two"], ["one", "two", "three"]):
         request = world.request(pod("asked", *wanted))
@@ -90,6 +97,7 @@ def test_what_events_keep_is_what_a_fresh_look_finds(steps: list[tuple[str, obje
 def looked_at_anew(world: World, there: dict[tuple[str, str], Json]) -> World:
     """A world that sees all objects at once, the last ones first."""
     fresh = World(*reversed(there.values()))
+    fresh.snapshot.put(world.snapshot)
     for key, booking in reversed(world.snapshot.bookings.items()):
         assert booking.pod is not None
         where = booking.placement.node

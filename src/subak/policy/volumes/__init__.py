@@ -16,9 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-import numpy as np
-import numpy.typing as npt
-
 from subak.model import manifest
 from subak.model.node import Node
 from subak.model.reason import NodeRefusal, Reason
@@ -30,9 +27,12 @@ from subak.policy.volumes.limits import Attached, Limits
 from subak.policy.volumes.matching import Matching
 from subak.policy.volumes.need import Need, Needs, Tie
 from subak.policy.volumes.promises import Promises
+from subak.policy.volumes.reach import Reach
+from subak.policy.volumes.sheet import Sheet
+from subak.policy.volumes.shelves import Shelves
 from subak.policy.volumes.storage import Storage, hosts, of_claim, of_class
 from subak.policy.volumes.wants import Wants, wants
-from subak.snapshot.pool import Pool, Verdicts
+from subak.snapshot.pool import Bools, Pool, Verdicts
 from subak.snapshot.watcher import Change
 
 
@@ -50,6 +50,7 @@ class Volumes(Across):
         self._needs = Needs(self.storage, self.promises, self._matching, self.limits.used)
         self._nodes: dict[str, Node] = {}
         self._hosts: dict[str, dict[str, None]] = {}
+        self._shelves = Shelves(self._hosts, self._matching.any_on)
 
     def tell(self, news: dict[str, None], nodes: dict[str, None]) -> None:
         """Note from now on in `news` what may help pods that wait, and in `nodes` where."""
@@ -63,6 +64,7 @@ class Volumes(Across):
         self.storage.see(object)
         self._reconsider(object)
         if isinstance(object, Claim) and object.bound:
+            self._touch(self.promises.about(object.key))
             self.promises.settle(object.key)
 
     def lose(self, object: Stored) -> None:
@@ -80,6 +82,8 @@ class Volumes(Across):
                     self.limits.reconsider(claim)
                 for node in self.storage.attached(object.name):
                     self.limits.look_again(node)
+                known_volume = self.storage.volumes.get(object.name, object)
+                self._shelves.touch(known_volume.terms)
             case Class():
                 self.limits.reconsider_all()
             case CsiNode():
@@ -92,6 +96,7 @@ class Volumes(Across):
         self.node_gone(node.name)
         self._nodes[node.name] = node
         self._hosts.setdefault(node.labels.get(HOSTNAME, ""), {})[node.name] = None
+        self._shelves.touch_node(node.name)
 
     def node_gone(self, name: str) -> None:
         node = self._nodes.pop(name, None)
@@ -104,19 +109,25 @@ class Volumes(Across):
             return
         if not pod.spec.node_name and node in self._nodes:
             self.promises.make(pod.key, node, self._assignments(wanted, self._nodes[node]))
+            self._touch(self.promises.of(pod.key))
         self.limits.come(pod.key, wanted, node)
 
     def pod_left(self, pod: manifest.Pod, node: str) -> None:
         wanted = wants(pod)
         if wanted is None:
             return
-        for each in self.promises.of(pod.key):
-            volume = self.storage.volumes.get(each.volume)
-            if volume is not None:
-                self.storage.news[of_class(volume.class_name)] = None
+        for volume in self._touch(self.promises.of(pod.key)):
+            self.storage.news[of_class(volume.class_name)] = None
         self.promises.withdraw(pod.key)
         self.limits.leave(pod.key, wanted, node)
         self.storage.news |= dict.fromkeys(map(of_claim, wanted.claims))
+
+    def _touch(self, promised: Iterable[Assignment]) -> list[Volume]:
+        """The volumes of promises that are made or withdrawn."""
+        found = [volume for each in promised if (volume := self.storage.volumes.get(each.volume)) is not None]
+        for volume in found:
+            self._shelves.touch(volume.terms)
+        return found
 
     # Decisions
 
@@ -140,37 +151,37 @@ class Volumes(Across):
         wanted = _wanted(request)
         need = self._needs.of(wanted)
         if isinstance(need, NodeRefusal):
-            return Verdicts.of(np.ones(pool.room, np.int32), [None, need])
-        pinned, new = need.pinned, self.limits.new(wanted)
+            return Sheet(pool.room, need).verdicts()
+        new, pinned = self.limits.new(wanted), need.pinned
         if pinned is not None:
-            others = pinned.refuse(Node(""))
-            codes, texts = np.ones(pool.room, np.int32), list[Hashable | None]([None, others])
-            look = self._at(pool, [pinned.node] if isinstance(pinned, Tie) else self._on_hosts(hosts(pinned.terms)))
-        else:
-            codes, texts = self._reached(pool, need)
-            look = self._doubtful(pool, codes, need, wanted, new)
-        code_of = {text: code for code, text in enumerate(texts)}
-        for at in look:
-            node = pool.nodes[at]
-            refusal = (need.refuse(node) if pinned else None) or self._refuse_here(node, need, wanted, new)
-            codes[at] = code_of.setdefault(refusal, len(code_of))
-        return Verdicts.of(codes, list(code_of))
+            sheet = Sheet(pool.room, pinned.refuse(Node("")))
+            names = [pinned.node] if isinstance(pinned, Tie) else self._on_hosts(hosts(pinned.terms))
+            for at in self._at(pool, names):
+                node = pool.nodes[at]
+                sheet.write(at, need.refuse(node) or self._refuse_here(node, need, wanted, new))
+            return sheet.verdicts()
+        sheet = Sheet(pool.room)
+        self._add_labels(sheet, pool, need.reach)
+        if simple := self._is_simple(need, wanted):
+            for ask, provision in zip(need.open, need.otherwise, strict=True):
+                self._add_labels(sheet, pool, Reach((), (provision,)), ~self._shelves.there(pool, ask)[: pool.room])
+        passing = sheet.passing
+        for at in self._at(pool, self.limits.near(new)) if simple else pool:
+            if passing[at]:
+                sheet.write(at, self._refuse_here(pool.nodes[at], need, wanted, new))
+        return sheet.verdicts()
 
-    def _reached(self, pool: Pool, need: Need) -> tuple[npt.NDArray[np.int32], list[Hashable | None]]:
-        """What labels say, for all nodes of a pool."""
-        reach = need.reach
-        if not reach.demands:
-            return np.zeros(pool.room, np.int32), [None]
-        known = pool.verdicts((self.name, reach), reach.judge)
-        return known.codes.copy(), [reach.tell(each) for each in known.texts]
+    def _add_labels(self, sheet: Sheet, pool: Pool, reach: Reach, where: Bools | None = None) -> None:
+        """What labels say, remembered for all nodes of a pool."""
+        if any(each.picky for each in reach.demands):
+            known = pool.verdicts((self.name, reach), reach.judge)
+            sheet.add(known.codes, [reach.tell(each) for each in known.texts], where)
 
-    def _doubtful(
-        self, pool: Pool, codes: npt.NDArray[np.int32], need: Need, wanted: Wants, new: Attached
-    ) -> list[int]:
-        """The positions of nodes that pass so far, but may have something else against the pod."""
-        if need.open or wanted.disks:
-            return [at for at in np.flatnonzero(codes == 0).tolist() if at < pool.size and pool.nodes[at].name]
-        return [at for at in self._at(pool, self.limits.near(new)) if codes[at] == 0]
+    def _is_simple(self, need: Need, wanted: Wants) -> bool:
+        """Whether columns say all but what is attached: at most one open claim, for which no volume is meant."""
+        return not wanted.disks and (
+            not need.open or (len(need.open) == 1 and not self._matching.meant_for(need.open[0].claim))
+        )
 
     def _refuse_here(self, node: Node, need: Need, wanted: Wants, new: Attached) -> NodeRefusal | None:
         """What else, besides names and labels, the node has against the pod."""

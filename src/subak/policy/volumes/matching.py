@@ -27,7 +27,11 @@ class Matching:
 
     def possible(self, claim: Claim) -> bool:
         """Whether any volume may be the claim's on some node; otherwise there is no need to ask for each node."""
-        return self._storage.any_free(claim.class_name) or bool(self._meant_for(claim))
+        return self._storage.any_free(claim.class_name) or bool(self.meant_for(claim))
+
+    def any_on(self, node: Node, ask: Ask) -> bool:
+        """Whether a claim for which no volume is meant gets one on this node."""
+        return self._smallest(node, ask, ()) is not None
 
     def on(self, node: Node, asks: Sequence[Ask]) -> dict[str, str]:
         """The volume of each claim that has one on this node, by the claim's key.  `asks` come by size."""
@@ -40,10 +44,14 @@ class Matching:
 
     def _find(self, node: Node, ask: Ask, taken: Iterable[str]) -> Supply | None:
         claim = ask.claim
-        for supply in self._meant_for(claim):
+        for supply in self.meant_for(claim):
             if supply.name not in taken and ask.held_by(supply):
                 return supply if within(supply.terms, node.labels) else None
-        best: Supply | None = None
+        return self._smallest(node, ask, taken)
+
+    def _smallest(self, node: Node, ask: Ask, taken: Iterable[str]) -> Supply | None:
+        """The smallest volume that is free."""
+        claim, best = ask.claim, None
         for supply in self._storage.free(claim.class_name, node.labels.get(HOSTNAME, "")):
             if (
                 (best is None or (supply.size, supply.name) < (best.size, best.name))
@@ -55,7 +63,8 @@ class Matching:
                 best = supply
         return best
 
-    def _meant_for(self, claim: Claim) -> list[Supply]:
+    def meant_for(self, claim: Claim) -> list[Supply]:
+        """Volumes that the claim gets before all others, or not at all."""
         found = self._storage.reserved(claim)
         promised = self._storage.volumes.get(self._promises.volume(claim))
         if promised is not None and promised.spec.claim_ref is None:
