@@ -47,6 +47,7 @@ class Metadata(Lean, frozen=True, gc=False, kw_only=True):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
 
@@ -89,6 +90,8 @@ class Port(Lean, frozen=True, gc=False, kw_only=True):
     """A container's port; only a host port restricts the choice of node."""
 
     host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
 
 
 class SecurityContext(Lean, frozen=True, gc=False, kw_only=True):
@@ -174,16 +177,50 @@ class NodeSelector(Lean, frozen=True, gc=False, kw_only=True):
     node_selector_terms: list[SelectorTerm] = []
 
 
+class PreferredNodes(Lean, frozen=True, gc=False, kw_only=True):
+    """Nodes that the pod would rather have."""
+
+    weight: int = 1
+    preference: SelectorTerm = SelectorTerm()
+
+
 class NodeAffinity(Lean, frozen=True, gc=False, kw_only=True):
-    """The hard part of a node affinity; preferences do not restrict."""
+    """Which nodes a pod demands, and which it prefers."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredNodes] | None = None
+
+
+class LabelSelector(Lean, frozen=True, gc=False, kw_only=True):
+    """A choice of objects by their labels: all lines must hold.  See `model.selector`."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class PodTerm(Lean, frozen=True, gc=False, kw_only=True):
+    """Pods to be near to, or away from: within nodes that have the same value of the label `topologyKey`."""
+
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = ""
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class PreferredPods(Lean, frozen=True, gc=False, kw_only=True):
+    """Pods that the pod would rather be near to, or away from."""
+
+    weight: int = 1
+    pod_affinity_term: PodTerm = PodTerm()
 
 
 class PodAffinity(Lean, frozen=True, gc=False, kw_only=True):
-    """Affinity to other pods, kept opaque: we only need to know whether it is demanded."""
+    """Affinity to other pods, or anti-affinity."""
 
-    required_during_scheduling_ignored_during_execution: list[Any] | None = None
+    required_during_scheduling_ignored_during_execution: list[PodTerm] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredPods] | None = None
 
 
 class Affinity(Lean, frozen=True, gc=False, kw_only=True):
@@ -195,9 +232,16 @@ class Affinity(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class SpreadConstraint(Lean, frozen=True, gc=False, kw_only=True):
-    """`spec.topologySpreadConstraints[]`; only a hard one matters."""
+    """`spec.topologySpreadConstraints[]`."""
 
+    max_skew: int = 1
+    topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
 
 
 class ClaimSource(Lean, frozen=True, gc=False, kw_only=True):
@@ -249,6 +293,7 @@ class PodSpec(Lean, frozen=True, gc=False, kw_only=True):
     resource_claims: list[Any] | None = None
     volumes: list[Volume] | None = None
     overhead: Amounts | None = None
+    resources: Resources | None = None
     priority: int | None = None
 
 
@@ -358,6 +403,10 @@ class Node(Object, frozen=True, gc=False, kw_only=True):
     def allocatable(self) -> Amounts:
         """Allocatable, or capacity where only that is given."""
         return self.status.allocatable or self.status.capacity or {}
+
+
+class Namespace(Object, frozen=True, gc=False, kw_only=True):
+    """A namespace; only its labels matter."""
 
 
 class DeviceTopology(Lean, frozen=True, gc=False, kw_only=True):

@@ -44,6 +44,11 @@ class Reason(StrEnum):
     NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
     NODE_INSUFFICIENT_RESOURCE = "NodeInsufficientResource"
     NODE_ISOLATION_MISSING = "NodeIsolationMissing"
+    POD_AFFINITY_MISMATCH = "PodAffinityMismatch"
+    POD_ANTI_AFFINITY_MISMATCH = "PodAntiAffinityMismatch"
+    EXISTING_PODS_ANTI_AFFINITY = "ExistingPodsAntiAffinity"
+    TOPOLOGY_SPREAD_MISMATCH = "TopologySpreadMismatch"
+    HOST_PORT_TAKEN = "HostPortTaken"
 
     VOLUME_CLAIM_NOT_READY = "VolumeClaimNotReady"
     VOLUME_NODE_CONFLICT = "VolumeNodeConflict"

@@ -148,7 +148,7 @@ class Books:
         if not same:
             self.snapshot.restore(record.key, holding.placement, holding.resources, holding.counted, record.pod)
             self.warnings += holding.warnings
-        elif before is not None and before.pod is not None and before.pod.labels != record.pod.labels:
+        elif before is not None and before.pod is not None and not _counts_alike(before.pod, record.pod):
             self.snapshot.relabel(record.key, record.pod)
 
     def _as_recorded(self, record: Record) -> manifest.Pod:
@@ -159,3 +159,9 @@ class Books:
         others = {key: text for key, text in pod.annotations.items() if key not in self.interpreter.recorded}
         metadata = msgspec.structs.replace(pod.metadata, annotations={**others, **record.annotations})
         return msgspec.structs.replace(pod, metadata=metadata)
+
+
+def _counts_alike(one: manifest.Pod, other: manifest.Pod) -> bool:
+    """Whether watchers count both versions of a pod alike."""
+    deleted = [each.metadata.deletion_timestamp is not None for each in (one, other)]
+    return one.labels == other.labels and deleted[0] == deleted[1]

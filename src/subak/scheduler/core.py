@@ -8,7 +8,7 @@ pods knows the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 import msgspec
 
@@ -17,6 +17,7 @@ from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.policy.decider import Decider, Exceeded
+from subak.policy.explain import Explanation
 from subak.scheduler.books import Books
 from subak.scheduler.explainer import Explainer
 from subak.scheduler.messages import (
@@ -26,6 +27,9 @@ from subak.scheduler.messages import (
     DeviceSeen,
     Event,
     Instruction,
+    NamesChanged,
+    NamespaceGone,
+    NamespaceSeen,
     NodeGone,
     NodeSeen,
     PodGone,
@@ -87,6 +91,26 @@ class Core:
         record = self._records.get(key)
         return () if record is None else record.story
 
+    def reason(self, key: str) -> str:
+        """What the pod's user was told last of why it waits; empty if it does not."""
+        record = self._records.get(key)
+        return "" if record is None else record.reported
+
+    def explaining(self, key: str) -> Generator[int, None, Explanation | None]:
+        """What every node says to a waiting pod, step by step; None if it does not wait.
+
+        Raises Refusal if the pod asks for something that cannot be.
+        """
+        record = self._records.get(key)
+        if record is None or record.state in (State.ASSUMED, State.HELD):
+            return None
+        return (yield from self._decider.explaining(record.pod))
+
+    def seen_at(self, key: str) -> float | None:
+        """When the pod was first seen; None if that is not known yet."""
+        record = self._records.get(key)
+        return None if record is None else record.since.at
+
     def handle(self, event: Event) -> None:
         """Take in an event.  Repeated events do no harm, nor do late ones about a bound pod."""
         match event:
@@ -102,9 +126,17 @@ class Core:
                 self._books.see_device(device)
             case DeviceGone(name):
                 self._books.lose_device(name)
+            case NamespaceSeen(namespace):
+                self.snapshot.see_namespace(namespace.name, namespace.labels)
+            case NamespaceGone(name):
+                self.snapshot.lose_namespace(name)
             case QuotasSeen(namespace, quotas):
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
+            case NamesChanged():
+                for record in self._records.values():
+                    if record.state in (State.WAITING, State.ASIDE):
+                        self._enqueue(record)
             case StorageSeen(object):
                 self._books.see_stored(object)
             case StorageGone(object):
@@ -130,6 +162,26 @@ class Core:
             self._report(self._records[key], message, reasons)
         out, self._out, self._moment = self._out, [], Moment()
         return out
+
+    def stand_by(self, now: float) -> list[Instruction]:
+        """Pass time while another replica decides.  Only warnings come out; what else was to be done, it does."""
+        self._moment.at = now
+        self._books.pass_time(now)
+        self._pass_on()
+        self._line.tidy()
+        warnings: list[Instruction] = [each for each in self._out if isinstance(each, Warn)]
+        self._out, self._moment = [], Moment()
+        return warnings
+
+    def take_over(self) -> None:
+        """Begin to decide.  What the last leader may have left undone is done again, which does no harm."""
+        for record in self._records.values():
+            if record.edited is not None:
+                record.edited = None
+                self._guard(record)
+            elif record.state is State.ASIDE and record.reported:
+                message, record.reported = record.reported, ""
+                self._report(record, message, {})
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
@@ -167,7 +219,7 @@ class Core:
             return
         carried = self.interpreter.record(pod)
         if record is None:
-            record = self._records[key] = Record(key, pod, carried)
+            record = self._records[key] = Record(key, pod, carried, self._moment)
             if not pod.spec.node_name:
                 record.note(self._moment, Word.SEEN)
         if pod.spec.node_name:
@@ -228,7 +280,9 @@ class Core:
     def _enqueue(self, record: Record, failures: int = 0) -> None:
         """Put a pod in the line, or move it there if its request has changed."""
         pod = record.pod
-        if not self._serves(pod) or pod.metadata.deletion_timestamp is not None:
+        ours = self._serves(pod)
+        self._reserve(record, "" if ours else self.interpreter.chosen(pod))
+        if not ours or pod.metadata.deletion_timestamp is not None:
             self._set_aside(record, "another scheduler's, or being deleted")
             return
         try:
@@ -247,12 +301,20 @@ class Core:
         self._arrivals += 1
         self._explainer.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
+        ticket.epoch = self._decider.epoch
         record.state, record.ticket = State.WAITING, ticket
         record.note(self._moment, Word.QUEUED)
         if failures:
             self._line.fail(ticket)
         else:
             self._line.add(ticket)
+
+    def _reserve(self, record: Record, node: str) -> None:
+        """Book what another scheduler has recorded before it binds the pod; nothing if it has chosen no node."""
+        if node or record.node:
+            self._books.move(record, node)
+            record.annotations = record.carried if node else {}
+            self._books.book(record)
 
     def _set_aside(self, record: Record, why: str) -> None:
         self._leave_line(record.key)
@@ -284,6 +346,7 @@ class Core:
 
     def _decide(self, ticket: Ticket, now: float) -> None:
         record = self._records[ticket.key]
+        self._read_again(ticket, record)
         match self._decider.decide(ticket.namespace, ticket.request, ticket.hopes):
             case None:
                 self._line.refuse(ticket)
@@ -293,6 +356,16 @@ class Core:
                 self._report(record, message, reasons)
             case placement:
                 self._bind(record, ticket, placement, now)
+
+    def _read_again(self, ticket: Ticket, record: Record) -> None:
+        """Read the request anew if other pods that concern this one may have come since it was read."""
+        epoch = self._decider.epoch
+        if ticket.epoch != epoch:
+            ticket.epoch = epoch
+            request = self._decider.again(ticket.request, record.pod)
+            if request != ticket.request:
+                self._explainer.forget(ticket.key)
+                ticket.request = request
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
         record.note(self._moment, Word.DECIDED, placement)
@@ -326,6 +399,8 @@ class Core:
         """Whether both versions of a pod ask for the same; its node and its allocation may differ."""
         if one.metadata.labels != other.metadata.labels:
             return False
+        if (one.metadata.deletion_timestamp is None) != (other.metadata.deletion_timestamp is None):
+            return False  # pods that are being deleted do not count for topology spread
         if one.annotations != other.annotations and self._wishes(one) != self._wishes(other):
             return False
         if one.spec.node_name == other.spec.node_name:

@@ -11,6 +11,8 @@ from subak.scheduler.messages import (
     DeviceGone,
     DeviceSeen,
     Event,
+    NamespaceGone,
+    NamespaceSeen,
     NodeGone,
     NodeSeen,
     PodGone,
@@ -21,11 +23,11 @@ from subak.scheduler.messages import (
 )
 from tinykube.client import Client
 from tinykube.reflector import DELETED, Reflector
-from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS
+from tinykube.resource import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:
-    """Pods, nodes, Koordinator's Devices, quotas and storage objects; a server may lack some of the kinds."""
+    """Pods, nodes, Koordinator's Devices, namespaces, quotas, storage objects; a server may lack some of the kinds."""
 
     def __init__(self, client: Client, handle: Callable[[Event], None]) -> None:
         self._handle = handle
@@ -38,6 +40,7 @@ class Feed:
             self.pods,
             self.nodes,
             Reflector(client, manifest.DEVICES, manifest.Device, self._device, optional=True),
+            Reflector(client, NAMESPACES, manifest.Namespace, self._namespace),
             Reflector(client, RESOURCE_QUOTAS, manifest.ResourceQuota, self._quota),
             self.claims,
             self.volumes,
@@ -67,6 +70,9 @@ class Feed:
 
     def _device(self, change: str, device: manifest.Device) -> None:
         self._handle(DeviceGone(device.name) if change == DELETED else DeviceSeen(device))
+
+    def _namespace(self, change: str, namespace: manifest.Namespace) -> None:
+        self._handle(NamespaceGone(namespace.name) if change == DELETED else NamespaceSeen(namespace))
 
     def _stored(self, change: str, object: volume.Stored) -> None:
         self._handle(StorageGone(object) if change == DELETED else StorageSeen(object))

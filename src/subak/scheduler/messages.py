@@ -48,11 +48,27 @@ class DeviceGone(Message, frozen=True, gc=False):
     name: str
 
 
+class NamespaceSeen(Message, frozen=True, gc=False):
+    """A namespace was added or has changed."""
+
+    namespace: manifest.Namespace
+
+
+class NamespaceGone(Message, frozen=True, gc=False):
+    """A namespace was removed."""
+
+    name: str
+
+
 class QuotasSeen(Message, frozen=True, gc=False):
     """All quotas of a namespace, as they are now."""
 
     namespace: str
     quotas: tuple[manifest.ResourceQuota, ...]
+
+
+class NamesChanged(Message, frozen=True, gc=False):
+    """Other scheduler names are served than before: whose pods wait is to be seen anew."""
 
 
 class StorageSeen(Message, frozen=True, gc=False):
@@ -82,7 +98,10 @@ Event = (
     | NodeGone
     | DeviceSeen
     | DeviceGone
+    | NamespaceSeen
+    | NamespaceGone
     | QuotasSeen
+    | NamesChanged
     | StorageSeen
     | StorageGone
     | BindFailed

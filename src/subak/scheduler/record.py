@@ -5,7 +5,7 @@
        └── binding refused ───┘
 
 A pod that is not ours to place, or that cannot be placed as it is (gates, an amount that means nothing), is ASIDE until
-it changes or is bound.
+it changes or is bound.  If its own scheduler has recorded a node and cards already, it holds them from then on.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ class State(Enum):
 class Record:
     """A pod; `key` is its `namespace/name`.
 
-    `carried` are the annotations of `pod` that record its allocation; `see` sets both together.  `node` is where the
-    pod is assumed or bound.  `annotations` are the record that counts: ours, from the decision on, or the one it was
-    bound with, even if somebody changes it on the pod.  `digest` is the description of the node by which it was booked.
-    `known` says whether the annotations name its cards.  `edited` is the last change by others that we undid, and
-    `reported` the last message to its user.
+    `carried` are the annotations of `pod` that record its allocation; `see` sets both together.  `since` is when it was
+    first seen.  `node` is where the pod is assumed or bound.  `annotations` are the record that counts: ours, from the
+    decision on, or the one it was bound with, even if somebody changes it on the pod.  `digest` is the description of
+    the node by which it was booked.  `known` says whether the annotations name its cards.  `edited` is the last change
+    by others that we undid, and `reported` the last message to its user.
     """
 
     key: str
     pod: manifest.Pod
     carried: dict[str, str]
+    since: Moment
     state: State = State.ASIDE
     node: str = ""
     ticket: Ticket | None = None

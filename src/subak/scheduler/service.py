@@ -8,8 +8,8 @@
                               └──── BindFailed ────┘
 
 Nothing is polled: a cycle runs when something has happened, or when a pod's pause ends.  The core decides nothing
-before it has seen all objects.  It also waits while UNDER_WAY bindings are under way, so that a more important pod that
-comes later still goes first.
+before it has seen all objects, and nothing while the service stands by: then it only keeps up with what happens.  It
+also waits while UNDER_WAY bindings are under way, so that a more important pod that comes later still goes first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from subak.dialects.interpreter import Interpreter
@@ -30,7 +31,18 @@ from subak.scheduler.counters import Counters
 from subak.scheduler.evictor import Evictor
 from subak.scheduler.feed import Feed
 from subak.scheduler.locks import NodeLocks
-from subak.scheduler.messages import Bind, BindFailed, Event, Evict, Message, PodGone, Report, Restore, Warn
+from subak.scheduler.messages import (
+    Bind,
+    BindFailed,
+    Event,
+    Evict,
+    Message,
+    NamesChanged,
+    PodGone,
+    Report,
+    Restore,
+    Warn,
+)
 from subak.scheduler.reporter import Reporter
 from subak.scheduler.restorer import Restorer
 from subak.scheduler.story import printed
@@ -41,6 +53,7 @@ from tinykube.events import Recorder
 NAME = "subak"
 AT_ONCE = 64
 UNDER_WAY = 256
+RETIRE_PAUSE = 0.01
 PER_CYCLE = 16
 """Few enough that other tasks of the event loop run every few milliseconds."""
 
@@ -56,8 +69,10 @@ class Service:
         interpreter: Interpreter | None = None,
         serves: Callable[[manifest.Pod], bool] = everything,
         at_once: int = AT_ONCE,
+        standby: bool = False,
         volume_timeout: float = volumes.TIMEOUT,
     ) -> None:
+        """`standby`: decide nothing until `lead` is called."""
         self.core = Core(interpreter, serves)
         self.counters = Counters()
         self.ready = asyncio.Event()
@@ -78,6 +93,7 @@ class Service:
             Evict: self._begin_evicting,
             Warn: self._warn,
         }
+        self._leading = not standby
         self._under_way = 0
         self._epoch = 0.0
 
@@ -92,8 +108,39 @@ class Service:
             gc.freeze()  # objects from the first lists live long: later collections need not visit them
             self.ready.set()
             while True:
-                self._cycle()
-                await self._next_turn()
+                if self._leading:
+                    self._cycle()
+                    await self._next_turn()
+                else:
+                    await self._stand_by()
+
+    @property
+    def leading(self) -> bool:
+        """Whether it decides."""
+        return self._leading
+
+    def lead(self) -> None:
+        """Begin to decide."""
+        self.core.take_over()
+        self._leading = True
+        self._news.set()
+
+    async def retire(self) -> None:
+        """Decide nothing more, and return when no binding is under way."""
+        self._leading = False
+        while self._under_way:
+            await asyncio.sleep(RETIRE_PAUSE)
+
+    def names_changed(self) -> None:
+        """`serves` gives other answers from now on."""
+        self._handle(NamesChanged())
+
+    async def _stand_by(self) -> None:
+        """Keep up with what happens."""
+        self._news.clear()
+        for instruction in self.core.stand_by(self._now()):
+            self._executors[type(instruction)](instruction)
+        await self._news.wait()
 
     def _handle(self, event: Event) -> None:
         self.counters.events += 1
@@ -120,6 +167,7 @@ class Service:
 
     def _report(self, report: Report) -> None:
         self.counters.reports += 1
+        self.counters.refusals.update(report.reasons.keys())
         self._reporter.report(report)
 
     def _begin_restoring(self, restore: Restore) -> None:
@@ -155,17 +203,28 @@ class Service:
         try:
             async with self._volumes.bound(bind), self._locks.held(bind, locks):
                 await self._binder.bind(bind)
-            self.counters.bound += 1
+            self._count(bind)
             self._reporter.bound(bind)
         except NotBound as problem:
             self.counters.bind_failures += 1
             self._reporter.not_bound(bind, str(problem))
             self._handle(BindFailed(bind.key, bind.uid, str(problem)))
             story = printed(self.core.story(bind.key))
-            log.info("pod %s is not bound to %s: %s (%s)", bind.key, bind.node, problem, story)
+            fields = {"pod": bind.key, "node": bind.node}
+            log.info("pod %s is not bound to %s: %s (%s)", bind.key, bind.node, problem, story, extra=fields)
         finally:
             self._under_way -= not waits
             self._news.set()
+
+    def _count(self, bind: Bind) -> None:
+        """Count a pod that was bound, and how long it has waited."""
+        self.counters.bound += 1
+        pod, seen = self.feed.pods.objects.get(bind.key), self.core.seen_at(bind.key)
+        if pod is not None and pod.metadata.creation_timestamp and seen is not None:
+            # The server tells whole seconds: the pod was created within the one that follows.
+            created = datetime.fromisoformat(pod.metadata.creation_timestamp).timestamp()
+            created = max(created, min(seen, created + 1.0))
+            self.counters.created_to_bound.add(max(self._now() - created, 0.0))
 
     def _locks_of(self, bind: Bind) -> tuple[str, ...]:
         """The locks that the agents of the pod's cards need."""

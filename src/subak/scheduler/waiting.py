@@ -11,7 +11,7 @@ A pod whose binding failed comes back after a pause that doubles with every fail
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +31,9 @@ NODES_AT_ONCE = 16
 MOST_LOOKS = 64
 """Freed nodes that one `pop` looks at; the next goes on with the others."""
 
+TIDY = 1_000
+"""Entries of tickets that have left which do not matter."""
+
 EVERYWHERE = ""
 """Stands for a node, where groups may fit on any."""
 
@@ -40,7 +43,10 @@ Name = tuple[Request, str]
 
 @dataclass(slots=True)
 class Ticket:
-    """A pod's place in the line.  `hopes` are the only nodes that are worth a try; None for all."""
+    """A pod's place in the line.
+
+    `hopes` are the only nodes that are worth a try; None for all.  `epoch` is when the request was read.
+    """
 
     key: str
     namespace: str
@@ -49,6 +55,7 @@ class Ticket:
     number: int
     failures: int = 0
     hopes: tuple[str, ...] | None = None
+    epoch: int = 0
 
     @property
     def group(self) -> Name:
@@ -105,7 +112,7 @@ class Line:
         self._over_quota: dict[str, dict[Name, None]] = {}
         self._freed: dict[str, None] = {}
         self._looked: dict[str, Bools] = {}
-        self._cures: dict[int, frozenset[str]] = {}
+        self._cures: dict[int, frozenset[Hashable]] = {}
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -167,7 +174,7 @@ class Line:
                 self._looked.pop(node, None)
                 self._freed[node] = None
 
-    def changed(self, changes: Iterable[str]) -> None:
+    def changed(self, changes: Iterable[Hashable]) -> None:
         """This has happened somewhere: groups that it may help, wherever that is, are tried on all nodes."""
         helped = [at for at, cures in self._cures.items() if not cures.isdisjoint(changes)]
         if helped:
@@ -202,6 +209,12 @@ class Line:
                 return self._tickets.pop(ready.key)
             self._rank(self._join(ready))  # those that ask for the same fit nowhere, or are measured already
             self.joined.append(ready)
+
+    def tidy(self) -> None:
+        """Drop what heaps still say of tickets that have left: nobody else does while nothing is popped."""
+        if len(self._ready) > 2 * len(self._tickets) + TIDY:
+            self._ready = [each for each in self._ready if self._stamp.get(each[1]) == each[2]]
+            heapq.heapify(self._ready)
 
     @property
     def ready(self) -> bool:

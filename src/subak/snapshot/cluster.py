@@ -7,7 +7,7 @@ What namespaces use of their quotas is the sum of the bookings, so it can never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -53,7 +53,7 @@ class Snapshot:
 
     `used` is what each namespace uses of each resource that `count` counts.  `freed` are the nodes, and `relieved` the
     namespaces, of which something was given back since somebody last emptied them: waiting pods may fit there now.
-    `changes` are what else has happened, anywhere.
+    `changes` are what else has happened, anywhere.  `namespaces` are the labels of each.
     """
 
     def __init__(self, nodes: Iterable[Node] = (), count: Count = _nothing) -> None:
@@ -62,7 +62,8 @@ class Snapshot:
         self.used: dict[tuple[str, str], int] = {}
         self.freed: dict[str, None] = {}
         self.relieved: dict[str, None] = {}
-        self.changes: dict[str, None] = {}
+        self.changes: dict[Hashable, None] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}
         self._watchers: dict[type[Watcher], Watcher] = {}
         self._count = count
         self._journal = Journal()
@@ -104,7 +105,9 @@ class Snapshot:
         """The watcher of this kind, which has seen all that is here."""
         watcher = self._watchers.get(kind)
         if watcher is None:
-            watcher = self._watchers[kind] = kind()
+            watcher = self._watchers[kind] = kind.start(self)
+            for name, labels in self.namespaces.items():
+                watcher.namespace_seen(name, labels)
             for node in self:
                 watcher.node_seen(node)
             for booking in self._bookings.values():
@@ -148,6 +151,33 @@ class Snapshot:
             self.changes[Change.NODE_CHANGED] = None
             for watcher in self._watchers.values():
                 watcher.node_gone(name)
+
+    def see_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Add a namespace, or note the labels that it has now.  Not within a transaction."""
+        self._check_outside()
+        if self.namespaces.get(name) != labels:
+            self.namespaces[name] = labels
+            self._namespace_changed()
+            for watcher in self._watchers.values():
+                watcher.namespace_seen(name, labels)
+
+    def lose_namespace(self, name: str) -> None:
+        """Forget a namespace.  Not within a transaction."""
+        self._check_outside()
+        if self.namespaces.pop(name, None) is not None:
+            self._namespace_changed()
+            for watcher in self._watchers.values():
+                watcher.namespace_gone(name)
+
+    def _namespace_changed(self) -> None:
+        self.version += 1
+        self.changes[Change.NAMESPACE_CHANGED] = None
+
+    def note(self, change: Hashable) -> None:
+        """A watcher has seen a change of its own; a rollback takes it back."""
+        if self._journal.depth:
+            self._journal.keep(self.changes, change)
+        self.changes[change] = None
 
     def _check_outside(self) -> None:
         if self._journal.depth:

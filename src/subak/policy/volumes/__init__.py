@@ -52,7 +52,7 @@ class Volumes(Across):
         self._hosts: dict[str, dict[str, None]] = {}
         self._shelves = Shelves(self._hosts, self._matching.any_on)
 
-    def tell(self, news: dict[str, None], nodes: dict[str, None]) -> None:
+    def tell(self, news: dict[Hashable, None], nodes: dict[str, None]) -> None:
         """Note from now on in `news` what may help pods that wait, and in `nodes` where."""
         self.storage.news, self.storage.nodes = news, nodes
 

@@ -11,7 +11,7 @@ that goes its usual way helps nobody but the pods of its claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
 from subak.model.volume import (
@@ -55,7 +55,7 @@ class Storage:
         self.limits: dict[str, dict[str, int]] = {}
         """For each node how many volumes of a driver it takes; drivers without a limit are left out."""
         self.drivers: dict[str, Driver] = {}
-        self.news: dict[str, None] = {}
+        self.news: dict[Hashable, None] = {}
         self.nodes: dict[str, None] = {}
         self._free: dict[str, dict[str, dict[str, Supply]]] = {}
         self._reserved: dict[str, dict[str, Supply]] = {}
