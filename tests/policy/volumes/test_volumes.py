@@ -109,8 +109,8 @@ def looked_at_anew(world: World, there: dict[tuple[str, str], Json]) -> World:
 
 def test_news_reach_only_those_that_they_may_help() -> None:
     world = World(claim("one"), claim("two", class_name=LOCAL))
-    news: dict[str, None] = {}
-    world.volumes.tell(news, {})
+    news = world.snapshot.changes
+    news.clear()
     request = world.request(pod("asked", "two"))
     cures = world.volumes.cured_by(request)
     assert cures == {Change.VOLUME_CHANGED, of_claim("default/two"), of_class(LOCAL)}
@@ -123,8 +123,8 @@ def test_news_reach_only_those_that_they_may_help() -> None:
 def test_a_freed_volume_is_news_for_its_class() -> None:
     world = World(claim("one", class_name=LOCAL), claim("two", class_name=LOCAL), persistent_volume("pv", host="a1"))
     world.place("first", "one")
-    news: dict[str, None] = {}
-    world.volumes.tell(news, {})
+    news = world.snapshot.changes
+    news.clear()
     world.leave("first")
     assert of_class(LOCAL) in news
     assert of_claim("default/one") in news

@@ -15,6 +15,7 @@ storage objects are kept here (`storage`).  Pods without volumes cost a look at 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import Self
 
 from subak.model import manifest
 from subak.model.node import Node
@@ -32,6 +33,7 @@ from subak.policy.volumes.sheet import Sheet
 from subak.policy.volumes.shelves import Shelves
 from subak.policy.volumes.storage import Storage, hosts, of_claim, of_class
 from subak.policy.volumes.wants import Wants, wants
+from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Bools, Pool, Verdicts
 from subak.snapshot.watcher import Change
 
@@ -42,8 +44,9 @@ class Volumes(Across):
     name = "volumes"
     cures = frozenset({Change.VOLUME_CHANGED})
 
-    def __init__(self) -> None:
-        self.storage = Storage()
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._note = snapshot.note
+        self.storage = Storage(snapshot.note, lambda node: snapshot.freed.update({node: None}))
         self.promises = Promises()
         self.limits = Limits(self.storage)
         self._matching = Matching(self.storage, self.promises)
@@ -52,9 +55,9 @@ class Volumes(Across):
         self._hosts: dict[str, dict[str, None]] = {}
         self._shelves = Shelves(self._hosts, self._matching.any_on)
 
-    def tell(self, news: dict[Hashable, None], nodes: dict[str, None]) -> None:
-        """Note from now on in `news` what may help pods that wait, and in `nodes` where."""
-        self.storage.news, self.storage.nodes = news, nodes
+    @classmethod
+    def start(cls, snapshot: Snapshot) -> Self:
+        return cls(snapshot)
 
     # What is there
 
@@ -117,10 +120,11 @@ class Volumes(Across):
         if wanted is None:
             return
         for volume in self._touch(self.promises.of(pod.key)):
-            self.storage.news[of_class(volume.class_name)] = None
+            self._note(of_class(volume.class_name))
         self.promises.withdraw(pod.key)
         self.limits.leave(pod.key, wanted, node)
-        self.storage.news |= dict.fromkeys(map(of_claim, wanted.claims))
+        for claim in wanted.claims:
+            self._note(of_claim(claim))
 
     def _touch(self, promised: Iterable[Assignment]) -> list[Volume]:
         """The volumes of promises that are made or withdrawn."""
