@@ -19,7 +19,7 @@ from typing import Any
 
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
-from subak.scheduler import configuration
+from subak.scheduler import configuration, volumes
 from subak.scheduler.configuration import Published
 from subak.scheduler.fence import Fenced
 from subak.scheduler.metrics import Metrics
@@ -61,6 +61,7 @@ class Settings:
     port: int = 9440
     config: Config | None = None
     foreign_leases: Mapping[str, str] = field(default_factory=dict)
+    volume_timeout: float = volumes.TIMEOUT
 
     def leases(self) -> dict[str, str]:
         """The Lease that tells whether a name has a scheduler of its own: called as the name, unless said otherwise."""
@@ -123,7 +124,8 @@ class Controller:
 
     def _service(self, interpreter: Interpreter) -> Service:
         writing = Client(Fenced(self._observed, self._elector.left), NAME) if self.settings.elect else self._client
-        self.service = Service(writing, interpreter, self.served, standby=True)
+        timeout = self.settings.volume_timeout
+        self.service = Service(writing, interpreter, self.served, standby=True, volume_timeout=timeout)
         self.metrics = Metrics(self.service, self._observed)
         return self.service
 
