@@ -37,10 +37,9 @@ class Cluster(Decider):
                     self.errors.append(str(document))
                 elif document.kind in KINDS:
                     self._take(document, objects[document.kind])
-        for kind in volume.KINDS:
-            for stored in objects[kind].values():
-                self.volumes.see(stored)
-        self.fill(*(objects[kind].values() for kind in ("Node", "Device", "ResourceQuota", "Pod")))
+        stored = [each for kind in volume.KINDS for each in objects[kind].values()]
+        nodes, devices, quotas, pods = (objects[kind].values() for kind in ("Node", "Device", "ResourceQuota", "Pod"))
+        self.fill(nodes, devices, quotas, pods, stored)
 
     def fill(
         self,
@@ -48,8 +47,11 @@ class Cluster(Decider):
         devices: Iterable[manifest.Device],
         quotas: Iterable[manifest.ResourceQuota],
         pods: Iterable[manifest.Pod],
+        stored: Iterable[volume.Stored] = (),
     ) -> None:
         """Take in objects, and book what running pods hold."""
+        for each in stored:
+            self.volumes.see(each)
         self._add_nodes(nodes, {each.name: each for each in devices})
         for quota in quotas:
             self.warnings += self.quotas.put(quota)

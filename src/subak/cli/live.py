@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from subak.cli.cluster import Cluster
 from subak.cli.connection import Blind
 from subak.dialects.interpreter import Interpreter
-from subak.model import manifest
+from subak.model import manifest, volume
+from subak.policy.volumes.wants import wants
 from subak.scheduler.configuration import in_force
 from tinykube.client import Client
 from tinykube.codec import T
@@ -31,6 +32,7 @@ class Picture:
 async def picture(client: Client, interpreter: Interpreter | None = None) -> Picture:
     """The nodes, cards, quotas and pods of the API server, read with the device config that the cluster publishes.
 
+    Storage objects are read if a waiting pod has volumes.
     `interpreter` is used instead if given.  Raises ConfigError if the config cannot be read, Blind if the user may not
     see all of that.
     """
@@ -41,8 +43,10 @@ async def picture(client: Client, interpreter: Interpreter | None = None) -> Pic
         _all(client, RESOURCE_QUOTAS, manifest.ResourceQuota),
         _all(client, PODS, manifest.Pod),
     )
+    waiting = [pod for pod in pods if not pod.spec.node_name]
+    stored = await _stored(client) if any(wants(pod) is not None for pod in waiting) else []
     cluster = Cluster(interpreter)
-    cluster.fill(nodes, devices, quotas, pods)
+    cluster.fill(nodes, devices, quotas, pods, stored)
     return Picture(cluster, {pod.key: pod for pod in pods})
 
 
@@ -52,6 +56,12 @@ async def speaking(client: Client) -> Interpreter:
         return Interpreter(await in_force(client))
     except ValueError as error:
         raise ConfigError(f"{error}: correct it, or give the right one with --device-config") from None
+
+
+async def _stored(client: Client) -> list[volume.Stored]:
+    """All storage objects."""
+    found = await asyncio.gather(*(_all(client, each, volume.KINDS[each.kind]) for each in volume.RESOURCES))
+    return [each for kind in found for each in kind]
 
 
 async def _all(client: Client, resource: Resource, type: type[T]) -> list[T]:

@@ -83,6 +83,7 @@ def test_what_events_keep_is_what_a_fresh_look_finds(steps: list[tuple[str, obje
         for each in CLAIMS:  # what is remembered of now must not be what is said later
             for pool in world.snapshot.pools:
                 world.volumes.verdicts(pool, world.request(pod("asked", each)))
+        assert_promised_once(world)
     fresh = looked_at_anew(world, there)
     for wanted in (["one"], ["two"], ["three"], ["one", "two"], ["one", "two", "three"]):
         request = world.request(pod("asked", *wanted))
@@ -92,6 +93,14 @@ def test_what_events_keep_is_what_a_fresh_look_finds(steps: list[tuple[str, obje
                 refusal = fresh.volumes.refuse(pool.nodes[at], request)
                 assert world.volumes.refuse(pool.nodes[at], request) == refusal
                 assert kept.texts[kept.codes[at]] == refusal
+
+
+def assert_promised_once(world: World) -> None:
+    """No volume is promised to two claims, nor a claim two volumes."""
+    promises = {each for name in "pqr" for each in world.volumes.promises.of(f"default/{name}")}
+    volumes = [each.volume for each in promises if each.volume]
+    assert len(volumes) == len(set(volumes))
+    assert len(promises) == len({each.claim for each in promises})
 
 
 def looked_at_anew(world: World, there: dict[tuple[str, str], Json]) -> World:
