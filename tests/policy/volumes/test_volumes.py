@@ -62,7 +62,8 @@ def name_of(stored: Json) -> tuple[str, str]:
 
 @given(st.lists(STEPS, max_size=25))
 def test_what_events_keep_is_what_a_fresh_look_finds(steps: list[tuple[str, object]]) -> None:
-    world, there = World(), dict[tuple[str, str], Json]()
+    first = [*(claim(name, class_name=LOCAL) for name in CLAIMS), persistent_volume("pv1", host="a1")]
+    world, there = World(*first), {name_of(each): each for each in first}
     for step in steps:
         match step:
             case "see", dict() as stored:
