@@ -51,6 +51,7 @@ STEPS = st.one_of(
     st.tuples(st.just("lose"), STORED),
     st.tuples(st.just("run"), st.tuples(st.sampled_from("pqr"), nodes, PODS)),
     st.tuples(st.just("place"), st.tuples(st.sampled_from("pqr"), PODS)),
+    st.tuples(st.just("place"), st.tuples(st.sampled_from("pqr"), PODS)),
     st.tuples(st.just("leave"), st.sampled_from("pqr")),
     st.tuples(st.just("node"), st.tuples(nodes, nodes)),
 )
@@ -60,7 +61,7 @@ def name_of(stored: Json) -> tuple[str, str]:
     return stored["kind"], stored["metadata"]["name"]
 
 
-@given(st.lists(STEPS, max_size=25))
+@given(st.lists(STEPS, min_size=3, max_size=25))
 def test_what_events_keep_is_what_a_fresh_look_finds(steps: list[tuple[str, object]]) -> None:
     first = [*(claim(name, class_name=LOCAL) for name in CLAIMS), persistent_volume("pv1", host="a1")]
     world, there = World(*first), {name_of(each): each for each in first}
