@@ -17,9 +17,10 @@ from pathlib import Path
 import click
 
 from subak.cli.connection import MISUSED
+from subak.cli.durations import duration
 from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
-from subak.scheduler import logbook
+from subak.scheduler import logbook, volumes
 from subak.scheduler.configuration import NAMESPACE
 from subak.scheduler.controller import BadConfig, Controller, LostLease, Settings
 from subak.scheduler.served import NAMES, OWN_LEASES
@@ -91,6 +92,14 @@ def _identity() -> str:
     callback=_address,
     help="Where to serve /healthz, /readyz, /metrics and /pods over HTTP.",
 )
+@click.option(
+    "--volume-timeout",
+    type=duration,
+    default=f"{volumes.TIMEOUT:.0f}s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long the volumes of a pod may take until another place is tried.",
+)
 @config_option
 @click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: the pod's own account.")
 @click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig, not the current one.")
@@ -104,6 +113,7 @@ def controller(
     lease_name: str,
     identity: str | None,
     listen: tuple[str, int],
+    volume_timeout: float,
     device_config: str | None,
     path: str | None,
     context: str,
@@ -145,6 +155,7 @@ def controller(
         port=listen[1],
         config=interpreter(device_config).config if device_config else None,
         foreign_leases=foreign_leases,
+        volume_timeout=volume_timeout,
     )
     try:
         target = endpoint(path, context)

@@ -22,8 +22,6 @@ DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", namespaced=False, kind=
 CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", kind="CSIStorageCapacity")
 ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", namespaced=False, kind="VolumeAttachment")
 
-RESOURCES = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, DRIVERS, CAPACITIES, ATTACHMENTS)
-
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """On a claim: the node for which its volume is to be provisioned."""
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -336,6 +334,7 @@ class Attachment(Object, frozen=True, gc=False, kw_only=True):
 Stored = Claim | Volume | Class | CsiNode | Driver | Capacity | Attachment
 """Any of the storage objects."""
 
+RESOURCES = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, DRIVERS, CAPACITIES, ATTACHMENTS)
 KINDS: dict[str, type[Stored]] = {
     CLAIMS.kind: Claim,
     VOLUMES.kind: Volume,

@@ -39,7 +39,6 @@ class Books:
         self.snapshot = decider.snapshot
         self.warnings: list[str] = []
         self.volumes = decider.volumes
-        self.volumes.tell(self.snapshot.changes, self.snapshot.freed)
         self.shrunk: dict[str, None] = {}
         self._nodes: dict[str, manifest.Node] = {}
         self._devices: dict[str, manifest.Device] = {}

@@ -20,7 +20,7 @@ from typing import Any
 
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
-from subak.scheduler import configuration
+from subak.scheduler import configuration, volumes
 from subak.scheduler.configuration import Published
 from subak.scheduler.fence import Fenced
 from subak.scheduler.metrics import Metrics
@@ -68,6 +68,7 @@ class Settings:
     port: int = 9440
     config: Config | None = None
     foreign_leases: Mapping[str, str] = field(default_factory=dict)
+    volume_timeout: float = volumes.TIMEOUT
 
     def leases(self) -> dict[str, str]:
         """The Leases that tell whether one of our names has a scheduler of its own."""
@@ -134,7 +135,8 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _service(self, interpreter: Interpreter) -> Service:
-        self.service = Service(self._writing, interpreter, self.served, standby=True)
+        timeout = self.settings.volume_timeout
+        self.service = Service(self._writing, interpreter, self.served, standby=True, volume_timeout=timeout)
         self.metrics = Metrics(self.service, self._observed)
         return self.service
 
