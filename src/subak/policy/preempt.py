@@ -43,6 +43,10 @@ MOST_LOOKS = 400
 """So many nodes are asked at one limit."""
 
 
+MOST_UNSETTLED = 50
+"""So many nodes that somebody leaves are asked before victims are sought."""
+
+
 class Pods(Protocol):
     """What a search must know of pods besides their bookings."""
 
@@ -177,7 +181,7 @@ class Preemption:
     def _without_victims(self, preemptor: Preemptor, among: Collection[str] | None) -> Plan | None:
         """The first node where nobody else has to leave."""
         names = sorted(name for name in self._pods.unsettled() if among is None or name in among)
-        for name in names[:MOST_LOOKS]:
+        for name in names[:MOST_UNSETTLED]:
             with self._snapshot.transaction():
                 self.settle(name, preemptor.priority)
                 placement = self.place(name, preemptor)
