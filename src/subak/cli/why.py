@@ -19,6 +19,7 @@ from subak.model import manifest
 from subak.model.card import CardState
 from subak.model.node import Node
 from subak.model.reason import Refusal
+from subak.policy.preempt import waits_for
 from subak.scheduler import served
 from tinykube.resource import EVENTS, PODS
 from tinykube.status import ApiError
@@ -101,6 +102,8 @@ class _Answer:
             "containers": list(endings.of_containers(self.status)),
         }
         if self.waits:
+            data["nominated"] = self.pod.status.nominated_node_name
+            data["waitsFor"] = self._leaving()
             try:
                 data |= answer_data(self.pod, self.now.cluster.explain(self.pod))
             except Refusal as refusal:
@@ -123,10 +126,23 @@ class _Answer:
         if not served.on_one_machine(self.pod):
             names = ", ".join(served.ON_ONE_MACHINE)
             click.echo(f"{self.pod.key} waits for its scheduler, {self.pod.spec.scheduler_name!r}; ours are {names}")
+        if self.pod.status.nominated_node_name:
+            click.echo(f"{self.pod.key} {waits_for(self.pod.status.nominated_node_name, self._leaving())}")
         try:
             show_answer(self.pod, self.now.cluster.explain(self.pod), wide)
         except Refusal as refusal:
             complain([f"pod {self.pod.key}: {refusal.message} ({refusal.field})"])
+
+    def _leaving(self) -> list[str]:
+        """The less important pods that leave the node on which the pod waits."""
+        return sorted(
+            key
+            for key, each in self.now.pods.items()
+            if each.spec.node_name
+            and each.spec.node_name == self.pod.status.nominated_node_name
+            and each.priority < self.pod.priority
+            and (each.preempted or each.metadata.deletion_timestamp is not None)
+        )
 
     def _show_placed(self) -> None:
         console = terminal()
