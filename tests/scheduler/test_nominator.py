@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from subak.scheduler.messages import Nominate
@@ -154,5 +155,25 @@ def test_only_the_latest_wish_counts_and_trouble_is_outlasted() -> None:
             assert "nominatedNodeName" not in status(live, "a")
             await nominator.nominate(Nominate("default/a", "4f6a0f3c-0000-4000-8000-000000000000", "n1"))
             assert "nominatedNodeName" not in (await live.client.get(PODS, "a", "default"))["status"]
+
+    virtual.run(story())
+
+
+def test_a_victim_leaves_only_after_it_is_written_for_whom() -> None:
+    async def story() -> None:
+        async with living() as live:
+            await full(live)
+            seen: list[object] = []
+
+            async def disturb(request: Request, answer: Answering) -> Response:
+                if request.method == "DELETE":
+                    seen.append(status(live, "vip").get("nominatedNodeName"))
+                elif request.method == "PATCH" and b"nominatedNodeName" in (request.body or b""):
+                    await asyncio.sleep(5)
+                return await answer()
+
+            live.way.disturb = disturb
+            await vip(live)
+            assert seen == ["n1"]
 
     virtual.run(story())

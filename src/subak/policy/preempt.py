@@ -162,8 +162,11 @@ class Preemption:
         snapshot, request = self._snapshot, preemptor.request
         self.settle(name, preemptor.priority)
         occupants = [self._occupant(key) for key in snapshot.pods_on(name) if self._priority(key) <= limit]
+        node = snapshot.node(name)
+        assert node is not None, "a plan is sought on nodes that are there"
+        kept_off = any(each.refuse(node, request) is not None for each in registry.across(snapshot, request))
         shortage = Shortage.of(snapshot, name, request)
-        return Search(snapshot, lambda: self.place(name, preemptor), shortage, bool(request.reads)), occupants
+        return Search(snapshot, lambda: self.place(name, preemptor), shortage, everybody=kept_off), occupants
 
     def settle(self, name: str, priority: int) -> None:
         """Within a transaction: the node without less important pods that leave anyway, or are not there yet."""

@@ -103,7 +103,10 @@ class Guess:
 
 @dataclass(slots=True)
 class Search:
-    """The search on one node, within a transaction.  With `everybody` pods that hold none of its cards matter too."""
+    """The search on one node, within a transaction.
+
+    With `everybody` pods matter that hold none of its cards too: a filter that looks at pods keeps the pod off.
+    """
 
     snapshot: Snapshot
     fits: Fits
@@ -128,6 +131,8 @@ class Search:
             return None
         if guess.victims is not None and (placement := self._place_without(guess.victims)) is not None:
             return guess.victims, placement
+        if self._place_without(ranked) is None:
+            return None
         found = self._tried(ranked) or self._best([self._reprieved(ranked), *self._by_cards(ranked)])
         placement = None if found is None else self._place_without(found)
         return None if found is None or placement is None else (found, placement)
