@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable
 from typing import Any
 
 import msgspec
@@ -11,11 +13,15 @@ from hypothesis import strategies as st
 
 from subak.model import manifest
 from subak.model.budget import Budget
-from subak.model.reason import Refusal
+from subak.model.node import Node
+from subak.model.reason import NodeRefusal, Refusal
+from subak.model.request import Request
+from subak.policy import Across, registry
 from subak.policy.decider import Decider
 from subak.policy.place import place
 from subak.policy.preempt import Plan, Preemption, Preemptor, pinned, place_on, waits_for
 from subak.policy.victims import price, started
+from subak.snapshot.watcher import Change
 from tests.policy.test_place import ledger
 from tests.support import victims as reference
 from tests.support.fuzz import examples
@@ -122,6 +128,13 @@ def check(world: World, wish: manifest.Pod, priority: int, budgets: list[Budget]
         assert snapshot.bookings[each.key].placement.node == plan.placement.node
         snapshot.forget(each.key)
     snapshot.assume("default/wish", plan.placement, request.needs.resources)
+    world.there["default/wish"] = named(wish, "wish", priority)
+    fresh = Preemption(world.decider, world)
+    for budget in budgets:
+        fresh.budgets.put(budget)
+    if place(snapshot, request) is None:
+        again, anew = (each.plan(Preemptor("default", request, priority)) for each in (world.preemption, fresh))
+        assert again == anew, "what is remembered is true"
 
 
 @pytest.fixture
@@ -243,3 +256,44 @@ def test_the_wording_for_a_pod_that_waits() -> None:
     assert waits_for("n", ["d/a", "d/b"]) == "waits on node n for 2 pods to leave: d/a, d/b"
     assert waits_for("n", ["d/a"]) == "waits on node n for 1 pod to leave: d/a"
     assert waits_for("n", []) == "waits on node n for room to be freed"
+
+
+class Aloof(Across):
+    """A pod with the label `avoids` does not go where pods of that app are."""
+
+    name = "aloof"
+    cures = frozenset({Change.POD_LEFT})
+
+    def __init__(self) -> None:
+        self.apps: Counter[tuple[str, str]] = Counter()
+
+    def reads(self, pod: manifest.Pod) -> Hashable | None:
+        return pod.labels.get("avoids")
+
+    def pod_came(self, pod: manifest.Pod, node: str) -> None:
+        self.apps[node, pod.labels.get("app", "")] += 1
+
+    def pod_left(self, pod: manifest.Pod, node: str) -> None:
+        self.apps[node, pod.labels.get("app", "")] -= 1
+
+    def node_seen(self, node: Node) -> None:
+        pass
+
+    def node_gone(self, name: str) -> None:
+        pass
+
+    def refuse(self, node: Node, request: Request) -> NodeRefusal | None:
+        avoided = str(request.read(self.name))
+        return NodeRefusal("NotAlone", f"{avoided} is there") if self.apps[node.name, avoided] else None
+
+
+def test_pods_that_a_filter_minds_leave_though_they_hold_no_card(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.ACROSS, Aloof.name, Aloof)
+    world.add(named(asking({"cpu": 1}), "web", 1, app="web"))
+    world.add(named(asking({"cpu": 1}), "other", 0, app="db"))
+    world.add(named(share(1_000), "holder", 0))
+    wish = named(share(14_000), "wish", 5)
+    wish = msgspec.structs.replace(wish, metadata=msgspec.structs.replace(wish.metadata, labels={"avoids": "web"}))
+    assert victims(world.plan(wish)) == ["web"]
+    world.add(named(asking({"cpu": 1}), "important", 9, app="web"))
+    assert world.plan(wish) is None
