@@ -185,6 +185,7 @@ class Service:
         self._tasks.create_task(self._evict(evict))
 
     async def _evict(self, evict: Evict) -> None:
+        await self._nominator.written()  # so that a new scheduler knows for whom the pod has left
         if not await self._evictor.evict(evict):
             self._handle(EvictFailed(evict.key, evict.uid))
 

@@ -215,6 +215,11 @@ class Snapshot:
         """Bookings that can be rolled back: see `snapshot.transaction`."""
         return self._journal.transaction()
 
+    @property
+    def tentative(self) -> bool:
+        """Whether a transaction is open: then what is seen may never have happened."""
+        return self._journal.depth > 0
+
     def assume(
         self, key: str, placement: Placement, resources: Resources = (), pod: manifest.Pod | None = None
     ) -> Booking:
