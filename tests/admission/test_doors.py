@@ -13,6 +13,7 @@ from tests.support import virtual
 from tests.support.doors import (
     HELD,
     INTERPRETER,
+    OWNED,
     SCHEDULER,
     TENANT,
     WRITERS,
@@ -29,7 +30,7 @@ from tinykube.server.store import Store
 
 
 async def opened() -> World:
-    guards, hooks = [partial(guard, INTERPRETER, WRITERS)], [partial(review, INTERPRETER)]
+    guards, hooks = [partial(guard, OWNED, WRITERS)], [partial(review, INTERPRETER)]
     return await World(Talk(Server(Store(), hooks=hooks, guards=guards))).open()
 
 

@@ -20,7 +20,7 @@ from tests.e2e.identities import TOKEN
 from tests.e2e.webhook import serving
 from tests.support.doors import (
     HELD,
-    INTERPRETER,
+    OWNED,
     TENANT,
     WRITERS,
     Asked,
@@ -59,7 +59,7 @@ def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A real cluster with our webhook."""
     plain = Plain(ADDRESS, Path(cluster.certificate).read_text(), TOKEN)
     forged = {**pod("forged"), "metadata": {"name": "forged", "annotations": HELD}}
-    with serving(tmp_path_factory.mktemp("webhook"), partial(guard, INTERPRETER, WRITERS)) as configuration:
+    with serving(tmp_path_factory.mktemp("webhook"), partial(guard, OWNED, WRITERS)) as configuration:
         plain.send("POST", CONFIGURATIONS, configuration).must(201)
         # The server takes a moment to learn of it.
         eventually(lambda: plain.send("POST", PODS, forged, query={"dryRun": "All"}).code == 403)

@@ -7,16 +7,19 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from subak.admission.owned import Owned
+from subak.admission.records import Writers
 from subak.dialects.interpreter import Interpreter
 from tests.support.talk import PODS, Answer, Json, Talk, binding, pod
 from tinykube.user import AUTHENTICATED, MASTERS, User
 
 INTERPRETER = Interpreter()
+OWNED = Owned.by(INTERPRETER)
 SCHEDULER = User("system:subak-scheduler", (MASTERS, AUTHENTICATED))
 TENANT = User("system:serviceaccount:team:default", (MASTERS, AUTHENTICATED))
 """A user who may do everything but write records."""
 
-WRITERS = frozenset({SCHEDULER.name})
+WRITERS = Writers(frozenset({SCHEDULER.name}))
 BINDINGS = "/api/v1/namespaces/default/bindings"
 RECORDS = sorted(key.replace("*", "7") for key in INTERPRETER.owned)
 HELD = {

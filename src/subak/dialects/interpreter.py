@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import msgspec
 
-from subak.dialects import MOST_CARDS, NOTHING_SEEN, Ask, Death, Dialect, Injection, Patch, kubernetes
+from subak.dialects import MOST_CARDS, NOTHING_SEEN, Ask, Death, Dialect, Injection, Patch, kubernetes, loopholes
 from subak.dialects.config import Config
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
 from subak.dialects.koordinator_names import canonical, kind
@@ -73,14 +73,17 @@ class Interpreter:
         owned, stems = self.owned, self._owned_stems
         return {key: text for key, text in annotations.items() if key in owned or key.startswith(stems)}
 
-    def admit(self, pod: manifest.Pod) -> manifest.Pod:
-        """The pod with all defaults filled in.  Raises Refusal if it cannot mean anything."""
+    def admit(self, pod: manifest.Pod, allowed: Container[str] = (loopholes.DISABLE_CONTROL,)) -> manifest.Pod:
+        """The pod with all defaults filled in.  Raises Refusal if it cannot mean anything.
+
+        `allowed` are the loopholes that it may use.  On one machine that is HAMi's switch, which its users know.
+        """
         self._check(pod)
         speaking = self.speaking(pod)
         _check_contradictions(pod, speaking)
         for dialect in speaking:
             pod = apply(pod, dialect.admit(pod))
-        self.request(pod)
+        loopholes.check(pod, self.request(pod).claims, allowed)
         return pod
 
     def _check(self, pod: manifest.Pod) -> None:
