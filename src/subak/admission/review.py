@@ -18,6 +18,7 @@ from subak.model.reason import Refusal
 from tinykube.status import ApiError, Cause
 
 WEBHOOK = "pods.subak.io"
+_SPEAKER = f'admission webhook "{WEBHOOK}" denied the request: '
 
 
 def review(
@@ -42,9 +43,14 @@ def review(
 
 def denied(message: str, field: str = "", reason: str = "FieldValueInvalid") -> ApiError:
     """The refusal of a webhook, in the form in which an API server passes it on."""
-    text = f'admission webhook "{WEBHOOK}" denied the request: {message}'
+    text = f"{_SPEAKER}{message}"
     causes = [Cause(reason, message, field)] if field else []
     return ApiError(403, "Forbidden", text, causes=causes)
+
+
+def spoken(error: ApiError) -> str:
+    """What a webhook says itself: an API server names the webhook."""
+    return error.message.removeprefix(_SPEAKER)
 
 
 def _filled(pod: dict[str, Any], before: manifest.Pod, after: manifest.Pod) -> dict[str, Any]:
