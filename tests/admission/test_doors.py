@@ -39,6 +39,10 @@ async def test_a_forged_record_is_refused_at_every_door(key: str) -> None:
     await forge_everywhere(await opened(), key)
 
 
+async def test_a_forged_label_is_refused_at_every_door() -> None:
+    await forge_everywhere(await opened(), "hami.io/vgpu-node", "labels")
+
+
 @histories()
 @given(sequences)
 def test_no_write_of_a_user_changes_a_record_and_all_others_are_answered_as_ever(sequence: list[Asked]) -> None:
