@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
 from subak.admission import objects, policy
 from subak.admission.review import review
@@ -155,8 +156,19 @@ async def test_what_is_changed_or_deleted_is_put_back(cluster: Cluster) -> None:
         assert [each.trouble for each in world.address.replicas] == [""]
 
 
-async def test_certificates_change_under_load_and_no_pod_notices(cluster: Cluster) -> None:
+class OnItsOwn(web.Response):
+    """An answer that ends its connection, so that the API server looks at the certificate for every question."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.force_close()
+
+
+async def test_certificates_change_under_load_and_no_pod_notices(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two replicas; the first certificate is two months old when they look again."""
+    monkeypatch.setattr(web, "Response", OnItsOwn)
     async with admission(cluster, replicas=2, moved=timedelta(days=-61)) as world:
         await world.ready()
         first = await world.client.get(SECRETS, OPTIONS.secret, NAMESPACE)
