@@ -8,11 +8,9 @@ from base64 import b64decode
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 
 from subak.admission import objects, policy
@@ -22,11 +20,11 @@ from tests.e2e import namespace
 from tests.e2e.admission import OBJECTS, OPTIONS, POLICY, World, admission, attempt, eventually, plain_pod
 from tests.e2e.cluster import Cluster
 from tests.e2e.impersonation import opened
+from tests.support.documents import pods_of_the_documents
 from tests.support.doors import HELD, INTERPRETER, forge_everywhere
 from tinykube.resource import PODS, SECRETS
 from tinykube.status import ApiError
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 HALF = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 SWITCH = {"name": "CUDA_DISABLE_CONTROL", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
 NONSENSE: list[dict[str, Any]] = [
@@ -37,12 +35,6 @@ NONSENSE: list[dict[str, Any]] = [
     plain_pod(HALF, annotations={"hami.io/node-scheduler-policy": "best"}),
     plain_pod({**HALF, "nvidia.com/gpumem": "9E"}),
 ]
-
-
-def pods_of_the_documents() -> list[dict[str, Any]]:
-    files = [each for each in sorted(EXAMPLES.rglob("*.yaml")) if not {"clusters", "invalid"} & set(each.parts)]
-    found = [each for file in files for each in yaml.safe_load_all(file.read_text())]
-    return [each for each in found if each["kind"] == "Pod"]
 
 
 def changed(pod: dict[str, Any], **more: Any) -> dict[str, Any]:

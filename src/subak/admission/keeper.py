@@ -23,7 +23,7 @@ class Keeper:
 
     def __init__(self, client: Client, places: Iterable[tuple[Resource, str]], on_change: Callable[[], None]) -> None:
         self._client = client
-        self._written: set[tuple[Resource, str]] = set()
+        self._stored: dict[tuple[Resource, str], tuple[Wanted, Json]] = {}
         self._reflectors: dict[tuple[Resource, str], Reflector[Json]] = {
             (resource, name): Reflector(
                 client, resource, dict, lambda *_: on_change(), on_change, fields=f"metadata.name={name}", optional=True
@@ -53,21 +53,29 @@ class Keeper:
         if not reflector.synced.is_set():
             return  # what is not known yet is not judged
         seen = reflector.objects.get(wanted.name)
-        if seen is not None and wanted.holds(seen):
-            self._written.add(place)
+        if seen is not None and self._is_right(wanted, seen):
             return
+        body = wanted.body()
         try:
             found = await self._client.get(wanted.resource, wanted.name)
         except ApiError as error:
             if error.code != 404:
                 raise
-            await self._client.create(wanted.resource, wanted.body())
+            stored = await self._client.create(wanted.resource, body)
         else:
-            if wanted.holds(found):
+            if self._is_right(wanted, found):
                 return  # as we left it, and the watch does not know yet
-            body = wanted.body()
             body["metadata"] = {**body["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
-            await self._client.update(wanted.resource, wanted.name, "", body)
-        if place in self._written:
+            stored = await self._client.update(wanted.resource, wanted.name, "", body)
+        if place in self._stored and self._stored[place][0] == wanted:
             log.warning("%s %s was not as it should be, and is put back", wanted.resource, wanted.name)
-        self._written.add(place)
+        self._stored[place] = wanted, stored
+
+    def _is_right(self, wanted: Wanted, found: Json) -> bool:
+        """Whether an object is as we want it, or as the API server stored it when we wrote that.
+
+        A later Kubernetes may fill in fields that we do not know.
+        """
+        ours, stored = self._stored.get((wanted.resource, wanted.name), (None, {}))
+        as_stored = ours == wanted and all(stored.get(field) == found.get(field) for field in wanted.content)
+        return as_stored or wanted.holds(found)

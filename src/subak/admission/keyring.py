@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class Keyring:
     """`known` are the generations in the Secret, as last read; the latest is the last.
 
-    A malformed Secret of that name is made anew if its labels say that it is ours.  If not, it is left alone, and
+    A malformed Secret of that name is written anew if its labels say that it is ours.  If not, it is left alone, and
     BadSecret is raised.
     """
 
@@ -55,14 +55,11 @@ class Keyring:
         """Read the Secret, and write a new generation if one is due.  Raises BadSecret and what a client raises."""
         for _ in range(TRIES):
             found = await self._read()
-            known = [] if found is None else self._generations(found)
-            fresh = certificates.renewed(known, self._names, self._clock(), self._lifetime)
-            if fresh is None:
-                self.known = known
-                return
-            if await self._write(found, fresh):
-                self.known = fresh
-                log.info("secret %s/%s: a new certificate until %s", self.namespace, self.name, fresh[-1].expires)
+            there = [] if found is None else self._generations(found)
+            known = there or self.known  # what was deleted or damaged is put back by whoever remembers it
+            wanted = certificates.renewed(known, self._names, self._clock(), self._lifetime) or known
+            if wanted == there or await self._write(found, wanted):
+                self.known = wanted
                 return
         raise ApiError(409, "Conflict", f"secret {self.namespace}/{self.name}: others keep changing it")
 
@@ -83,7 +80,7 @@ class Keyring:
             if not labels.items() >= LABELS.items():
                 text = f"{place} is not ours: {error}; delete it, or choose another name"
                 raise BadSecret(text) from None
-            log.warning("%s is made anew: %s", place, error)
+            log.warning("%s is written anew: %s", place, error)
             return []
 
     async def _write(self, found: dict[str, Any] | None, known: list[Generation]) -> bool:
@@ -100,4 +97,7 @@ class Keyring:
             if error.code != 409:
                 raise
             return False
+        log.info(
+            "secret %s/%s is written; its certificate is good until %s", self.namespace, self.name, known[-1].expires
+        )
         return True

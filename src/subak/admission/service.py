@@ -102,7 +102,7 @@ class Admission:
         answers = Answers(interpreter, self._scope, options.writers, options.send_to, options.allowed)
         self.webhook = Webhook(answers, options.host, options.port)
         self._keyring = Keyring(client, options.namespace, options.secret, options.names(), options.lifetime, clock)
-        self._presented: Generation | None = None
+        self.presented: Generation | None = None
         self._trusted: dict[str, datetime] = {}
         self._changed = asyncio.Event()
         self._changed.set()
@@ -180,9 +180,9 @@ class Admission:
         self._observe()
         known = self._keyring.known
         chosen = certificates.presented(known, self._trusted, self._clock(), self._options.settling)
-        if chosen != self._presented:
+        if chosen != self.presented:
             self.webhook.present(chosen.certificate, chosen.key)
-            self._presented = chosen
+            self.presented = chosen
             log.info("the webhook presents the certificate that expires at %s", chosen.expires)
         if not self.serving.is_set():
             await self.webhook.start()
