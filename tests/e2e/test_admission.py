@@ -17,13 +17,14 @@ from subak.admission import objects, policy
 from subak.admission.review import review
 from subak.admission.service import NAMESPACE
 from tests.e2e import namespace
-from tests.e2e.admission import OBJECTS, OPTIONS, POLICY, World, admission, attempt, eventually, plain_pod
+from tests.e2e.admission import ACCOUNT, OBJECTS, OPTIONS, POLICY, World, admission, attempt, eventually, plain_pod
 from tests.e2e.cluster import Cluster
 from tests.e2e.impersonation import opened
 from tests.support.documents import pods_of_the_documents
 from tests.support.doors import HELD, INTERPRETER, forge_everywhere
 from tinykube.resource import PODS, SECRETS
 from tinykube.status import ApiError
+from tinykube.user import AUTHENTICATED, MASTERS, User
 
 HALF = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 SWITCH = {"name": "CUDA_DISABLE_CONTROL", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
@@ -103,6 +104,10 @@ async def test_a_forged_record_is_refused_while_the_webhook_is_up(cluster: Clust
         await ours.ready()
         for key in HELD:
             await forge_everywhere(world, key, speaker=POLICY)
+        # Whoever runs admission is a writer without being named: it must not stop its own Bindings.
+        ourselves = User(dict(ACCOUNT)["impersonate-user"], (MASTERS, AUTHENTICATED))
+        change = {"metadata": {"annotations": {"volcano.sh/gpu-index": "1"}}}
+        await world.talk.patch(f"{PODS.path('default')}/p", "merge", change, user=ourselves)
 
 
 async def test_an_administrator_may_allow_ways_around_limits(cluster: Cluster) -> None:

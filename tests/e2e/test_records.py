@@ -131,12 +131,12 @@ async def test_the_scheduler_writes_and_puts_back(unattended: Cluster) -> None:
 
 async def test_life_goes_on_while_the_webhook_is_down(unattended: Cluster) -> None:
     """Pods without cards are created, pods with records are changed, lose finalizers and go."""
-    many = {f"example.com/key-{number}": "x" * 1000 for number in range(200)}
+    many = {f"k{number}": "" for number in range(2_000)}
     containers = [{"name": f"c{number}", "image": "none", "env": [{"name": "A"}] * 50} for number in range(50)]
     async with opened(unattended) as world:
         large = {"metadata": {"name": "large", "annotations": many}, "spec": {"containers": containers}}
         await world.talk.create(PODS, large, user=TENANT)
-        touched = {"metadata": {"annotations": {"example.com/key-7": None}, "finalizers": ["example.com/a"]}}
+        touched = {"metadata": {"annotations": {"k7": None}, "finalizers": ["example.com/a"]}}
         for name in ("large", "p"):
             path = f"{PODS}/{name}"
             await world.talk.patch(path, "merge", touched, user=TENANT)

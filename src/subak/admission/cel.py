@@ -14,8 +14,3 @@ def text(value: str) -> str:
 def texts(values: Iterable[str]) -> str:
     """A list of strings, in order."""
     return f"[{', '.join(map(text, sorted(values)))}]"
-
-
-def one_of(key: str, exact: Iterable[str], stems: Iterable[str] = ()) -> str:
-    """Whether the expression `key` is one of these texts, or begins with one of the stems."""
-    return " || ".join([f"{key} in {texts(exact)}", *(f"{key}.startsWith({text(stem)})" for stem in sorted(stems))])

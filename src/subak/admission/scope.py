@@ -47,7 +47,7 @@ class Scope:
         """`reviews` in CEL."""
         containers = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
         amounts = "[c.?resources.?limits, c.?resources.?requests]"
-        named = cel.one_of("name", self.resources)
+        named = f"name in {cel.texts(self.resources)}"
         asks = f"{containers}.exists(c, {amounts}.exists(each, each.orValue({{}}).exists(name, {named})))"
         scheduler = f"object.spec.?schedulerName.orValue({cel.text(DEFAULT)})"
         opted = " || ".join(
@@ -58,8 +58,8 @@ class Scope:
 
     def recorded(self) -> str:
         """Whether a pod carries records, in CEL."""
-        annotations = cel.one_of("key", self.owned.exact, self.owned.stems)
-        found = [f"object.metadata.?annotations.orValue({{}}).exists(key, {annotations})"]
-        if self.owned.labels:
-            found.append(f"object.metadata.?labels.orValue({{}}).exists(key, {cel.one_of('key', self.owned.labels)})")
+        annotations, labels = ("object.metadata.?annotations.orValue({})", "object.metadata.?labels.orValue({})")
+        found = [f"{cel.texts(self.owned.exact)}.exists(key, key in {annotations})"]
+        found += [f"{annotations}.exists(key, key.startsWith({cel.text(stem)}))" for stem in self.owned.stems]
+        found += [f"{cel.text(label)} in {labels}" for label in sorted(self.owned.labels)]
         return " || ".join(found)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -29,13 +29,15 @@ from subak.admission.webhook import Webhook
 from subak.dialects.interpreter import Interpreter
 from tinykube.client import Client
 from tinykube.reflector import Reflector
-from tinykube.resource import SECRETS
+from tinykube.resource import SECRETS, Resource
 from tinykube.status import ApiError
 
 NAMESPACE = "subak-system"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}"
 WRITERS = Writers(frozenset({f"{ACCOUNT}:subak-controller"}), frozenset({f"{ACCOUNT}:subak-agent"}))
 """Our own programs, by the names of their service accounts in deploy/manifests."""
+
+SELF_REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False, kind="SelfSubjectReview")
 
 PERIOD, PAUSE = 30.0, 1.0
 
@@ -94,7 +96,9 @@ class Admission:
     ) -> None:
         self.trouble = "admission has not begun"
         self.serving = asyncio.Event()
+        self._client = client
         self._options = options
+        self._writers: Writers | None = None
         self._clock = clock
         self._leads = False
         self._scope = Scope(interpreter.resources, Owned.by(interpreter), options.schedulers)
@@ -108,7 +112,7 @@ class Admission:
         self._changed.set()
         self._period = min(PERIOD, options.settling.total_seconds() or PERIOD)
         self._secret_changed = True
-        places = [(each.resource, each.name) for each in (*self._policies(), *self._webhooks())]
+        places = [(each.resource, each.name) for each in (*self._policies(options.writers), *self._webhooks())]
         self._keeper = Keeper(client, places, self._changed.set)
         self._secrets = Reflector(
             client,
@@ -151,11 +155,14 @@ class Admission:
 
     async def _step(self) -> str:
         """Do what is to be done; what could not be done is told.  The policy needs neither webhook nor certificate."""
-        troubles = await self._put_all(self._policies())
+        troubles: list[str] = []
         try:
+            if self._writers is None:
+                self._writers = await self._with_ourselves(self._options.writers)
+            troubles += await self._put_all(self._policies(self._writers))
             await self._serve()
         except (ApiError, OSError, TimeoutError, BadSecret) as error:
-            return "; ".join([*troubles, f"the webhook: {error}"])
+            return "; ".join([*troubles, str(error)])
         troubles += await self._put_all(self._webhooks())
         return "; ".join([*troubles, *self._keeper.unknown()])
 
@@ -198,8 +205,18 @@ class Admission:
             else:
                 self._trusted.pop(each.authority, None)
 
-    def _policies(self) -> list[Wanted]:
-        return objects.policies(self._scope, self._options.writers)
+    async def _with_ourselves(self, writers: Writers) -> Writers:
+        """The writers and whoever we are to the API server: the policy must not stop our own Bindings."""
+        question = {"apiVersion": SELF_REVIEWS.api_version, "kind": SELF_REVIEWS.kind}
+        try:
+            answer = await self._client.create(SELF_REVIEWS, question)
+        except ApiError as error:
+            log.warning("the API server does not tell who we are: %s; records are written by %s", error, writers)
+            return writers
+        return replace(writers, everywhere=writers.everywhere | {answer["status"]["userInfo"]["username"]})
+
+    def _policies(self, writers: Writers) -> list[Wanted]:
+        return objects.policies(self._scope, writers)
 
     def _webhooks(self) -> list[Wanted]:
         return objects.webhooks(self._scope, self._address, certificates.bundle(self._keyring.known))
