@@ -90,20 +90,22 @@ def test_no_write_of_a_user_changes_a_record_and_all_others_are_answered_as_ever
     asyncio.run(story())
 
 
-async def test_the_other_subresources_take_no_annotations(unattended: Cluster) -> None:
+async def test_the_other_subresources_take_neither_annotations_nor_labels(unattended: Cluster) -> None:
     """Those that the embedded server does not have: a record that is sent there is dropped."""
     async with opened(unattended) as world:
-        before = await world.records()
+        before, kept = await world.records(), (await world.talk.get(f"{PODS}/p"))["metadata"]["labels"]
         for door in ("ephemeralcontainers", "resize"):
             whole = await world.talk.get(f"{PODS}/p")
-            whole["metadata"]["annotations"] = {"volcano.sh/gpu-index": "7"}
-            change = {"metadata": {"annotations": whole["metadata"]["annotations"]}}
+            forged = {"annotations": {"volcano.sh/gpu-index": "7"}, "labels": {LABEL: "n2"}}
+            whole["metadata"] |= forged
+            change = {"metadata": forged}
             for answer in (
                 await world.talk.send("PUT", f"{PODS}/p/{door}", whole, user=TENANT),
                 await world.talk.send("PATCH", f"{PODS}/p/{door}", change, patch="merge", user=TENANT),
             ):
                 assert answer.code == 200, answer.body
                 assert await world.records() == before
+                assert (await world.talk.get(f"{PODS}/p"))["metadata"]["labels"] == kept
 
 
 async def test_an_agent_writes_the_records_of_its_own_node_only(unattended: Cluster) -> None:
@@ -127,6 +129,10 @@ async def test_the_scheduler_writes_and_puts_back(unattended: Cluster) -> None:
         bound = binding("q", annotations=HELD, labels={LABEL: "n1"})
         await world.talk.create(BINDINGS, bound, user=SCHEDULER)
         assert (await world.talk.get(f"{PODS}/q"))["metadata"]["labels"] == {LABEL: "n1", "app": "q"}
+        removal = {"metadata": {"labels": None}}
+        answer = await world.talk.send("PATCH", f"{PODS}/q", removal, patch="merge", user=TENANT)
+        assert answer.code == 403
+        assert f'may not remove metadata.labels[{LABEL}], which is "n1"' in answer.body["message"]
 
 
 async def test_life_goes_on_while_the_webhook_is_down(unattended: Cluster) -> None:

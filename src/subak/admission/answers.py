@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 
 from subak.admission.difference import difference
-from subak.admission.owned import Owned
 from subak.admission.records import Writers, guard
 from subak.admission.review import denied, review, spoken
 from subak.admission.scope import DEFAULT, Scope
@@ -56,18 +55,8 @@ class _Question(msgspec.Struct, rename="camel"):
     api_version: str = API_VERSION
 
 
-class _Named(msgspec.Struct):
-    uid: str = ""
-
-
-class _Nameless(msgspec.Struct):
-    """What is read of a question that cannot be read."""
-
-    request: _Named = msgspec.field(default_factory=_Named)
-
-
 _questions = msgspec.json.Decoder(_Question)
-_nameless = msgspec.json.Decoder(_Nameless)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +72,6 @@ class Answers:
     writers: Writers
     send_to: str
     allowed: Container[str] = ()
-
-    @property
-    def owned(self) -> Owned:
-        """Keys of records."""
-        return self.scope.owned
 
     def mutate(self, body: bytes) -> bytes:
         """The answer of the mutating webhook."""
@@ -110,8 +94,8 @@ class Answers:
         return {"patchType": "JSONPatch", "patch": b64encode(msgspec.json.encode(patch)).decode()}
 
     def _validate(self, request: _Request, pod: manifest.Pod) -> Json:
-        user = User.of(request.user_info)
-        guard(self.owned, self.writers, Review(CREATE, "pods", "", request.namespace, user, request.object))
+        owned, user = self.scope.owned, User.of(request.user_info)
+        guard(owned, self.writers, Review(CREATE, "pods", "", request.namespace, user, request.object))
         if self.scope.reviews(pod):
             meant = self._completed(request.object)["spec"]
             if meant.get("schedulerName", "") != pod.spec.scheduler_name:
@@ -120,7 +104,7 @@ class Answers:
                     f"webhook has changed it back; label the pod subak.io/webhook=ignore to leave it there",
                     "spec.schedulerName",
                 )
-        elif self.owned.among(request.object):
+        elif owned.among(request.object):
             review(self.interpreter, request.object, self.allowed)  # not even a writer creates a pod that has a record
         return {}
 
@@ -152,7 +136,7 @@ def _read(body: bytes) -> tuple[_Request, manifest.Pod]:
     try:
         question = _questions.decode(body)
         pod = msgspec.convert(question.request.object, manifest.Pod)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise _malformed(str(error)) from None
     request = question.request
     if question.api_version != API_VERSION:
@@ -173,6 +157,6 @@ def _malformed(problem: str) -> ApiError:
 def _uid(body: bytes) -> str:
     """An API server takes an answer for its own only if it carries the UID of the question."""
     try:
-        return _nameless.decode(body).request.uid
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return str(msgspec.json.decode(body)["request"]["uid"])
+    except (*_UNREADABLE, LookupError, TypeError):
         return ""

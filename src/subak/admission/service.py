@@ -88,7 +88,7 @@ def _now() -> datetime:
 class Admission:
     """One replica's part.  `trouble` says why it does not do all of its work, and is empty if it does.
 
-    `serving` is set once the webhook listens.
+    `serving` is set once the webhook listens; `presented` is the certificate that it shows.
     """
 
     def __init__(
@@ -148,12 +148,13 @@ class Admission:
             except TimeoutError:
                 pass
             self._changed.clear()
-            trouble = await self._step()
-            if trouble and trouble != self.trouble:
-                log.warning("admission: %s", trouble)
-            self.trouble = trouble
+            troubles = await self._step()
+            for each in troubles:
+                if each not in self.trouble:
+                    log.warning("admission: %s", each)
+            self.trouble = "; ".join([*troubles, *self._keeper.unknown()])
 
-    async def _step(self) -> str:
+    async def _step(self) -> list[str]:
         """Do what is to be done; what could not be done is told.  The policy needs neither webhook nor certificate."""
         troubles: list[str] = []
         try:
@@ -162,9 +163,8 @@ class Admission:
             troubles += await self._put_all(self._policies(self._writers))
             await self._serve()
         except (ApiError, OSError, TimeoutError, BadSecret) as error:
-            return "; ".join([*troubles, str(error)])
-        troubles += await self._put_all(self._webhooks())
-        return "; ".join([*troubles, *self._keeper.unknown()])
+            return [*troubles, str(error)]
+        return troubles + await self._put_all(self._webhooks())
 
     async def _put_all(self, wanted: list[Wanted]) -> list[str]:
         troubles = []
@@ -211,7 +211,9 @@ class Admission:
         try:
             answer = await self._client.create(SELF_REVIEWS, question)
         except ApiError as error:
-            log.warning("the API server does not tell who we are: %s; records are written by %s", error, writers)
+            if error.code not in (403, 404):
+                raise
+            log.warning("the API server does not tell who we are: %s; only %s may write records", error, writers)
             return writers
         return replace(writers, everywhere=writers.everywhere | {answer["status"]["userInfo"]["username"]})
 
