@@ -7,21 +7,34 @@ import ssl
 from base64 import b64decode
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from subak.admission import objects, policy
+from subak.admission import certificates, objects, policy
 from subak.admission.review import review
+from subak.admission.scope import Scope
 from subak.admission.service import NAMESPACE
 from tests.e2e import namespace
-from tests.e2e.admission import ACCOUNT, OBJECTS, OPTIONS, POLICY, World, admission, attempt, eventually, plain_pod
+from tests.e2e.admission import (
+    ACCOUNT,
+    OBJECTS,
+    OPTIONS,
+    POLICY,
+    SERVED,
+    World,
+    admission,
+    attempt,
+    eventually,
+    plain_pod,
+)
 from tests.e2e.cluster import Cluster
+from tests.e2e.fakes import administrator
 from tests.e2e.impersonation import opened
 from tests.support.documents import pods_of_the_documents
-from tests.support.doors import HELD, INTERPRETER, forge_everywhere
+from tests.support.doors import HELD, INTERPRETER, OWNED, WRITERS, forge_everywhere
 from tinykube.resource import PODS, SECRETS
 from tinykube.status import ApiError
 from tinykube.user import AUTHENTICATED, MASTERS, User
@@ -121,6 +134,18 @@ async def test_an_administrator_may_allow_ways_around_limits(cluster: Cluster) -
         await eventually(asked)
         stored = await world.client.create(PODS, privileged, "default", dry_run=True)
         assert stored["spec"]["schedulerName"] == "subak"
+
+
+@pytest.mark.parametrize("url", ["", "https://127.0.0.1:9443"])
+async def test_the_api_server_stores_our_objects_as_they_are_written(cluster: Cluster, url: str) -> None:
+    """Otherwise we would take its defaults for changes that somebody has made."""
+    scope = Scope(INTERPRETER.resources, OWNED, SERVED)
+    bundle = certificates.bundle([certificates.make(frozenset({"a"}), datetime.now(UTC), timedelta(days=1))])
+    address = objects.Address(NAMESPACE, "subak-webhook", url)
+    async with administrator(cluster) as client:
+        for each in (*objects.policies(scope, WRITERS), *objects.webhooks(scope, address, bundle)):
+            stored = await client.create(each.resource, each.body(), dry_run=True, validation="Strict")
+            assert each.holds(stored), each.resource
 
 
 async def test_what_is_changed_or_deleted_is_put_back(cluster: Cluster) -> None:

@@ -6,10 +6,9 @@ Its certificate can be replaced while it runs: `present` changes what new connec
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
-import tempfile
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from aiohttp import web
 
@@ -39,12 +38,11 @@ class Webhook:
 
     def present(self, certificate: str, key: str) -> None:
         """Show this certificate to whoever connects from now on; PEM texts."""
-        # The ssl module reads keys from files only.
-        with tempfile.TemporaryDirectory(prefix="subak-webhook-") as directory:
-            chain = Path(directory) / "chain.pem"
-            chain.touch(0o600)
-            chain.write_text(key + certificate)
-            self._context.load_cert_chain(chain)
+        # The ssl module reads keys from files only: this one is in memory.
+        with os.fdopen(os.memfd_create("subak-webhook"), "w") as chain:
+            chain.write(key + certificate)
+            chain.flush()
+            self._context.load_cert_chain(f"/proc/self/fd/{chain.fileno()}")
 
     async def start(self) -> None:
         """Listen; on any free port if none was given.  Raises OSError if that cannot be."""
