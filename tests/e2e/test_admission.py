@@ -17,6 +17,8 @@ from subak.admission import certificates, objects, policy
 from subak.admission.review import review
 from subak.admission.scope import Scope
 from subak.admission.service import NAMESPACE
+from subak.local.hardware import profiles
+from subak.scheduler.service import Service
 from tests.e2e import namespace
 from tests.e2e.admission import (
     ACCOUNT,
@@ -31,10 +33,13 @@ from tests.e2e.admission import (
     plain_pod,
 )
 from tests.e2e.cluster import Cluster
-from tests.e2e.fakes import administrator
+from tests.e2e.fakes import administrator, fake_nodes
 from tests.e2e.impersonation import opened
 from tests.support.documents import pods_of_the_documents
-from tests.support.doors import HELD, INTERPRETER, OWNED, WRITERS, forge_everywhere
+from tests.support.doors import HELD, INTERPRETER, OWNED, SCHEDULER, WRITERS, forge_everywhere
+from tinykube.client import Client
+from tinykube.http import HttpTransport
+from tinykube.kubeconfig import load
 from tinykube.resource import PODS, SECRETS
 from tinykube.status import ApiError
 from tinykube.user import AUTHENTICATED, MASTERS, User
@@ -110,6 +115,41 @@ async def others_are_left_alone(world: World) -> None:
     assert stored["spec"]["schedulerName"] == "default-scheduler"
     evading = {**opted_out, "spec": {**nonsense["spec"], "schedulerName": "subak"}}
     assert await attempt(world.client, evading) is not None
+
+
+async def test_pods_of_the_documents_are_completed_placed_and_recorded(cluster: Cluster) -> None:
+    """The scheduler is an ordinary user but for the policy, which lets it write records."""
+    sent = [
+        {**each, "metadata": {**each["metadata"], "name": f"{each['metadata']['name']}-{number}"}}
+        for number, each in enumerate(pods_of_the_documents())
+        if each["metadata"]["name"] != "too-big"
+    ]
+    names = {each["metadata"]["name"] for each in sent}
+    as_scheduler = (("impersonate-user", SCHEDULER.name), ("impersonate-group", MASTERS))
+    transport = HttpTransport(replace(load(cluster.kubeconfig), impersonate=as_scheduler))
+    service = Service(Client(transport), INTERPRETER, lambda pod: pod.spec.scheduler_name in SERVED)
+    async with admission(cluster) as world, fake_nodes(world.client, profiles.default(INTERPRETER)):
+        await world.ready()
+        running = asyncio.create_task(service.run())
+        try:
+            for each in sent:
+                await world.client.create(PODS, each, "default")
+
+            async def placed() -> bool:
+                found = (await world.client.list(PODS, "default")).items
+                bound = {
+                    each["metadata"]["name"] for each in found if each["spec"].get("nodeName") and OWNED.among(each)
+                }
+                return bound == names
+
+            await eventually(placed)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await transport.close()
+            for name in names:
+                with suppress(ApiError):
+                    await world.client.delete(PODS, name, "default", grace=0)
 
 
 async def test_a_forged_record_is_refused_while_the_webhook_is_up(cluster: Cluster) -> None:
