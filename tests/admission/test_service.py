@@ -147,6 +147,26 @@ async def test_what_somebody_changes_or_deletes_is_put_back() -> None:
         await until(restored)
 
 
+async def test_a_name_that_is_served_no_more_leaves_the_conditions() -> None:
+    served = {"subak", "volcano"}
+    async with running(*KINDS, options=replace(OPTIONS, schedulers=served)) as world:
+        (replica,) = world.replicas
+        replica.lead()
+        await until(world.all)
+
+        async def conditions() -> str:
+            return "".join([str((await world.get(*place))["webhooks"][0]["matchConditions"]) for place in PLACES[:2]])
+
+        assert (await conditions()).count('"volcano"') == 2
+        served.discard("volcano")
+        replica.names_changed()
+
+        async def gone() -> bool:
+            return '"volcano"' not in await conditions()
+
+        await until(gone)
+
+
 async def test_records_are_guarded_even_if_the_webhook_cannot_be_served(caplog: pytest.LogCaptureFixture) -> None:
     async with running(*KINDS) as world:
         taken = {"metadata": {"name": "subak-webhook"}, "data": {"password": "eA=="}}

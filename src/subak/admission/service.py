@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 class Options:
     """What the administrator chooses.
 
-    `schedulers` are the names that we serve; they may change while we run.  `url` is where the API server finds this
-    replica if not through the Service.  `settling` is how long a new authority is trusted before its certificate is
-    presented.
+    `schedulers` are the names that we serve; they may change while we run (`Admission.names_changed`).  `url` is where
+    the API server finds this replica if not through the Service.  `settling` is how long a new authority is trusted
+    before its certificate is presented.
     """
 
     schedulers: Collection[str]
@@ -127,6 +127,10 @@ class Admission:
     def lead(self) -> None:
         """From now on, write the objects."""
         self._leads = True
+        self._changed.set()
+
+    def names_changed(self) -> None:
+        """Look again at the names that we serve."""
         self._changed.set()
 
     async def run(self) -> None:

@@ -8,10 +8,11 @@ from itertools import combinations
 
 import msgspec
 
-from subak.dialects import MOST_CARDS, NOTHING_SEEN, Ask, Death, Dialect, Injection, Patch, kubernetes, loopholes
+from subak.dialects import MOST_CARDS, NOTHING_SEEN, Ask, Death, Dialect, Injection, Patch, kubernetes
 from subak.dialects.config import Config
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
 from subak.dialects.koordinator_names import canonical, kind
+from subak.dialects.loopholes import DISABLE_CONTROL, check_loopholes
 from subak.dialects.metax_sgpu import MetaxSgpu
 from subak.dialects.nvidia import Nvidia
 from subak.dialects.registry import dialects
@@ -73,7 +74,7 @@ class Interpreter:
         owned, stems = self.owned, self._owned_stems
         return {key: text for key, text in annotations.items() if key in owned or key.startswith(stems)}
 
-    def admit(self, pod: manifest.Pod, allowed: Container[str] = (loopholes.DISABLE_CONTROL,)) -> manifest.Pod:
+    def admit(self, pod: manifest.Pod, allowed: Container[str] = (DISABLE_CONTROL,)) -> manifest.Pod:
         """The pod with all defaults filled in.  Raises Refusal if it cannot mean anything.
 
         `allowed` are the loopholes that it may use.  On one machine that is HAMi's switch, which its users know.
@@ -83,7 +84,7 @@ class Interpreter:
         _check_contradictions(pod, speaking)
         for dialect in speaking:
             pod = apply(pod, dialect.admit(pod))
-        loopholes.check(pod, self.request(pod).claims, allowed)
+        check_loopholes(pod, self.request(pod).claims, allowed)
         return pod
 
     def _check(self, pod: manifest.Pod) -> None:

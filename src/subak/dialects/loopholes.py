@@ -23,7 +23,7 @@ LOOPHOLES = (PRIVILEGED, DISABLE_CONTROL)
 _NO_CARDS = frozenset({RDMA, FPGA})
 
 
-def check(pod: manifest.Pod, claims: Sequence[Claim], allowed: Container[str]) -> None:
+def check_loopholes(pod: manifest.Pod, claims: Sequence[Claim], allowed: Container[str]) -> None:
     """Raise Refusal if the pod uses a loophole that is not allowed."""
     if PRIVILEGED not in allowed and any(map(_forbids_privilege, claims)):
         for container, field in zip(pod.containers, pod.fields, strict=True):
