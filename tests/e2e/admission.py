@@ -116,8 +116,13 @@ class World:
         asking = plain_pod({"nvidia.com/gpu": "1"})
         asking["spec"]["containers"][0]["securityContext"] = {"privileged": True}
         await eventually(lambda: refused(self.client, asking, "is privileged"))
+        await eventually(self.completes)
         forging = plain_pod({}, annotations={"volcano.sh/gpu-index": "0"})
         await eventually(lambda: refused(self.client, forging, POLICY))
+
+    async def completes(self) -> bool:
+        """Whether the API server asks the mutating webhook too."""
+        return await attempt(self.client, plain_pod({"nvidia.com/gpu": "1"})) is None
 
 
 @asynccontextmanager

@@ -31,6 +31,7 @@ from tests.e2e.admission import (
     attempt,
     eventually,
     plain_pod,
+    refused,
 )
 from tests.e2e.cluster import Cluster
 from tests.e2e.fakes import administrator, fake_nodes
@@ -167,11 +168,8 @@ async def test_an_administrator_may_allow_ways_around_limits(cluster: Cluster) -
     async with admission(cluster, options=replace(OPTIONS, allowed=frozenset({"privileged"}))) as world:
         privileged = changed(plain_pod(HALF), securityContext={"privileged": True})
         switched = changed(plain_pod(HALF), env=[SWITCH])
-
-        async def asked() -> bool:
-            return await attempt(world.client, switched) is not None
-
-        await eventually(asked)
+        await eventually(lambda: refused(world.client, switched, "CUDA_DISABLE_CONTROL"))
+        await eventually(world.completes)
         stored = await world.client.create(PODS, privileged, "default", dry_run=True)
         assert stored["spec"]["schedulerName"] == "subak"
 

@@ -101,7 +101,8 @@ class Answers:
             if meant.get("schedulerName", "") != pod.spec.scheduler_name:
                 raise denied(
                     f"spec.schedulerName is {DEFAULT}, but pods that ask for cards are sent to {self.send_to}: another "
-                    f"webhook has changed it back; label the pod subak.io/webhook=ignore to leave it there",
+                    "webhook has changed it back, or ours was not there yet; try again, or label the pod "
+                    "subak.io/webhook=ignore to leave it there",
                     "spec.schedulerName",
                 )
         elif owned.among(request.object):
