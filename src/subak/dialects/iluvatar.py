@@ -109,7 +109,7 @@ class _Generation:
     def admit(self, pod: manifest.Pod) -> Patch:
         """All cores of each card where more than one is asked for."""
         patch = Patch()
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for position, ask in enumerate(asked(pod)):
             amounts = self.amounts(ask)
             if amounts is not None:

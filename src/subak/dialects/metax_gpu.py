@@ -116,7 +116,7 @@ class MetaxGpu:
 
     def admit(self, pod: manifest.Pod) -> Patch:
         """Nothing to fill in; a part of a card is refused."""
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for ask in asked(pod):
             self.count(ask)
         return Patch()

@@ -97,7 +97,7 @@ class MetaxSgpu:
     def admit(self, pod: manifest.Pod) -> Patch:
         """The default QoS policy; online pods have none."""
         patch = Patch()
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for ask in asked(pod):
             ask.check_most(self.names.resource_v_core_name, FULL_CORES)
             ask.check_counted(self.names.resource_v_count_name, self.parts)

@@ -76,7 +76,7 @@ class Mthreads:
     def admit(self, pod: manifest.Pod) -> Patch:
         """Whole cards where no memory is given or more than one card is asked for."""
         patch = Patch()
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for position, ask in self._asking(pod):
             self._admit_container(ask, position, patch)
         return patch

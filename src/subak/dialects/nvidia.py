@@ -124,7 +124,7 @@ class Nvidia:
     def admit(self, pod: manifest.Pod) -> Patch:
         """One card where only a part is asked for; all cores where all memory is taken."""
         patch = Patch()
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for position, ask in enumerate(asked(pod)):
             self._admit_container(ask, position, patch)
         return patch

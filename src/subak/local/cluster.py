@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from subak.admission.records import guard
+from subak.admission.owned import Owned
+from subak.admission.records import Writers, guard
 from subak.admission.review import review
 from subak.dialects.interpreter import Interpreter
 from subak.local import custom
@@ -50,7 +51,7 @@ AGENTS = User("system:subak-agents")
 KUBELET = User("system:subak-kubelet", (NODES, AUTHENTICATED))
 """Users of the API server, as in a cluster of many machines; the administrator of the kubeconfig is another."""
 
-WRITERS = frozenset({SCHEDULER.name, AGENTS.name})
+WRITERS = Writers(frozenset({SCHEDULER.name, AGENTS.name}))
 """Users who may write records of allocations."""
 
 RuntimeName = Literal["process", "stand-in", "none"]
@@ -97,7 +98,7 @@ class LocalCluster:
             self._store(),
             name=NAME,
             hooks=[partial(review, self.interpreter)],
-            guards=[partial(guard, self.interpreter, WRITERS)],
+            guards=[partial(guard, Owned.by(self.interpreter), WRITERS)],
         )
         kept = None if self._state is None else self._state / "identity"
         self.endpoint = Listener(self.server, identity(kept, NAME))
