@@ -14,13 +14,13 @@ from subak.cli.admission import Given, admission_options
 SERVED = ("subak", "volcano")
 
 
-def run(*arguments: str) -> tuple[int, str, Options | None]:
+def run(*arguments: str, in_a_pod: bool = True) -> tuple[int, str, Options | None]:
     found: list[Options | None] = []
 
     @click.command()
     @admission_options
     def command(**given: Any) -> None:
-        found.append(Given(**given).options(SERVED))
+        found.append(Given(**given).options(SERVED, in_a_pod))
 
     result = CliRunner().invoke(command, arguments)
     return result.exit_code, result.output, found[0] if found else None
@@ -45,6 +45,12 @@ def test_vendors_programs_that_stay_may_write_too() -> None:
 
 def test_it_can_be_left_out() -> None:
     assert run("--no-webhook") == (0, "", None)
+
+
+def test_an_api_server_is_told_only_of_a_webhook_that_it_can_find() -> None:
+    assert run(in_a_pod=False) == (0, "", None)
+    for arguments in (["--webhook"], ["--webhook-url", "https://10.0.0.1:9443"]):
+        assert run(*arguments, in_a_pod=False)[2] is not None
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -43,19 +44,24 @@ def taken() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
+def found(*where: Any) -> tuple[bool, str]:
+    in_a_pod, target = endpoint(*where)
+    return in_a_pod, target.server
+
+
 def test_a_pod_uses_its_own_account_unless_a_kubeconfig_is_named(tmp_path: Path) -> None:
     config = kubeconfig(tmp_path, 1)
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBECONFIG": str(config)}
     account = tmp_path / "account"
     at_the_port = "http://127.0.0.1:1"
-    assert endpoint(None, "", environ, account).server == at_the_port, "the host is set, but there is no account"
+    assert found(None, "", environ, account) == (False, at_the_port), "the host is set, but there is no account"
     account.mkdir()
     for name in ("token", "ca.crt", "namespace"):
         (account / name).write_text(name)
-    assert endpoint(None, "", environ, account).server == "https://10.0.0.1:443"
-    assert endpoint(str(config), "", environ, account).server == at_the_port
-    assert endpoint(None, "x", environ, account).server == at_the_port
-    assert endpoint(None, "", {"KUBECONFIG": str(config)}, account).server == at_the_port
+    assert found(None, "", environ, account) == (True, "https://10.0.0.1:443")
+    assert found(str(config), "", environ, account) == (False, at_the_port)
+    assert found(None, "x", environ, account) == (False, at_the_port)
+    assert found(None, "", {"KUBECONFIG": str(config)}, account) == (False, at_the_port)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,11 @@ from subak.dialects.loopholes import LOOPHOLES
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--webhook/--no-webhook", default=True, show_default=True, help="Review new pods, and guard records."),
+    click.option(
+        "--webhook/--no-webhook",
+        default=None,
+        help="Review new pods, and guard records; default: in a pod, and with --webhook-url.",
+    ),
     click.option(
         "--webhook-port", type=click.IntRange(1, 65535), default=9443, show_default=True, help="Where to serve it."
     ),
@@ -59,7 +63,7 @@ def admission_options(command: F) -> F:
 class Given:
     """What the command line says."""
 
-    webhook: bool
+    webhook: bool | None
     webhook_port: int
     webhook_url: str
     send_to: str
@@ -67,9 +71,13 @@ class Given:
     writers: tuple[str, ...]
     node_writers: tuple[str, ...]
 
-    def options(self, schedulers: Collection[str]) -> Options | None:
-        """What admission is to do for pods of these schedulers; None if nothing.  Raises click.UsageError."""
-        if not self.webhook:
+    def options(self, schedulers: Collection[str], in_a_pod: bool) -> Options | None:
+        """What admission is to do for pods of these schedulers; None if nothing.  Raises click.UsageError.
+
+        The API server finds a webhook in a pod, or by a URL.  It must not be told of one that it cannot find: nobody
+        could create pods with cards then.
+        """
+        if not (bool(self.webhook_url) or in_a_pod if self.webhook is None else self.webhook):
             return None
         if self.webhook_url and not self.webhook_url.startswith("https://"):
             raise click.UsageError(f"--webhook-url {self.webhook_url!r}: an API server calls https:// only")

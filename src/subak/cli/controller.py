@@ -11,21 +11,27 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
+from subak.admission.service import Admission
+from subak.cli.admission import Given, admission_options
 from subak.cli.connection import MISUSED
 from subak.cli.durations import duration
 from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
+from subak.dialects.interpreter import Interpreter
 from subak.scheduler import logbook, volumes
 from subak.scheduler.configuration import NAMESPACE
-from subak.scheduler.controller import BadConfig, Controller, LostLease, Settings
-from subak.scheduler.served import NAMES, OWN_LEASES
+from subak.scheduler.controller import BadConfig, Companion, Companions, Controller, LostLease, Settings
+from subak.scheduler.served import NAMES, OWN_LEASES, Served
 from subak.scheduler.window import CannotListen
 from tinykube import kubeconfig
+from tinykube.client import Client
 from tinykube.endpoint import ConfigError, Endpoint
 from tinykube.http import HttpTransport
 
@@ -100,6 +106,7 @@ def _identity() -> str:
     metavar="DURATION",
     help="How long the volumes of a pod may take until another place is tried.",
 )
+@admission_options
 @config_option
 @click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: the pod's own account.")
 @click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig, not the current one.")
@@ -119,11 +126,13 @@ def controller(
     context: str,
     log_format: str | None,
     log_level: str,
+    **admission: Any,
 ) -> None:
     """Schedule the GPU-sharing pods of a Kubernetes cluster.
 
     It places pods whose spec.schedulerName is one of --scheduler-name: which node, which cards, in one write per pod.
-    A name whose own scheduler still runs, so that its Lease is renewed, is left to it.
+    A name whose own scheduler still runs, so that its Lease is renewed, is left to it.  In a pod it also reviews new
+    pods that ask for cards, and guards the records of who holds which card (docs/reference/admission.md).
 
     Run several replicas: the one that holds the Lease decides, the others keep up and take over when it ends.  In a
     cluster it uses its ServiceAccount (kubectl apply -f deploy/manifests), elsewhere --kubeconfig, $KUBECONFIG or
@@ -158,11 +167,16 @@ def controller(
         volume_timeout=volume_timeout,
     )
     try:
-        target = endpoint(path, context)
+        in_a_pod, target = endpoint(path, context)
     except ConfigError as error:
         complain([str(error)])
         sys.exit(MISUSED)
-    sys.exit(asyncio.run(_serve(target, settings)))
+    options = Given(**admission).options(names, in_a_pod)
+
+    def companions(client: Client, interpreter: Interpreter, served: Served) -> Sequence[Companion]:
+        return () if options is None else (Admission(client, interpreter, replace(options, schedulers=served)),)
+
+    sys.exit(asyncio.run(_serve(target, settings, companions)))
 
 
 def endpoint(
@@ -170,20 +184,23 @@ def endpoint(
     context: str,
     environ: Mapping[str, str] = os.environ,
     account: Path = kubeconfig.SERVICE_ACCOUNT,
-) -> Endpoint:
-    """The cluster of the kubeconfig; without one, the cluster that we are a pod of.  Raises ConfigError."""
+) -> tuple[bool, Endpoint]:
+    """Whether we are a pod of the cluster, and how to reach it.  A kubeconfig that is named counts first.
+
+    Raises ConfigError.
+    """
     if path is None and not context and "KUBERNETES_SERVICE_HOST" in environ and (account / "token").exists():
-        return kubeconfig.in_cluster(environ, account)
-    return kubeconfig.load(path, context, environ)
+        return True, kubeconfig.in_cluster(environ, account)
+    return False, kubeconfig.load(path, context, environ)
 
 
-async def _serve(target: Endpoint, settings: Settings) -> int:
+async def _serve(target: Endpoint, settings: Settings, companions: Companions) -> int:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     transport = HttpTransport(target, agent="subak-controller")
     try:
-        await Controller(transport, settings).run(stopped)
+        await Controller(transport, settings, companions).run(stopped)
     except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED

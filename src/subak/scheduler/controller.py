@@ -1,6 +1,7 @@
 """The controller: the scheduler's service on a real cluster, with replicas of which one decides.
 
     every replica      window (health, metrics), watches, the ledger         always, so that it can take over at once
+                       companions (admission)
     the leader         decides and writes                                    while it holds the Lease
 
 A replica that has just got the Lease first makes sure that it has seen all that the last leader wrote; then it
@@ -13,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
@@ -76,11 +77,39 @@ class Settings:
         return {name: known[name] for name in self.names if name in known}
 
 
+class Companion(Protocol):
+    """What runs beside the scheduler on every replica, as admission does.  `trouble` is empty while all is well."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not do all of its work."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+    def lead(self) -> None:
+        """This replica leads from now on."""
+
+    def names_changed(self) -> None:
+        """Other scheduler names are served than before."""
+
+
+Companions = Callable[[Client, Interpreter, Served], Sequence[Companion]]
+"""Makes what runs beside the scheduler, as soon as the device config is known."""
+
+
+def alone(client: Client, interpreter: Interpreter, served: Served) -> Sequence[Companion]:
+    """Nothing runs beside the scheduler."""
+    return ()
+
+
 class Controller:
     """One replica."""
 
-    def __init__(self, transport: Transport, settings: Settings) -> None:
+    def __init__(self, transport: Transport, settings: Settings, companions: Companions = alone) -> None:
         self.settings = settings
+        self.companions: Sequence[Companion] = ()
+        self._make_companions = companions
         self.served = Served(settings.names)
         self.service: Service | None = None
         self.metrics: Metrics | None = None
@@ -92,6 +121,11 @@ class Controller:
         self._writing = Client(fenced, NAME) if settings.elect else self._client
         self._elected: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._rivals = Rivals(self._client, settings.leases(), self._names_taken)
+
+    @property
+    def trouble(self) -> list[str]:
+        """What does not work as it should."""
+        return [each.trouble for each in self.companions if each.trouble]
 
     @property
     def leader(self) -> str:
@@ -123,10 +157,11 @@ class Controller:
 
     async def _work(self) -> None:
         config = self.settings.config or await self._config()
-        service = self._service(Interpreter(config))
-        # What every replica does, leader or not, belongs in this list: the admission webhook too, once it is built.
+        interpreter = Interpreter(config)
+        service = self._service(interpreter)
+        self.companions = self._make_companions(self._client, interpreter, self.served)
         parts = (self._serve(service), self._rivals.run(), self._hold_lease(), self._lead(service))
-        tasks = [asyncio.create_task(part) for part in parts]
+        tasks = [asyncio.create_task(part) for part in (*parts, *(each.run() for each in self.companions))]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -163,6 +198,8 @@ class Controller:
         await service.ready.wait()
         await service.feed.pods.refresh(elected_at)
         service.lead()
+        for companion in self.companions:
+            companion.lead()
         log.info("this replica leads", extra={"identity": self.settings.identity})
         if self.settings.config is not None:
             await self._publish(self.settings.config)
@@ -192,6 +229,8 @@ class Controller:
         self.served.leave(taken)
         if self.service is not None and self.served.foreign.keys() != before:
             self.service.names_changed()
+            for companion in self.companions:
+                companion.names_changed()
 
     async def _retire(self) -> None:
         """Let bindings and events finish that are under way."""

@@ -37,6 +37,10 @@ class Shown(Protocol):
     metrics: Metrics | None
 
     @property
+    def trouble(self) -> list[str]:
+        """What does not work as it should."""
+
+    @property
     def leader(self) -> str:
         """Who leads; empty if nobody does."""
 
@@ -90,6 +94,7 @@ class Window:
             "served": [name for name in shown.served.names if name not in shown.served.foreign],
             "not_served": shown.served.foreign,
             "waiting_for": missing,
+            "trouble": shown.trouble,
         }
         return web.json_response(content, status=200 if ready else 503)
 
