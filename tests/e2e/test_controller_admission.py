@@ -22,12 +22,9 @@ RECORD = "volcano.sh/gpu-index"
 
 def pod(name: str, **variables: str) -> dict[str, object]:
     """A pod that names no scheduler, as most do."""
-    container: dict[str, Any] = {
-        "name": "c",
-        "image": "none",
-        "resources": {"limits": {"volcano.sh/gpu-memory": "1000"}},
-    }
-    container["env"] = [{"name": name, "value": value} for name, value in variables.items()]
+    resources = {"limits": {"volcano.sh/gpu-memory": "1000"}}
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    container = {"name": "c", "image": "none", "resources": resources, "env": env}
     return {"metadata": {"name": name}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
 
 
