@@ -195,7 +195,9 @@ class Service:
 
     def _warn(self, warn: Warn) -> None:
         self.counters.warnings += 1
-        log.warning("%s", warn.text)
+        about, _, rest = warn.text.partition(" ")  # most begin with what they are about: "pod a/b: ..."
+        fields = {about: rest.partition(" ")[0].rstrip(":")} if about in ("pod", "node") else {}
+        log.warning("%s", warn.text, extra=fields)
 
     async def _next_turn(self) -> None:
         """Wait until another cycle makes sense."""
