@@ -20,6 +20,8 @@ from subak.policy.decider import Decider, Exceeded
 from subak.scheduler.books import Books
 from subak.scheduler.explainer import Explainer
 from subak.scheduler.messages import (
+    AgentGone,
+    AgentSeen,
     Bind,
     BindFailed,
     DeviceGone,
@@ -85,6 +87,11 @@ class Core:
         record = self._records.get(key)
         return () if record is None else record.story
 
+    def locks(self, key: str) -> tuple[str, ...]:
+        """The node locks that the vendors' agents need for the cards of a decided pod."""
+        placement = self.snapshot.bookings[key].placement
+        return self.interpreter.locks(placement, self.snapshot.node(placement.node))
+
     def handle(self, event: Event) -> None:
         """Take in an event.  Repeated events do no harm, nor do late ones about a bound pod."""
         match event:
@@ -103,6 +110,10 @@ class Core:
             case QuotasSeen(namespace, quotas):
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
+            case AgentSeen(name, until):
+                self._books.see_agent(name, until)
+            case AgentGone(name):
+                self._books.lose_agent(name)
             case BindFailed(key, uid, message):
                 self._bind_failed(key, uid, message)
         self._pass_on()
@@ -198,7 +209,10 @@ class Core:
             self._leave_line(record.key)
         record.state, record.ticket, record.annotations, record.reported = State.HELD, None, carried, ""
         record.note(self._moment, Word.BOUND, pod.spec.node_name)
-        if not as_decided:  # otherwise it carries exactly what we booked
+        if as_decided:  # it carries exactly what we booked
+            if before.labels != pod.labels:
+                self.snapshot.relabel(record.key, pod)
+        else:
             self._books.move(record, pod.spec.node_name)
             self._books.book(record)
 
@@ -301,7 +315,8 @@ class Core:
         record.annotations = self._recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)
         self._pass_on()
-        self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations))
+        labels = self.interpreter.labels(placement)
+        self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations, labels))
 
     def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
         """The pod's record after these annotations are written."""
@@ -317,7 +332,7 @@ class Core:
 
     def _asks_the_same(self, one: manifest.Pod, other: manifest.Pod) -> bool:
         """Whether both versions of a pod ask for the same; its node and its allocation may differ."""
-        if one.metadata.labels != other.metadata.labels:
+        if not self.interpreter.same_labels(one, other):
             return False
         if one.annotations != other.annotations and self._wishes(one) != self._wishes(other):
             return False

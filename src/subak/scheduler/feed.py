@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from subak.dialects import mark
 from subak.model import manifest
 from subak.scheduler.messages import (
+    AgentGone,
+    AgentSeen,
     DeviceGone,
     DeviceSeen,
     Event,
@@ -19,11 +22,11 @@ from subak.scheduler.messages import (
 )
 from tinykube.client import Client
 from tinykube.reflector import DELETED, Reflector
-from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS
+from tinykube.resource import LEASES, NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:
-    """Pods, nodes, Koordinator's Devices (a server may lack the kind) and quotas."""
+    """Pods, nodes, Koordinator's Devices (a server may lack the kind), quotas, and the Leases of our agents."""
 
     def __init__(self, client: Client, handle: Callable[[Event], None]) -> None:
         self._handle = handle
@@ -35,6 +38,7 @@ class Feed:
             self.nodes,
             Reflector(client, manifest.DEVICES, manifest.Device, self._device, optional=True),
             Reflector(client, RESOURCE_QUOTAS, manifest.ResourceQuota, self._quota),
+            Reflector(client, LEASES, manifest.Lease, self._lease, namespace=mark.NAMESPACE, labels=mark.MARK),
         )
 
     async def run(self) -> None:
@@ -56,6 +60,10 @@ class Feed:
 
     def _device(self, change: str, device: manifest.Device) -> None:
         self._handle(DeviceGone(device.name) if change == DELETED else DeviceSeen(device))
+
+    def _lease(self, change: str, lease: manifest.Lease) -> None:
+        gone = change == DELETED
+        self._handle(AgentGone(lease.name) if gone else AgentSeen(lease.name, mark.lives_until(lease)))
 
     def _quota(self, change: str, quota: manifest.ResourceQuota) -> None:
         namespace = quota.metadata.namespace

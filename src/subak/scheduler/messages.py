@@ -54,6 +54,19 @@ class QuotasSeen(Message, frozen=True, gc=False):
     quotas: tuple[manifest.ResourceQuota, ...]
 
 
+class AgentSeen(Message, frozen=True, gc=False):
+    """Our agent on a node has renewed its Lease, and lives until then, in seconds since 1970."""
+
+    node: str
+    until: float
+
+
+class AgentGone(Message, frozen=True, gc=False):
+    """The Lease of our agent on a node was removed."""
+
+    node: str
+
+
 class BindFailed(Message, frozen=True, gc=False):
     """A binding was refused, and the pod is certainly not bound by it.  Look up an uncertain outcome first."""
 
@@ -62,7 +75,9 @@ class BindFailed(Message, frozen=True, gc=False):
     message: str
 
 
-Event = PodSeen | PodGone | NodeSeen | NodeGone | DeviceSeen | DeviceGone | QuotasSeen | BindFailed
+Event = (
+    PodSeen | PodGone | NodeSeen | NodeGone | DeviceSeen | DeviceGone | QuotasSeen | AgentSeen | AgentGone | BindFailed
+)
 
 
 class Bind(Message, frozen=True, gc=False):

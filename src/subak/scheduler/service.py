@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.scheduler.binder import Binder, NotBound
@@ -54,7 +55,9 @@ class Service:
         interpreter: Interpreter | None = None,
         serves: Callable[[manifest.Pod], bool] = everything,
         at_once: int = AT_ONCE,
+        marked: Callable[[manifest.Node], bool] = mark.marked,
     ) -> None:
+        """`marked` says on which nodes our own agent runs: pods need no lock there."""
         self.core = Core(interpreter, serves)
         self.counters = Counters()
         self.ready = asyncio.Event()
@@ -74,6 +77,7 @@ class Service:
             Evict: self._begin_evicting,
             Warn: self._warn,
         }
+        self._marked = marked
         self._under_way = 0
         self._epoch = 0.0
 
@@ -163,10 +167,11 @@ class Service:
             self._news.set()
 
     def _locks_of(self, bind: Bind) -> tuple[str, ...]:
-        """The locks that the agents of the pod's cards need."""
-        grants = self.core.snapshot.bookings[bind.key].placement.grants
-        dialects = (self.core.interpreter.by_name[grant.dialect] for grant in grants)
-        return tuple(sorted({dialect.agent.lock for dialect in dialects if dialect.agent.lock}))
+        """The locks that the agents of the pod's cards need; our own agent needs none."""
+        node = self.feed.nodes.objects.get(bind.node)
+        if node is not None and self._marked(node):
+            return ()
+        return self.core.locks(bind.key)
 
     def _now(self) -> float:
         """Wall time that never jumps, since pauses are measured by it."""
