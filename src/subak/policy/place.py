@@ -6,7 +6,7 @@ Deterministic: the same state and the same request give the same placement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from subak.snapshot.pool import Bools, Pool
 from subak.snapshot.scores import NEVER, Row
 
 
-def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = None) -> Placement | None:
+def place(
+    snapshot: Snapshot, request: Request, among: Sequence[str] | None = None, within: Set[str] | None = None
+) -> Placement | None:
     """Where the pod goes, None if nowhere (then `explain` tells why).  Books nothing.
 
-    `among` names the nodes to ask, where it is known that no other takes the pod.
+    `among` names the nodes to ask, where it is known that no other takes the pod: a few, and each is scored anew.
+    `within` names the nodes that may be chosen: many, and the others are left out of the columns.
     """
     rows = snapshot.scores.rows(request, snapshot.pools, prepare)
     across = registry.across(snapshot, request)
@@ -32,6 +35,8 @@ def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = No
     for row in rows:
         row.refresh()
     shut = {row.pool: _shut(row.pool, request, across) for row in rows} if across else None
+    if within is not None:
+        shut = _shut_outside(rows, snapshot, within, shut)
     while (best := _best(rows, shut)) is not None:
         row, at = best
         node = row.pool.nodes[at]
@@ -68,6 +73,22 @@ def _shut(pool: Pool, request: Request, across: Sequence[Across]) -> Bools:
     """The nodes that filters across nodes refuse now.  The row must not learn of it: it may change with any pod."""
     shut: Bools = ~np.logical_and.reduce([each.verdicts(pool, request).passes for each in across])
     return shut
+
+
+def _shut_outside(
+    rows: Sequence[Row], snapshot: Snapshot, names: Set[str], shut: Mapping[Pool, Bools] | None
+) -> dict[Pool, Bools]:
+    """The nodes that are shut, and those that have none of these names."""
+    inside: dict[Pool, list[int]] = {row.pool: [] for row in rows}
+    for name in names:
+        home = snapshot.home(name)
+        if home is not None and home[0] in inside:
+            inside[home[0]].append(home[1])
+    found: dict[Pool, Bools] = {}
+    for pool, at in inside.items():
+        found[pool] = np.ones(pool.room, bool)
+        found[pool][at] = False if shut is None else shut[pool][at]
+    return found
 
 
 def _best(rows: Sequence[Row], shut: Mapping[Pool, Bools] | None) -> tuple[Row, int] | None:

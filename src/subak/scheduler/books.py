@@ -119,6 +119,10 @@ class Books:
 
     # Pods
 
+    def there(self, node: str) -> list[Record]:
+        """The pods that are or will be on a node."""
+        return list(self._there.get(node, {}).values())
+
     def move(self, record: Record, node: str) -> None:
         """Note the node that the pod is or will be on; empty for none."""
         if record.node != node:

@@ -8,7 +8,7 @@ pods knows the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -16,7 +16,9 @@ from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
+from subak.model.request import Request
 from subak.policy.decider import Decider, Exceeded
+from subak.policy.explain import Explanation
 from subak.scheduler.books import Books
 from subak.scheduler.explainer import Explainer
 from subak.scheduler.messages import (
@@ -89,8 +91,12 @@ class Core:
 
     def locks(self, key: str) -> tuple[str, ...]:
         """The node locks that the vendors' agents need for the cards of a decided pod."""
-        placement = self.snapshot.bookings[key].placement
-        return self.interpreter.locks(placement, self.snapshot.node(placement.node))
+        booking = self.snapshot.bookings.get(key)
+        return (
+            ()
+            if booking is None
+            else self.interpreter.locks(booking.placement, self.snapshot.node(booking.placement.node))
+        )
 
     def handle(self, event: Event) -> None:
         """Take in an event.  Repeated events do no harm, nor do late ones about a bound pod."""
@@ -288,6 +294,43 @@ class Core:
             self._leave_line(key)
             self._books.move(record, "")
 
+    # Decisions for another scheduler
+
+    def asks_for_cards(self, pod: manifest.Pod) -> bool:
+        """Whether a pod asks for cards at all.  Raises Refusal if what it asks for cannot be."""
+        return bool(self._decider.request(pod).claims)
+
+    def place_within(self, pod: manifest.Pod, names: Collection[str], now: float) -> Bind | Exceeded | None:
+        """Decide for a pod that is not ours to place, among these nodes, and book it; None if none of them takes it.
+
+        The booking ends as one of our own does: the pod is seen bound, is gone, or BindFailed gives it up.
+        """
+        record = self._records.get(pod.key)
+        if record is None or record.pod.metadata.uid != pod.metadata.uid:
+            self.handle(PodSeen(pod))  # the watch is late
+            record = self._records.get(pod.key)
+        if record is None or record.state is not State.ASIDE:
+            return None
+        request = self._decider.request(record.pod)
+        answer = self._decider.decide(record.pod.namespace, request, within=frozenset(names))
+        return self._assume(record, request, answer, now) if isinstance(answer, Placement) else answer
+
+    def explain(self, pod: manifest.Pod) -> Explanation:
+        """What every node says to a pod."""
+        return self._decider.explain(pod)
+
+    def pods_on(self, node: str) -> list[manifest.Pod]:
+        """The pods that are bound to a node, or will be."""
+        return [record.pod for record in self._books.there(node)]
+
+    def fits_without(self, pod: manifest.Pod, node: str, keys: Iterable[str]) -> bool:
+        """Whether a pod would fit on a node if these pods were gone."""
+        request = self._decider.request(pod)
+        with self.snapshot.transaction():
+            for key in keys:
+                self.snapshot.forget(key)
+            return isinstance(self._decider.decide(pod.namespace, request, [node]), Placement)
+
     # Decisions
 
     def _decide(self, ticket: Ticket, now: float) -> None:
@@ -303,9 +346,16 @@ class Core:
                 self._bind(record, ticket, placement, now)
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
+        bind = self._assume(record, ticket.request, placement, now)
+        self._line.placed(ticket, placement.node)
+        self._pass_on()
+        self._out.append(bind)
+
+    def _assume(self, record: Record, request: Request, placement: Placement, now: float) -> Bind:
+        """Book a decision; gives the binding that carries it out."""
         record.note(self._moment, Word.DECIDED, placement)
         try:
-            self._books.assume(record, ticket.request, placement)
+            self._books.assume(record, request, placement)
         except Overcommitted as error:
             error.add_note(printed(record.story))
             raise
@@ -313,10 +363,8 @@ class Core:
         self._explainer.forget(record.key)
         record.state, record.reported, record.edited = State.ASSUMED, "", None
         record.annotations = self._recorded(record.pod, annotations)
-        self._line.placed(ticket, placement.node)
-        self._pass_on()
         labels = self.interpreter.labels(placement)
-        self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations, labels))
+        return Bind(record.key, record.pod.metadata.uid, placement.node, annotations, labels)
 
     def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
         """The pod's record after these annotations are written."""

@@ -95,6 +95,30 @@ class Service:
                 self._cycle()
                 await self._next_turn()
 
+    async def carry_out(self, bind: Bind, patience: float) -> None:
+        """Bind a pod for another scheduler, which reports the outcome.  Raises NotBound.
+
+        It waits no longer than `patience` seconds for the locks of the node.
+        """
+        try:
+            async with asyncio.timeout(patience) as limit, self._locks.held(bind, self._locks_of(bind)):
+                limit.reschedule(None)
+                await self._binder.bind(bind)
+            self.counters.bound += 1
+        except (NotBound, TimeoutError) as problem:
+            self.counters.bind_failures += 1
+            why = str(problem) or f"the lock of node {bind.node} is held for another pod"
+            self.tell(BindFailed(bind.key, bind.uid, why))
+            raise NotBound(why) from problem
+
+    def tell(self, event: Event) -> None:
+        """Tell the core of something that no watch reports."""
+        self._handle(event)
+
+    def now(self) -> float:
+        """The time as the core counts it."""
+        return self._now()
+
     def _handle(self, event: Event) -> None:
         self.counters.events += 1
         self.core.handle(event)
