@@ -7,7 +7,8 @@ extended resource, which kube-scheduler counts by nodes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -67,14 +68,23 @@ async def create_nodes(client: Client, fleet: list[dict[str, Any]]) -> None:
     await each(fleet, create)
 
 
-async def beat(client: Client, fleet: list[dict[str, Any]]) -> None:
-    """Write the nodes' status as often as kubelets do, until cancelled."""
-    while True:
-        for node in fleet:
-            await asyncio.sleep(BEAT_EVERY / len(fleet))
-            await client.patch_status(
-                NODES, node["metadata"]["name"], "", {"conditions": objects.conditions(datetime.now(UTC))}
-            )
+@asynccontextmanager
+async def beating(client: Client, fleet: list[dict[str, Any]]) -> AsyncIterator[None]:
+    """Write the nodes' status as often as kubelets do, while the context is open."""
+
+    async def beat() -> None:
+        while True:
+            for node in fleet:
+                await asyncio.sleep(BEAT_EVERY / len(fleet))
+                status = {"conditions": objects.conditions(datetime.now(UTC))}
+                await client.patch_status(NODES, node["metadata"]["name"], "", status)
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def pod(name: str, scheduler: str, resource: str) -> dict[str, Any]:

@@ -23,13 +23,14 @@ import click
 from bench import fleet
 from bench.burst import Burst, burst
 from bench.cluster import Usage
-from bench.contenders import CONTENDERS, STOCK, SUBAK, Contender, subak
+from bench.contenders import CONTENDERS, EXTENDER, STOCK, SUBAK, Contender, subak
 from bench.printed import say, show, table
 from tests.e2e import PARTS, namespace, parts
 from tests.e2e.cluster import Cluster
 from tests.e2e.fakes import administrator, define_devices
+from tinykube.client import Client
 
-GOALS = {SUBAK: 1.5}
+GOALS = {SUBAK: 1.5, EXTENDER: 0.5}
 SLOWEST = 60
 """Pods a second, for an estimate of how long it all takes."""
 
@@ -48,26 +49,25 @@ async def measure(cluster: Cluster, nodes: int, cards: int, pods: int, rounds: i
         made = fleet.nodes(nodes, cards)
         await fleet.create_nodes(creator, made)
         say(f"{nodes:,} nodes are there")
-        beating = asyncio.create_task(fleet.beat(creator, made))
-        for round in range(rounds):
-            for contender in order(round):
-                with contender.running(cluster) as processes:
-                    every = {
-                        **processes,
-                        "kube-apiserver": Usage(cluster.pid("kube-apiserver")),
-                        "etcd": Usage(cluster.pid("etcd")),
-                        "client": Usage(os.getpid()),
-                    }
-                    found = await burst(creator, looker, pods, contender.scheduler, contender.resource, every)
-                results[contender.name].append(found)
-                say(
-                    f"round {round + 1} of {rounds}: {contender.name} bound {found.rate:,.1f} pods a second, "
-                    f"{pods / found.creating:,.1f} were created"
-                )
-                await fleet.delete_pods(creator)
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
+        async with fleet.beating(creator, made):
+            for round in range(rounds):
+                for contender in order(round):
+                    found = await measure_one(cluster, creator, looker, contender, pods)
+                    results[contender.name].append(found)
+                    say(
+                        f"round {round + 1} of {rounds}: {contender.name} bound {found.rate:,.1f} pods a second, "
+                        f"{pods / found.creating:,.1f} were created"
+                    )
+                    await fleet.delete_pods(creator)
     return results
+
+
+async def measure_one(cluster: Cluster, creator: Client, looker: Client, contender: Contender, pods: int) -> Burst:
+    """One burst of a contender."""
+    servers = {name: Usage(cluster.pid(name)) for name in ("kube-apiserver", "etcd")}
+    with contender.running(cluster) as processes:
+        every = {**processes, **servers, "client": Usage(os.getpid())}
+        return await burst(creator, looker, pods, contender.scheduler, contender.resource, every)
 
 
 async def start_up(cluster: Cluster, nodes: int, cards: int, pods: int) -> tuple[float, int]:

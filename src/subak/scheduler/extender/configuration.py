@@ -2,7 +2,8 @@
 
 All resources that Subak counts are `managedResources`: kube-scheduler asks the extender for pods that name one of them,
 and for no others.  `ignoredByScheduler` keeps kube-scheduler from counting them too, by sums of a node that say nothing
-of single cards.
+of single cards.  Names in the domain `kubernetes.io`, which Koordinator once had, cannot be managed: kube-scheduler
+does not start with them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ PROFILES = ("hami-scheduler", "volcano", "koord-scheduler")
 TIMEOUT = "10s"
 
 
+def manageable(resource: str) -> bool:
+    """Whether kube-scheduler leaves a resource to an extender."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
 def configuration(resources: Iterable[str], url: str, profiles: Iterable[str] = PROFILES) -> dict[str, Any]:
     """The configuration for an extender under this URL, with all resources of the device config."""
     extender: dict[str, Any] = {
@@ -25,7 +31,9 @@ def configuration(resources: Iterable[str], url: str, profiles: Iterable[str] = 
         "nodeCacheCapable": True,
         "ignorable": False,
         "httpTimeout": TIMEOUT,
-        "managedResources": [{"name": name, "ignoredByScheduler": True} for name in sorted(resources)],
+        "managedResources": [
+            {"name": name, "ignoredByScheduler": True} for name in sorted(filter(manageable, resources))
+        ],
     }
     if url.startswith("https:"):
         extender |= {"enableHTTPS": True, "tlsConfig": {"caFile": "/etc/subak/ca.crt"}}
