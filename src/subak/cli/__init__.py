@@ -31,6 +31,7 @@ COMMANDS = {
     "exec": "Run a program in a container.",
     "place": "Decide where pods go, on files.",
     "explain": "Say why pods fit where they fit, on files.",
+    "extender": "Print the configuration with which a kube-scheduler asks Subak for cards.",
     "completion": "Print a script that completes commands in your shell.",
 }
 

@@ -13,6 +13,8 @@ from typing import Any
 
 PROFILES = ("hami-scheduler", "volcano", "koord-scheduler")
 """The schedulers that pods name, whose work kube-scheduler does with the extender."""
+LEASE = "kube-scheduler-subak"
+"""Not that of the cluster's own kube-scheduler, or this one would wait for ever."""
 TIMEOUT = "10s"
 
 
@@ -40,6 +42,7 @@ def configuration(resources: Iterable[str], url: str, profiles: Iterable[str] = 
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": True, "resourceName": LEASE},
         "profiles": [{"schedulerName": name} for name in profiles],
         "extenders": [extender],
     }
