@@ -18,7 +18,7 @@ from subak.model import manifest
 from subak.scheduler.core import Core
 from subak.scheduler.extender.configuration import configuration
 from subak.scheduler.messages import DeviceSeen, NodeSeen, PodSeen
-from tests.e2e import own, runner
+from tests.e2e import runner
 from tests.e2e.cluster import Cluster
 from tests.e2e.fakes import administrator, fake_nodes
 from tests.support.machines import INTERPRETER, machines
@@ -106,18 +106,13 @@ async def test_the_documents_pods_get_their_cards_through_kube_scheduler(cluster
         body["spec"]["terminationGracePeriodSeconds"] = 0
         pods[path.replace("/", "-")] = body
     hardware = profiles.default(INTERPRETER)
-    names = [each.name for each in hardware]
     async with administrator(cluster) as client, fake_nodes(client, hardware):
-        await own.mark(client, names)
-        try:
-            with runner.running(cluster.kubeconfig, str(PORT)), kube_scheduler(cluster):
-                async with created(client, pods):
-                    found = await bound(client, len(pods))
-                    for path, key in SEEDS.items():
-                        assert key in found[path.replace("/", "-")]["metadata"]["annotations"], path
-                    await check_cards(client)
-        finally:
-            await own.unmark(client, names)
+        with runner.running(cluster.kubeconfig, str(PORT)), kube_scheduler(cluster):
+            async with created(client, pods):
+                found = await bound(client, len(pods))
+                for path, key in SEEDS.items():
+                    assert key in found[path.replace("/", "-")]["metadata"]["annotations"], path
+                await check_cards(client)
 
 
 async def test_an_extender_that_is_killed_midway_loses_no_pod_and_overcommits_no_card(cluster: Cluster) -> None:

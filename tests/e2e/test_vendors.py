@@ -69,7 +69,7 @@ async def test_vendors_agents_give_every_pod_the_cards_that_we_chose(cluster: Cl
     wanted = pods()
     async with (
         administrator(cluster) as client,
-        fake_nodes(client, machines(*HARDWARE)),
+        fake_nodes(client, machines(*HARDWARE), marked=False),
         kubelets(client, AGENTS) as nodes,
         scheduler(client),
     ):

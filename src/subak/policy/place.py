@@ -36,7 +36,7 @@ def place(
         row.refresh()
     shut = {row.pool: _shut(row.pool, request, across) for row in rows} if across else None
     if within is not None:
-        shut = _shut_outside(rows, snapshot, within, shut)
+        shut = _shut_outside(rows, within, shut)
     while (best := _best(rows, shut)) is not None:
         row, at = best
         node = row.pool.nodes[at]
@@ -75,19 +75,13 @@ def _shut(pool: Pool, request: Request, across: Sequence[Across]) -> Bools:
     return shut
 
 
-def _shut_outside(
-    rows: Sequence[Row], snapshot: Snapshot, names: Set[str], shut: Mapping[Pool, Bools] | None
-) -> dict[Pool, Bools]:
+def _shut_outside(rows: Sequence[Row], names: Set[str], shut: Mapping[Pool, Bools] | None) -> dict[Pool, Bools]:
     """The nodes that are shut, and those that have none of these names."""
-    inside: dict[Pool, list[int]] = {row.pool: [] for row in rows}
-    for name in names:
-        home = snapshot.home(name)
-        if home is not None and home[0] in inside:
-            inside[home[0]].append(home[1])
     found: dict[Pool, Bools] = {}
-    for pool, at in inside.items():
-        found[pool] = np.ones(pool.room, bool)
-        found[pool][at] = False if shut is None else shut[pool][at]
+    for row in rows:
+        at = row.pool.positions(names)
+        outside = found[row.pool] = np.ones(row.pool.room, bool)
+        outside[at] = False if shut is None else shut[row.pool][at]
     return found
 
 

@@ -84,8 +84,8 @@ class Extender:
         return answer
 
     def _filter(self, pod: manifest.Pod, names: list[str]) -> wire.Filtered:
-        if not self._service.ready.is_set():
-            return wire.Filtered(error=NOT_READY)
+        if unready := self._unready():
+            return wire.Filtered(error=unready)
         if not self._core.asks_for_cards(pod):
             return wire.Filtered(node_names=names)
         if pod.key in self._binding:
@@ -101,6 +101,10 @@ class Extender:
             return wire.Filtered(node_names=[], failed_nodes=dict.fromkeys(names, answer.message))
         return self._explained(pod, names)
 
+    def _unready(self) -> str:
+        """Why nothing can be decided now; empty if it can."""
+        return "" if self._service.ready.is_set() else NOT_READY
+
     def prioritize(self, args: wire.Args) -> list[wire.Priority]:
         """The booked node before all others."""
         names = args.node_names if args.nodes is None else list(args.nodes.named())
@@ -111,8 +115,8 @@ class Extender:
     async def bind(self, args: wire.BindingArgs) -> wire.Bound:
         """Send the one Binding, with the annotations and labels of the decision."""
         key = args.key
-        if not self._service.ready.is_set():
-            return wire.Bound(error=NOT_READY)
+        if unready := self._unready():
+            return wire.Bound(error=unready)
         if key in self._binding:
             return wire.Bound(error=UNDER_WAY)
         try:
