@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import click
 import msgspec
 
 from bench.cluster import Usage
@@ -24,6 +25,10 @@ from tinykube.resource import PODS
 
 SILENCE = 60.0
 """If no pod is bound for so many seconds, the scheduler has stopped."""
+
+
+class Stalled(click.ClickException):
+    """The scheduler binds no more pods."""
 
 
 class Spec(msgspec.Struct, rename="camel"):
@@ -69,11 +74,15 @@ class Watcher:
             await asyncio.gather(running, return_exceptions=True)
 
     async def all_bound(self) -> None:
-        """Wait until every pod has a node.  Raises TimeoutError if for long none gets one."""
+        """Wait until every pod has a node.  Raises Stalled if for long none gets one."""
         while len(self.bound) < self._count:
             self._progress.clear()
-            async with asyncio.timeout(SILENCE):
-                await self._progress.wait()
+            try:
+                async with asyncio.timeout(SILENCE):
+                    await self._progress.wait()
+            except TimeoutError:
+                done = f"{len(self.bound):,} of {self._count:,} pods are bound"
+                raise Stalled(f"{done}, and no further one for {SILENCE:.0f} s") from None
 
     def waits(self) -> Samples:
         """Seconds from creation to binding."""
