@@ -92,11 +92,10 @@ class Core:
     def locks(self, key: str) -> tuple[str, ...]:
         """The node locks that the vendors' agents need for the cards of a decided pod."""
         booking = self.snapshot.bookings.get(key)
-        return (
-            ()
-            if booking is None
-            else self.interpreter.locks(booking.placement, self.snapshot.node(booking.placement.node))
-        )
+        if booking is None:
+            return ()
+        placement = booking.placement
+        return self.interpreter.locks(placement, self.snapshot.node(placement.node))
 
     def handle(self, event: Event) -> None:
         """Take in an event.  Repeated events do no harm, nor do late ones about a bound pod."""
