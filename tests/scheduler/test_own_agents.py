@@ -147,6 +147,7 @@ def test_no_lock_is_taken_where_our_agent_runs_and_again_when_its_mark_goes() ->
             await live.until(lambda: len(live.placed()) == 3, 5)
             assert holder(live, "m1") == "", "nobody waits for a turn"
             await set_mark(live, "m1", None)
+            await live.until(lambda: mark.MARK not in live.service.feed.nodes.objects["m1"].annotations, 5)
             await live.create("d", SGPU)
             await live.until(lambda: "d" in live.placed(), 5)
             assert holder(live, "m1") == "d"
