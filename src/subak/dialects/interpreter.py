@@ -37,6 +37,8 @@ from subak.model.request import BINPACK, Request
 from tinykube.quantity import Quantity, QuantityError
 
 MOST_SHAPES = 4_096
+LONGEST_LABEL = 63
+"""What the API server takes as the value of a label; names of nodes may be longer."""
 
 CHOSEN = (hami.NODE, volcano_vgpu.NODE)
 """Annotations that name a node before the pod is bound to it."""
@@ -60,6 +62,7 @@ class Interpreter:
         self.owned = frozenset().union(*(dialect.owned for dialect in self.dialects))
         self._recorder = {key: number for number, each in enumerate(self.dialects) for key in each.recorded}
         self.recorded = frozenset(self._recorder)
+        self._written_labels = frozenset(each.agent.label for each in self.dialects) - {""}
         self._owned_stems = tuple(sorted(key.removesuffix("*") for key in self.owned if key.endswith("*")))
 
     def speaking(self, pod: manifest.Pod) -> list[Dialect]:
@@ -162,7 +165,7 @@ class Interpreter:
         annotations = {
             key: "" if key in owned or key.startswith(stems) else text for key, text in pod.annotations.items()
         }
-        return self._encoder.encode((spec, annotations, pod.labels))
+        return self._encoder.encode((spec, annotations, self._own_labels(pod)))
 
     def _understand(self, pod: manifest.Pod) -> Request:
         asks = [dialect.ask(pod) for dialect in self.speaking(pod)]
@@ -213,6 +216,33 @@ class Interpreter:
         for name in dict.fromkeys(grant.dialect for grant in placement.grants):
             written |= self.by_name[name].write(pod, placement, node, now_ns)
         return written
+
+    def labels(self, placement: Placement) -> dict[str, str]:
+        """The labels that go with them, for the agents' monitors.  A label holds no longer name of a node."""
+        names = {self.by_name[grant.dialect].agent.label for grant in placement.grants} - {""}
+        return dict.fromkeys(sorted(names), placement.node) if len(placement.node) <= LONGEST_LABEL else {}
+
+    def same_labels(self, one: manifest.Pod, other: manifest.Pod) -> bool:
+        """Whether two versions of a pod have the same labels, but for those that a Binding writes."""
+        return one.metadata.labels == other.metadata.labels or self._own_labels(one) == self._own_labels(other)
+
+    def _own_labels(self, pod: manifest.Pod) -> Mapping[str, str]:
+        """The labels of a pod but for those that a Binding writes."""
+        labels = pod.labels
+        if self._written_labels.isdisjoint(labels):
+            return labels
+        return {key: text for key, text in labels.items() if key not in self._written_labels}
+
+    def locks(self, placement: Placement, node: Node | None) -> tuple[str, ...]:
+        """The node locks that the vendors' agents need for the cards of a placement, in order."""
+        found: set[str] = set()
+        for grant in placement.grants:
+            agent = self.by_name[grant.dialect].agent
+            found.add(agent.lock)
+            if agent.locks and node is not None:
+                devices = (node.device(share.id) for share in grant.shares)
+                found |= {agent.locks.get(device.family, "") for device in devices if device is not None}
+        return tuple(sorted(found - {""}))
 
     def placement(self, pod: manifest.Pod, node: Node) -> Placement:
         """What a bound pod holds, by its annotations.  Raises ValueError if they are malformed."""

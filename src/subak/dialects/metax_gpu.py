@@ -103,7 +103,7 @@ class MetaxGpu:
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED}
     recorded = frozenset({ALLOCATED})
-    agent = Agent("hami", (FAMILY,), shares=1, modes=("",), of_free=_worth)
+    agent = Agent("hami", (FAMILY,), shares=1, modes=("",), label=hami.NODE, of_free=_worth)
     quota_units: Mapping[str, QuotaUnit] = {}
 
     def __init__(self, names: Names) -> None:

@@ -79,7 +79,7 @@ class MetaxSgpu:
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED, VENDOR_ALLOCATED, PREDICATE_TIME}
     recorded = frozenset({ALLOCATED})
-    agent = Agent("hami", (FAMILY,), Source.REGISTER, 16, modes=("sgpu", "native"), lock=hami.LOCK)
+    agent = Agent("hami", (FAMILY,), Source.REGISTER, 16, modes=("sgpu", "native"), lock=hami.LOCK, label=hami.NODE)
 
     def __init__(self, names: Names) -> None:
         self.names = names

@@ -54,7 +54,7 @@ class Mthreads:
     # HAMi never writes TO_ALLOCATE, but reserves the name.
     owned = hami.OWNED | {ALLOCATED, TO_ALLOCATE, GPU_INDEX, PREDICATE_TIME, PREDICATE_NODE}
     recorded = frozenset({ALLOCATED})
-    agent = Agent("hami", (FAMILY,))
+    agent = Agent("hami", (FAMILY,), label=hami.NODE)
 
     def __init__(self, names: Names) -> None:
         self.totals = Totals(

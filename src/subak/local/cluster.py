@@ -20,6 +20,7 @@ from typing import Any, Literal, Self
 from subak.admission.owned import Owned
 from subak.admission.records import Writers, guard
 from subak.admission.review import review
+from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.local import custom
 from subak.local.hardware.agents import Agents
@@ -111,7 +112,9 @@ class LocalCluster:
         nodes = Nodes(self.client_of(KUBELET), self.machines)
         self._stack.push_async_callback(nodes.stop)
         self.kubelet = await self._kubelet(directory)
-        self.scheduler = Service(self.client_of(SCHEDULER), self.interpreter, served.on_one_machine)
+        self.scheduler = Service(
+            self.client_of(SCHEDULER), self.interpreter, served.on_one_machine, marked=mark.everywhere
+        )
         config = Published(self.client_of(SCHEDULER), self.interpreter.config)
         await config.start()
         started = await nodes.start()

@@ -500,6 +500,19 @@ class ResourceQuota(Object, frozen=True, gc=False, kw_only=True):
     spec: QuotaSpec = QuotaSpec()
 
 
+class LeaseSpec(Lean, frozen=True, gc=False, kw_only=True):
+    """`spec` of a Lease: when its holder was last heard of, and for how long that holds."""
+
+    renew_time: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class Lease(Object, frozen=True, gc=False, kw_only=True):
+    """By what somebody shows that he lives."""
+
+    spec: LeaseSpec = LeaseSpec()
+
+
 def amount(amounts: Mapping[str, Amount], name: str) -> int:
     """The whole number that `name` stands for; 0 when absent.  Raises QuantityError when it is not a whole number."""
     text = amounts.get(name)

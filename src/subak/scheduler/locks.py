@@ -2,9 +2,9 @@
 
 Pods that need the lock of one node take turns, in the order in which they were decided; pods of other nodes, and pods
 that need no lock, do not wait.  A waiting pod is woken when the node changes, when the holder or the pod itself goes,
-or when the lock becomes void.  A lock is void at once if its holder is gone, has finished, or is bound elsewhere; also
-if its holder waits here for its turn, since then an earlier run took the lock and never bound the pod.  The vendor's
-agent releases the lock; we release it only if we do not bind.
+or when the lock becomes void.  A lock is void at once if its holder is gone, runs, has finished, or is bound elsewhere;
+also if its holder waits here for its turn, since then an earlier run took the lock and never bound the pod.  The
+vendor's agent releases the lock; we release it only if we do not bind.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ class NodeLocks:
         if holder in self._ours:  # it waits here for its turn, so it cannot be at work
             return False
         pod = self._feed.pods.objects.get(holder)
-        return pod is not None and not pod.finished and pod.spec.node_name in ("", node)
+        if pod is None or pod.status.phase not in ("", "Pending"):  # one that runs has its cards
+            return False
+        return pod.spec.node_name in ("", node)
 
     async def _write(self, node: manifest.Node, lock: str, value: str | None) -> bool:
         """Set or remove the lock; False if the node has changed since it was read."""
