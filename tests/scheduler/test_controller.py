@@ -96,6 +96,16 @@ def test_a_new_leader_decides_only_after_it_has_seen_what_the_last_one_wrote() -
     run(story)
 
 
+def test_who_leads_from_the_start_lists_pods_once() -> None:
+    async def story(live: Live) -> None:
+        one = Replica(live, "one")
+        await until_one_leads([one])
+        assert one.way.listed.count("/api/v1/pods") == 1
+        await one.kill()
+
+    run(story)
+
+
 def test_a_replica_that_is_asked_to_end_finishes_its_bindings_and_gives_the_lease_back() -> None:
     async def story(live: Live) -> None:
         one = Replica(live, "one")
