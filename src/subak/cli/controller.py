@@ -51,6 +51,10 @@ def _address(context: click.Context, parameter: click.Parameter, value: str) -> 
     return found[1] or found[2] or "", int(found[3])
 
 
+def _optional_address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    return None if value is None else _address(context, parameter, value)
+
+
 def _leases(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Read `NAME=LEASE`."""
     pairs = [value.partition("=") for value in values]
@@ -106,6 +110,12 @@ def _identity() -> str:
     metavar="DURATION",
     help="How long the volumes of a pod may take until another place is tried.",
 )
+@click.option(
+    "--extender",
+    metavar="ADDRESS:PORT",
+    callback=_optional_address,
+    help="Serve no names, but answer a kube-scheduler that asks here for cards; 127.0.0.1:8118 beside it in one pod.",
+)
 @admission_options
 @config_option
 @click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: the pod's own account.")
@@ -121,6 +131,7 @@ def controller(
     identity: str | None,
     listen: tuple[str, int],
     volume_timeout: float,
+    extender: tuple[str, int] | None,
     device_config: str | None,
     path: str | None,
     context: str,
@@ -143,6 +154,7 @@ def controller(
       subak controller                                     in a pod
       subak controller --kubeconfig admin.conf             on your machine
       subak controller --scheduler-name subak              only our own name
+      subak controller --extender 127.0.0.1:8118           for a kube-scheduler that stays (subak extender --help)
       curl localhost:9440/readyz                           who leads, and which names are served
 
     \b
@@ -165,16 +177,21 @@ def controller(
         config=interpreter(device_config).config if device_config else None,
         foreign_leases=foreign_leases,
         volume_timeout=volume_timeout,
+        extender=extender,
     )
     try:
         in_a_pod, target = endpoint(path, context)
     except ConfigError as error:
         complain([str(error)])
         sys.exit(MISUSED)
-    options = Given(**admission).options(names, in_a_pod)
+    options = Given(**admission).options(names, in_a_pod and extender is None)
 
     def companions(client: Client, interpreter: Interpreter, served: Served) -> Sequence[Companion]:
-        return () if options is None else (Admission(client, interpreter, replace(options, schedulers=served)),)
+        if options is None:
+            return ()
+        # A kube-scheduler that asks us serves the names all the time.
+        schedulers = served if extender is None else names
+        return (Admission(client, interpreter, replace(options, schedulers=schedulers)),)
 
     sys.exit(asyncio.run(_serve(target, settings, companions)))
 

@@ -23,13 +23,15 @@ from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
 from subak.scheduler import configuration, volumes
 from subak.scheduler.configuration import Published
+from subak.scheduler.extender.extender import Extender
+from subak.scheduler.extender.listener import listening
 from subak.scheduler.fence import Fenced
 from subak.scheduler.metrics import Metrics
 from subak.scheduler.observed import Observed
 from subak.scheduler.rivals import Rivals
 from subak.scheduler.served import NAMES, OWN_LEASES, Served
 from subak.scheduler.service import NAME, Service
-from subak.scheduler.window import Window
+from subak.scheduler.window import CannotListen, Window
 from tinykube.client import Client
 from tinykube.lease import Elector
 from tinykube.reflector import Reflector
@@ -70,11 +72,17 @@ class Settings:
     config: Config | None = None
     foreign_leases: Mapping[str, str] = field(default_factory=dict)
     volume_timeout: float = volumes.TIMEOUT
+    extender: tuple[str, int] | None = None
 
     def leases(self) -> dict[str, str]:
         """The Leases that tell whether one of our names has a scheduler of its own."""
         known = {**OWN_LEASES, **self.foreign_leases}
-        return {name: known[name] for name in self.names if name in known}
+        return {name: known[name] for name in self.served if name in known}
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The names of pods that we place by ourselves."""
+        return () if self.extender else self.names
 
 
 class Companion(Protocol):
@@ -110,7 +118,7 @@ class Controller:
         self.settings = settings
         self.companions: Sequence[Companion] = ()
         self._make_companions = companions
-        self.served = Served(settings.names)
+        self.served = Served(settings.served)
         self.service: Service | None = None
         self.metrics: Metrics | None = None
         self.window = Window(self, settings.host, settings.port)
@@ -160,7 +168,9 @@ class Controller:
         interpreter = Interpreter(config)
         service = self._service(interpreter)
         self.companions = self._make_companions(self._client, interpreter, self.served)
-        parts = (self._serve(service), self._rivals.run(), self._hold_lease(), self._lead(service))
+        parts = [self._serve(service), self._rivals.run(), self._hold_lease(), self._lead(service)]
+        if self.settings.extender is not None:
+            parts.append(self._extend(service, *self.settings.extender))
         tasks = [asyncio.create_task(part) for part in (*parts, *(each.run() for each in self.companions))]
         try:
             await asyncio.gather(*tasks)
@@ -203,6 +213,14 @@ class Controller:
         log.info("this replica leads", extra={"identity": self.settings.identity})
         if self.settings.config is not None:
             await self._publish(self.settings.config)
+
+    async def _extend(self, service: Service, host: str, port: int) -> None:
+        """Answer a kube-scheduler.  Raises CannotListen."""
+        try:
+            async with listening(Extender(service), host, port):
+                await asyncio.Event().wait()
+        except OSError as error:
+            raise CannotListen(f"{host}:{port} cannot be listened on: {error.strerror or error}") from None
 
     async def _publish(self, config: Config) -> None:
         """Tell the cluster the config that was given to us: other programs must read pods and nodes as we do."""

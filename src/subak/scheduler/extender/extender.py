@@ -30,6 +30,7 @@ LOCK_PATIENCE = 4.0
 OTHERS = "Subak has chosen another node"
 UNKNOWN = "Subak does not know the node yet"
 NOT_READY = "Subak has not seen all objects yet: try again"
+STANDBY = "this replica of Subak does not lead: ask the one that does"
 UNDER_WAY = "the pod's binding is under way"
 
 UNRESOLVABLE = frozenset(
@@ -103,7 +104,9 @@ class Extender:
 
     def _unready(self) -> str:
         """Why nothing can be decided now; empty if it can."""
-        return "" if self._service.ready.is_set() else NOT_READY
+        if not self._service.ready.is_set():
+            return NOT_READY
+        return "" if self._service.leading else STANDBY
 
     def prioritize(self, args: wire.Args) -> list[wire.Priority]:
         """The booked node before all others."""
