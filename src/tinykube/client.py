@@ -17,7 +17,7 @@ from typing import Any, Generic
 import msgspec
 
 from tinykube.answers import chunks, events, refused
-from tinykube.codec import RAW, Body, Bookmark, T, Unreadable, WatchEvent, codec, decode, encode
+from tinykube.codec import RAW, Body, Bookmark, Header, T, Unreadable, WatchEvent, codec, decode, encode
 from tinykube.resource import PODS, BadName, Resource
 from tinykube.status import ApiError
 from tinykube.transport import Request, Response, Transport, Unreachable
@@ -131,6 +131,11 @@ class Client:
             if not page.metadata.next:
                 return Listing(items, page.metadata.resource_version, unreadable)
             query = {**query, "continue": page.metadata.next}
+
+    async def latest(self, resource: Resource, namespace: str = "") -> str:
+        """The latest revision of a kind of objects: those of one kind can be compared as numbers."""
+        response = await self.request("GET", resource.path(namespace), {"limit": "1"})
+        return decode(Header, response.body).metadata.resource_version
 
     async def watch(
         self,

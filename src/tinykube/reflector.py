@@ -5,6 +5,8 @@
      │ 410 or refused    │   │ ended, cut or silent: again from the last revision
      └───────────────────┘   └── (nothing happened twice, nothing is left out)
 
+`refresh` makes sure that everything has come that had happened before, as a new leader needs.
+
 After a list that follows a gap, what changed in the meantime comes as events too, so that listeners need no second
 way of learning.  An object that comes back under the same name with another UID comes as deleted and added.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable
 from contextlib import aclosing
@@ -32,6 +35,10 @@ LIFETIME = (300, 600)
 """A watch asks the server to end it after so many seconds, so that watches spread over the servers again."""
 SHORT = 1.0
 ABSENT_PAUSE = 30.0
+STUCK = 2 * SILENCE
+"""A reflector that has neither heard nor tried anything for so many seconds does not work."""
+CATCH_UP = 1.0
+"""Where much happens, a watch catches up within this time; elsewhere a new list is quicker than its next bookmark."""
 
 log = logging.getLogger(__name__)
 
@@ -74,31 +81,80 @@ class Reflector(Generic[T]):
         self._optional = optional
         self._silence = silence
         self._revision = ""
+        self._listed_at = self._lively_at = -math.inf
+        self._moved = asyncio.Event()
+        self._deadline: asyncio.Timeout | None = None
+        self._again = False
+
+    def __str__(self) -> str:
+        return str(self._resource)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it has stopped working, which a server that is away does not do to it."""
+        return _now() - self._lively_at > STUCK
+
+    async def refresh(self, since: float) -> None:
+        """Return when all has come that had happened by `since`, a time of the event loop, or a little later.
+
+        The server is asked for its latest revision.  If the watch does not reach it soon, a new list is made.
+        """
+        await self.synced.wait()
+        while self._listed_at < since:
+            try:
+                wanted = int(await self._client.latest(self._resource, self._where["namespace"]))
+                async with asyncio.timeout(CATCH_UP):
+                    await self._until(lambda wanted=wanted: int(self._revision or 0) >= wanted)  # type: ignore[misc]
+                return
+            except TimeoutError:
+                self._list_again()
+                await self._until(lambda: self._listed_at >= since)
+            except (ApiError, OSError, ValueError) as error:
+                log.warning("%s: its latest revision is not known: %s", self._resource, error)
+                await asyncio.sleep(CATCH_UP)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._moved.clear()
+            await self._moved.wait()
+
+    def _list_again(self) -> None:
+        """End the watch, and go on with a list."""
+        self._again = True
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(_now())
 
     async def run(self) -> None:
         """Keep the picture true until cancelled."""
         while True:
+            self._lively_at = _now()
             try:
-                if self._revision:
+                if self._revision and not self._again:
                     await self._watch()
                 else:
                     await self._list()
             except (ApiError, OSError, TimeoutError) as error:
-                await self._recover(error)
+                if not (self._again and isinstance(error, TimeoutError)):  # else it is we who ended the watch
+                    await self._recover(error)
+            finally:
+                self._deadline = None
 
     async def _list(self) -> None:
         """Take in a complete list, as the events that lead to it."""
+        began = _now()
         try:
             async with asyncio.timeout(self._silence):
                 listing = await self._client.list(self._resource, **self._where, strict=False, type=self._type)
         except ApiError as error:
             if not (self._optional and error.code == 404):
                 raise
+            self._listed_at, self._again = began, False
             self._replace([], set())
             await asyncio.sleep(ABSENT_PAUSE * random.uniform(0.5, 1.5))
             return
         for problem in listing.unreadable:
             self._report_unreadable(problem)
+        self._listed_at, self._again = began, False
         self._replace(listing.items, {problem.key for problem in listing.unreadable})
         self._revision = listing.revision
 
@@ -110,6 +166,7 @@ class Reflector(Generic[T]):
         for key, item in fresh.items():
             self._take(key, item)
         self.synced.set()
+        self._moved.set()
         self._on_synced()
 
     async def _watch(self) -> None:
@@ -118,6 +175,7 @@ class Reflector(Generic[T]):
         began = heard = loop.time()
         last = self._revision
         async with asyncio.timeout(self._silence) as deadline:
+            self._deadline = deadline
             events = await self._client.watch(
                 self._resource, **self._where, revision=last, timeout=random.randint(*LIFETIME), type=self._type
             )
@@ -125,14 +183,15 @@ class Reflector(Generic[T]):
                 async for event in events:
                     self._handle(event)
                     now = loop.time()
-                    if now - heard > self._silence / 10:  # moving the deadline costs more than an event does
+                    if now - heard > self._silence / 10 and not self._again:  # to move it costs more than an event
                         deadline.reschedule(now + self._silence)
-                        heard = now
+                        heard = self._lively_at = now
         if self._revision == last and loop.time() - began < SHORT:
             raise ConnectionError("the server ended the watch as soon as it began")
 
     def _handle(self, event: WatchEvent[T] | Bookmark | Unreadable) -> None:
         self.failures = 0
+        self._moved.set()
         if not isinstance(event, WatchEvent):
             if isinstance(event, Unreadable):
                 self._report_unreadable(event)
@@ -178,3 +237,7 @@ class Reflector(Generic[T]):
         self.failures += 1
         log.warning("%s: %s; next try in %.1f s", self._resource, str(error) or "no word from the server", pause)
         await asyncio.sleep(pause)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -107,7 +107,28 @@ def test_a_used_up_quota_comes_before_all_nodes(tmp_path: Path) -> None:
 
 
 def test_what_is_not_supported_yet_is_said(tmp_path: Path) -> None:
-    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    answer = explain(tmp_path, asking(100, volumes=[claim]), offering("n", 512))
+    answer = explain(tmp_path, asking(100, resourceClaims=[{"name": "c"}]), offering("n", 512))
     assert answer.code == 1
-    assert "1 node: persistent volumes not supported yet (NotSupportedYet)" in answer.out
+    assert "1 node: resource claims not supported yet (NotSupportedYet)" in answer.out
+
+
+def test_a_pod_goes_where_its_volume_is(tmp_path: Path) -> None:
+    pod = asking(100, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+    nodes = [offering("n", 512), offering("m", 512)]
+    nodes[0]["metadata"]["labels"] = {"kubernetes.io/hostname": "n"}
+    answer = explain(tmp_path, pod, nodes)
+    assert "2 nodes: claim default/data is not there (VolumeClaimNotReady)" in answer.out
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"volumeName": "disk"},
+    }
+    here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n"]}]}
+    volume = {
+        "kind": "PersistentVolume",
+        "metadata": {"name": "disk"},
+        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [here]}}},
+    }
+    answer = explain(tmp_path, pod, [*nodes, claim, volume])
+    assert "1 of 2 nodes fit" in answer.out
+    assert "1 node: volume disk is not within reach of the node (VolumeNodeConflict)" in answer.out

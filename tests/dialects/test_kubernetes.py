@@ -181,22 +181,8 @@ class TestDemands:
     @pytest.mark.parametrize(
         ("spec", "name"),
         [
-            (
-                {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-                "required pod affinity",
-            ),
-            (
-                {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-                "required pod affinity",
-            ),
-            ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "topology spread constraints"),
-            ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "topology spread constraints"),
             ({"schedulingGates": [{"name": "g"}]}, "scheduling gates"),
             ({"resourceClaims": [{"name": "r"}]}, "resource claims"),
-            ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}, "persistent volumes"),
-            ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}, "persistent volumes"),
-            ({"containers": [{"name": "c", "ports": [{"containerPort": 1}, {"hostPort": 80}]}]}, "host ports"),
-            ({"initContainers": [{"name": "i", "ports": [{"hostPort": 80}]}]}, "host ports"),
         ],
     )
     def test_a_demand_that_we_cannot_meet_yet_is_named(self, spec: dict[str, Any], name: str) -> None:
@@ -204,24 +190,24 @@ class TestDemands:
 
     def test_all_of_them_are_named(self) -> None:
         spec = {
-            "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
             "schedulingGates": [{"name": "g"}],
-            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
+            "resourceClaims": [{"name": "r"}],
         }
-        assert needs(**spec).unsupported == ("required pod affinity", "scheduling gates", "persistent volumes")
+        assert needs(**spec).unsupported == ("scheduling gates", "resource claims")
 
     @pytest.mark.parametrize(
         "spec",
         [
             {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}},
-            {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            {"topologySpreadConstraints": [{"maxSkew": 1}, {"whenUnsatisfiable": "ScheduleAnyway"}]},
             {"schedulingGates": []},
             {"volumes": [{"name": "v", "configMap": {"name": "x"}}, {"name": "e", "emptyDir": {}}]},
-            {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]},
+            {"containers": [{"name": "c", "ports": [{"containerPort": 80}, {"hostPort": 80}]}]},
         ],
     )
-    def test_what_binds_the_pod_to_no_node_is_no_demand(self, spec: dict[str, Any]) -> None:
+    def test_what_policies_honour_is_not_named(self, spec: dict[str, Any]) -> None:
         assert not needs(**spec).unsupported
 
 

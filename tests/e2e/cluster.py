@@ -42,6 +42,9 @@ WORKLOADS = (
     "ttl-after-finished-controller",
 )
 """Those of a second controller manager, which runs while tests look at what it does: `start("workloads")`."""
+VOLUMES = ("persistentvolume-binder-controller", "ephemeral-volume-controller")
+"""Those that bind claims, in a manager of their own: `start("volumes")`."""
+MANAGERS = {"workloads": WORKLOADS, "volumes": VOLUMES}
 
 
 class Failed(Exception):
@@ -90,7 +93,7 @@ class Cluster:
         """Start a part, with more arguments if need be, and wait until it does its work."""
         (self.directory / "log").mkdir(exist_ok=True)
         with self.log(name).open("ab") as log:
-            program = "kube-controller-manager" if name == "workloads" else name
+            program = "kube-controller-manager" if name in MANAGERS else name
             command = [str(self._programs / program), *self._arguments()[name], *more]
             # setpriv: if this process is killed, the kernel ends the part too.
             guarded = ["setpriv", "--pdeathsig", "KILL", "--", *command]
@@ -188,7 +191,7 @@ class Cluster:
                 f"--tls-cert-file={who.certificate('kube-apiserver')}",
                 f"--tls-private-key-file={who.key('kube-apiserver')}",
             ],
-            "workloads": [*self._manager(WORKLOADS), "--secure-port=0"],
+            **{name: [*self._manager(those), "--secure-port=0"] for name, those in MANAGERS.items()},
         }
 
     def _manager(self, controllers: tuple[str, ...]) -> list[str]:
@@ -207,7 +210,7 @@ class Cluster:
             "kube-apiserver": f"{ADDRESS}/readyz",
             "kube-controller-manager": f"{ADDRESS}/api/v1/namespaces/default/serviceaccounts/default",
             "kube-scheduler": SCHEDULER,
-            "workloads": f"{ADDRESS}/readyz",
+            **dict.fromkeys(MANAGERS, f"{ADDRESS}/readyz"),
         }[name]
         deadline = time.monotonic() + _PATIENCE
         while not self._answers(address):

@@ -8,6 +8,7 @@ their order, those of different objects in any.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 
 from subak.model import manifest
 from subak.model.device import MIB
-from subak.scheduler.core import Core
+from subak.scheduler.core import Core, everything
 from subak.scheduler.messages import (
     Bind,
     BindFailed,
@@ -54,6 +55,8 @@ TWO_VENDORS: tuple[dict[str, Any], ...] = (
     {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 9_000, **MTHREADS},
     MTHREADS,
 )
+
+CHOSEN_NODE, CHOSEN_CARDS = "hami.io/vgpu-node", "hami.io/vgpu-devices-allocated"
 
 RECORDS = (
     "volcano.sh/gpu-index",
@@ -138,6 +141,8 @@ class History:
     now: float = 0.0
     made: int = 0
     largest: int = CARD_MIB
+    serves: Callable[[manifest.Pod], bool] = everything
+    """The pods that cores serve; the first one is given."""
 
     # What happens
 
@@ -155,12 +160,17 @@ class History:
         elif before:
             self._tell(f"device {name}", DeviceGone(name))
 
-    def create(self, ask: dict[str, Any], priority: int = 0) -> str:
+    def create(self, ask: dict[str, Any], priority: int = 0, scheduler: str = "") -> str:
         """A user creates a pod."""
         self.made += 1
         content = {
             "metadata": {"name": f"p{self.made}", "namespace": "default", "uid": f"u{self.made}"},
-            "spec": {"priority": priority, "containers": [{"name": "c", "resources": {"limits": ask}}]},
+            "spec": {
+                "priority": priority,
+                "preemptionPolicy": "Never",  # `test_preemptions` is about those who preempt
+                "schedulerName": scheduler,
+                "containers": [{"name": "c", "resources": {"limits": ask}}],
+            },
         }
         raw = msgspec.convert(content, manifest.Pod)
         pod = self.core.interpreter.admit(raw)
@@ -189,6 +199,31 @@ class History:
         self.truth[key] = {card: amount}
         self._put(_bound(pod, name, annotations))
         self.see(f"pod {key}", everything=True)
+
+    def reserve(self, key: str, name: str, index: int) -> None:
+        """Another scheduler records, on a pod that waits, a card that has room; the core is told at once."""
+        pod, card = self.pods[key], (name, "nvidia", index)
+        amount = self._amount(pod)
+        before = self.truth.pop(key, {})
+        if amount is None or self.load(card) + amount > self._size(card):
+            self.truth[key] = before
+            return
+        text = f"{self.nodes[name].id(name, index)},NVIDIA,{amount // MIB},0:;"
+        self.truth[key] = {card: amount}
+        self._put(_annotated(pod, {**pod.annotations, CHOSEN_NODE: name, CHOSEN_CARDS: text}))
+        self.see(f"pod {key}", everything=True)
+
+    def withdraw(self, key: str) -> None:
+        """It takes that back."""
+        pod = self.pods[key]
+        self.truth.pop(key, None)
+        kept = {name: text for name, text in pod.annotations.items() if name not in (CHOSEN_NODE, CHOSEN_CARDS)}
+        self._put(_annotated(pod, kept))
+
+    def follow_up(self, key: str) -> None:
+        """It binds the pod to the node that it has recorded."""
+        pod = self.pods[key]
+        self._put(_bound(pod, pod.annotations[CHOSEN_NODE], {}))
 
     def edit(self, key: str, text: str | None) -> None:
         """Somebody overwrites or removes the record of a bound pod."""
@@ -310,8 +345,8 @@ class History:
                 events.append(NodeSeen(known.node(name)))
                 if known.device:
                     events.append(DeviceSeen(known.device_object(name)))
-        events += [PodSeen(pod) for pod in self.pods.values() if waiting or pod.spec.node_name]
-        core = Core()
+        events += [PodSeen(pod) for pod in self.pods.values() if waiting or pod.spec.node_name or not self.serves(pod)]
+        core = Core(serves=self.serves)
         core.cycle(self.now, 0)
         for number in [*order, *[0] * len(events)]:
             if events:

@@ -339,7 +339,10 @@ def test_no_card_is_overcommitted_and_no_pod_lost_or_placed_twice(steps: list[tu
         if step == "create":
             made += 1
             limits = {"volcano.sh/gpu-number": 1} if number % 5 == 0 else {MEMORY: sizes[number % 4]}
-            cluster.create(pod(f"p{number % 6}-{made}", limits, uid=f"uid-{made}", priority=number % 3))
+            fresh = pod(
+                f"p{number % 6}-{made}", limits, uid=f"uid-{made}", priority=number % 3, preemptionPolicy="Never"
+            )
+            cluster.create(fresh)
         elif step in ("delete", "finish") and keys:
             getattr(cluster, step)(keys[number % len(keys)])
         elif step == "see":
@@ -367,13 +370,13 @@ def test_no_card_is_overcommitted_and_no_pod_lost_or_placed_twice(steps: list[tu
     assert set(cluster.core.snapshot.bookings) == held
     waiting = {key for key, each in cluster.pods.items() if not each.spec.node_name and not each.finished}
     assert len(cluster.core) == len(waiting)
-    fresh = Core()
+    restarted = Core()
     for node in cluster.nodes.values():
-        fresh.handle(NodeSeen(node))
+        restarted.handle(NodeSeen(node))
     for each in cluster.pods.values():
         if each.spec.node_name:
-            fresh.handle(PodSeen(each))
-    assert [(c.used, c.memory_free) for c in cards(fresh)] == [(c.used, c.memory_free) for c in cards(cluster.core)]
+            restarted.handle(PodSeen(each))
+    assert [(c.used, c.memory_free) for c in cards(restarted)] == [(c.used, c.memory_free) for c in cards(cluster.core)]
     for key in waiting:  # whoever waits has reason to: it fits nowhere
-        fresh.handle(PodSeen(cluster.pods[key]))
-        assert not [each for each in fresh.cycle(0.0) if isinstance(each, Bind)]
+        restarted.handle(PodSeen(cluster.pods[key]))
+        assert not [each for each in restarted.cycle(0.0) if isinstance(each, Bind)]

@@ -289,3 +289,20 @@ def test_a_pool_of_nodes_without_cards_holds_plain_resources() -> None:
     assert pool.cards(0) == []
     assert pool.usage.dtype == np.int64
     assert pool.usage[:2].tolist() == [0, 0]
+
+
+def test_a_node_without_cards_may_change() -> None:
+    pool = pool_of(replace(node("a"), allocatable={"cpu": 8_000}))
+    pool.charge_node(0, [("cpu", 3_000)], 1)
+    pool.replace(0, replace(node("a"), allocatable={"cpu": 4_000}, labels={"zone": "b"}))
+    assert pool.plain[0, 0] == 1_000
+
+
+def test_figures_follow_the_nodes_while_somebody_keeps_them() -> None:
+    pool = pool_of(replace(one("a"), labels={"size": "3"}))
+    figures = pool.figures(lambda node: int(node.labels.get("size", 1)))
+    pool.insert([one(f"n{number}") for number in range(20)])
+    pool.replace(0, replace(one("a"), labels={"size": "5"}))
+    assert figures.values[: pool.size].tolist() == [5, *[1] * 20]
+    pool.remove(4)
+    assert figures.values[4] == 0

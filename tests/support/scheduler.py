@@ -14,8 +14,10 @@ from subak.scheduler.messages import (
     BindFailed,
     DeviceSeen,
     Event,
+    Evict,
     Instruction,
     NodeSeen,
+    Nominate,
     PodGone,
     PodSeen,
     QuotasSeen,
@@ -27,6 +29,7 @@ def pod(name: str, limits: dict[str, Any], *, uid: str = "", priority: int = 0, 
     """A pod with one container."""
     content = {
         "metadata": {"name": name, "uid": uid or f"uid-{name}", **more.pop("metadata", {})},
+        "status": more.pop("status", {}),
         "spec": {"priority": priority, "containers": [{"name": "c", "resources": {"limits": limits}}], **more},
     }
     return msgspec.convert(content, manifest.Pod)
@@ -48,6 +51,7 @@ class Cluster:
     unseen: list[Event] = field(default_factory=list)
     reports: dict[str, str] = field(default_factory=dict)
     bindings: dict[str, list[str]] = field(default_factory=dict)
+    evictions: list[str] = field(default_factory=list)
     now: float = 0.0
 
     def add_node(self, node: manifest.Node) -> None:
@@ -92,6 +96,38 @@ class Cluster:
                 self.unseen.append(PodSeen(self.pods[key]))
             case Report(key, _, message, _):
                 self.reports[key] = message
+            case Nominate(key, uid, node):
+                self._set_status(key, uid, nominated_node_name=node)
+            case Evict(key, uid, _, _, _):
+                self.evictions.append(key)
+                self.mark(key, uid)
+                self.terminate(key, uid)
+
+    def mark(self, key: str, uid: str = "") -> None:
+        """The first half of an eviction: the condition."""
+        mark = manifest.Condition(type="DisruptionTarget", status="True", reason=manifest.PREEMPTED)
+        self._set_status(key, uid, conditions=[mark])
+
+    def terminate(self, key: str, uid: str = "") -> None:
+        """The second half: the pod is being deleted, and is there until `delete`."""
+        known = self.pods.get(key)
+        if known is not None and uid in ("", known.metadata.uid):
+            metadata = msgspec.structs.replace(known.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+            self._put(msgspec.structs.replace(known, metadata=metadata))
+
+    def _set_status(self, key: str, uid: str, **fields: Any) -> None:
+        known = self.pods.get(key)
+        if known is not None and uid in ("", known.metadata.uid):
+            self._put(msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, **fields)))
+
+    def _put(self, changed: manifest.Pod) -> None:
+        self.pods[changed.key] = changed
+        self.unseen.append(PodSeen(changed))
+
+    def kubelets(self) -> None:
+        """All pods that are being deleted are gone."""
+        for key in [key for key, each in self.pods.items() if each.metadata.deletion_timestamp is not None]:
+            self.delete(key)
 
     def settle(self) -> None:
         """Everything is seen and done, pauses included."""

@@ -250,3 +250,93 @@ def test_a_watch_on_which_something_happens_is_left_alone() -> None:
         assert len(server.requests) == 2, "one list and one watch"
 
     virtual.run(story())
+
+
+def test_a_refresh_waits_for_the_watch_if_that_is_quick() -> None:
+    async def story() -> None:
+        server = TinyServer()
+        server.put("a")
+        async with reflecting(server) as (reflector, listener):
+            await reflector.synced.wait()
+            await asyncio.sleep(5)
+            server.put("b")
+            await reflector.refresh(asyncio.get_running_loop().time())
+            assert agrees(server, listener)
+            assert listener.lists == 1
+
+    virtual.run(story())
+
+
+def test_a_refresh_lists_anew_if_the_watch_is_silent() -> None:
+    async def story() -> None:
+        server = TinyServer()
+        server.put("a")
+        server.put("b")
+        async with reflecting(server) as (reflector, listener):
+            await reflector.synced.wait()
+            await asyncio.sleep(5)
+            server.hold_back()
+            server.remove("a")
+            server.put("b", nodeName="n1")
+            server.put("c")
+            server.faults.extend([500, "lost"])
+            await reflector.refresh(asyncio.get_running_loop().time())
+            assert agrees(server, listener)
+            assert listener.lists == 2
+            assert not reflector.stuck
+
+    virtual.run(story())
+
+
+def test_a_list_that_was_begun_later_is_fresh_enough() -> None:
+    async def story() -> None:
+        server = TinyServer()
+        now = asyncio.get_running_loop().time()
+        async with reflecting(server) as (reflector, _):
+            await reflector.refresh(now)
+            assert [bool(each.query.get("watch")) for each in server.requests][:1] == [False]
+            assert len([each for each in server.requests if each.query.get("limit") == "1"]) == 0
+
+    virtual.run(story())
+
+
+@given(st.lists(STEPS, max_size=12), st.booleans())
+@examples(quick=40, ci=300)
+def test_after_a_refresh_all_that_happened_before_is_known(steps: list[tuple[str, object]], silent: bool) -> None:
+    async def story() -> None:
+        server = TinyServer()
+        server.page = 2
+        server.put("a")
+        async with reflecting(server) as (reflector, listener):
+            await reflector.synced.wait()
+            await asyncio.sleep(1)
+            if silent:
+                server.hold_back()
+            for what, argument in steps:
+                match what, argument:
+                    case "put", str(name):
+                        server.put(name)
+                    case "remove", str(name):
+                        server.remove(name)
+                    case "fault", (str() | int()) as fault:
+                        server.faults.append(fault)
+            await reflector.refresh(asyncio.get_running_loop().time())
+            assert agrees(server, listener)
+
+    virtual.run(story())
+
+
+def test_a_reflector_that_neither_hears_nor_tries_is_stuck() -> None:
+    async def story() -> None:
+        server = TinyServer()
+        async with reflecting(server) as (reflector, _):
+            await reflector.synced.wait()
+            server.absent = True
+            server.end_watches()
+            for _ in range(100):  # an absent kind is tried again and again
+                await asyncio.sleep(60)
+                assert not reflector.stuck
+        await asyncio.sleep(600)
+        assert reflector.stuck
+
+    virtual.run(story())

@@ -32,6 +32,7 @@ class TinyServer:
         self.page = 500
         self.absent = False
         self.hangs_up = False
+        self.deaf = False
         self._uids = 0
         self._changed = asyncio.Event()
         self._generation = 0
@@ -54,8 +55,13 @@ class TinyServer:
         self.compacted = self.revision
         self.history.clear()
 
+    def hold_back(self) -> None:
+        """Watches that there are now and will be tell nothing until `end_watches`."""
+        self.deaf = True
+
     def end_watches(self) -> None:
         """End all watches in good order, as a server does when their time is over."""
+        self.deaf = False
         self._generation += 1
         self._wake()
 
@@ -132,7 +138,7 @@ class TinyServer:
             return
         while generation == self._generation:
             changed = self._changed
-            for revision, change, item in [entry for entry in self.history if entry[0] > since]:
+            for revision, change, item in [entry for entry in self.history if entry[0] > since and not self.deaf]:
                 line, since = _line(change, item), revision
                 if cut:
                     yield line[: len(line) // 2]

@@ -17,6 +17,7 @@ from subak.cli import streams
 COMMANDS = {
     "up": "Start a whole cluster on this machine.",
     "demo": "Start one, run the examples on it, and show who shares which card.",
+    "controller": "Schedule the pods of a Kubernetes cluster.",
     "run": "Run one command with a slice of a local GPU.",
     "top": "Draw every card with those who share it.",
     "nodes": "List the nodes and what is taken of their cards.",
@@ -30,7 +31,7 @@ COMMANDS = {
     "logs": "Print what a container printed.",
     "exec": "Run a program in a container.",
     "place": "Decide where pods go, on files.",
-    "explain": "Say why pods fit where they fit, on files.",
+    "explain": "Say why pods fit where they fit, on the live cluster or on files.",
     "completion": "Print a script that completes commands in your shell.",
 }
 

@@ -1,4 +1,4 @@
-"""A cluster built from objects: nodes, Device objects, quotas and running pods."""
+"""A cluster built from objects: nodes, Device objects, quotas, storage objects and running pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from subak.cli.files import KINDS, Document, FileError, decode, documents, named
 from subak.dialects.interpreter import Interpreter
-from subak.model import manifest
+from subak.model import manifest, volume
 from subak.model.reason import Refusal
 from subak.policy.decider import Decider
 
@@ -37,6 +37,9 @@ class Cluster(Decider):
                     self.errors.append(str(document))
                 elif document.kind in KINDS:
                     self._take(document, objects[document.kind])
+        for kind in volume.KINDS:
+            for stored in objects[kind].values():
+                self.volumes.see(stored)
         self.fill(*(objects[kind].values() for kind in ("Node", "Device", "ResourceQuota", "Pod")))
 
     def fill(

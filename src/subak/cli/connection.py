@@ -6,10 +6,11 @@ import asyncio
 import functools
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
@@ -24,10 +25,15 @@ from tinykube.resource import BadName
 from tinykube.status import ApiError
 
 P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 REFUSED, MISUSED = 1, 2
 MANAGER = "subak"
 """The owner of the fields that commands write."""
+
+
+class Blind(Exception):
+    """The user may not see the whole cluster; the message says what is forbidden and who can allow it."""
 
 
 def default_kubeconfig() -> Path:
@@ -52,6 +58,17 @@ class Connection:
     def scope(self) -> str:
         """The namespace to list; empty for all."""
         return "" if self.all else self.namespace
+
+
+@asynccontextmanager
+async def opened(path: str | None, context: str, namespace: str, everywhere: bool = False) -> AsyncIterator[Connection]:
+    """The connection that the shared options name, as long as it is needed.  Raises ConfigError."""
+    target = endpoint(path, context)
+    transport = HttpTransport(target, agent=MANAGER)
+    try:
+        yield Connection(Client(transport, MANAGER), transport, namespace or target.namespace, everywhere)
+    finally:
+        await transport.close()
 
 
 def endpoint(path: str | None, context: str) -> Endpoint:
@@ -79,6 +96,17 @@ Alone = Callable[Concatenate[str, P], Awaitable[int | None]]
 """What a command does without a cluster; the text says why there is none.  None: it can do nothing then."""
 
 
+def which_cluster(command: F) -> F:
+    """The options of all commands for a live cluster."""
+    for option in (
+        click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace; default: the context's."),
+        click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig, not the current one."),
+        click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: $KUBECONFIG."),
+    ):
+        command = option(command)
+    return command
+
+
 def connected(command: Command[P]) -> Callable[..., None]:
     """Run an asynchronous command on the cluster that the shared options name; it may return an exit code."""
     return connected_or(None)(command)
@@ -88,9 +116,7 @@ def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[...,
     """The same for a command that can do without a cluster, unless an option names one."""
 
     def decorate(command: Command[P]) -> Callable[..., None]:
-        @click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: $KUBECONFIG.")
-        @click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig, not the current one.")
-        @click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace; default: the context's.")
+        @which_cluster
         @functools.wraps(command)
         def run(*args: P.args, **options: P.kwargs) -> None:
             path, context, namespace = (options.pop(name) for name in ("path", "context", "namespace"))
@@ -98,15 +124,8 @@ def connected_or(alone: Alone[P] | None) -> Callable[[Command[P]], Callable[...,
             _check_text(context, namespace, *(value for name, value in options.items() if name != "files"))
 
             async def act() -> int | None:
-                target = endpoint(path, context)  # type: ignore[arg-type]
-                transport = HttpTransport(target, agent=MANAGER)
-                connection = Connection(
-                    Client(transport, MANAGER), transport, str(namespace) or target.namespace, everywhere
-                )
-                try:
+                async with opened(path, context, namespace, everywhere) as connection:  # type: ignore[arg-type]
                     return await command(connection, *args, **options)
-                finally:
-                    await transport.close()
 
             async def act_or_go_alone() -> int | None:
                 try:
@@ -165,6 +184,9 @@ def exit_code(act: Callable[[], Awaitable[int | None]]) -> int:
         return MISUSED
     except Unreadable as error:
         complain([f"an object of the server cannot be read: {error}"])
+        return REFUSED
+    except Blind as blind:
+        complain([str(blind)])
         return REFUSED
     except OSError as error:
         if _local(error):  # most likely the output: `streams.guarded` reports it

@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from subak.cli.cluster import Cluster
-from subak.cli.options import check_stdin, cluster_option, config_option, files_option, interpreter, output_option
+from subak.cli.connection import exit_code, opened, which_cluster
+from subak.cli.live import picture
+from subak.cli.options import check_stdin, config_option, files_option, interpreter, output_option
 from subak.cli.queue import Outcome, admitted, pods
 from subak.cli.report import as_data
 from subak.cli.say import complain, emit
@@ -18,17 +20,31 @@ from subak.policy.explain import Explanation
 
 @click.command()
 @files_option
-@cluster_option
+@click.option(
+    "--cluster", multiple=True, metavar="FILE",
+    help="The cluster in files, instead of a live one: Nodes, Koordinator Devices, ResourceQuotas, running Pods.",
+)  # fmt: skip
 @config_option
 @output_option
-def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str | None, output: str) -> None:
+@which_cluster
+def explain(
+    files: tuple[str, ...],
+    cluster: tuple[str, ...],
+    device_config: str | None,
+    output: str,
+    path: str | None,
+    context: str,
+    namespace: str,
+) -> None:
     """Say for each pod which nodes fit and what keeps it off the others, with numbers.
 
-    Each pod is looked at alone, against the pods that already run; nothing is placed.
+    Each pod is looked at alone, against the pods that already run; nothing is placed.  The pod need not exist: this
+    is how to try a request before it is sent.
 
     \b
-    Example:
-      subak explain -f pod.yaml --cluster nodes.yaml
+    Examples:
+      subak explain -f pod.yaml                          on the live cluster
+      subak explain -f pod.yaml --cluster nodes.yaml     on a cluster in files
 
     \b
     Exit codes:
@@ -37,11 +53,24 @@ def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str
       2  bad input
     """
     check_stdin(files, cluster)
-    world = Cluster.from_files(interpreter(device_config), cluster)
+    if cluster:
+        sys.exit(_explain(Cluster.from_files(interpreter(device_config), cluster), files, output))
+    given = interpreter(device_config) if device_config else None
+
+    async def live() -> int:
+        async with opened(path, context, namespace) as connection:
+            world = (await picture(connection.client, given)).cluster
+            return _explain(world, files, output, connection.namespace)
+
+    sys.exit(exit_code(live))
+
+
+def _explain(world: Cluster, files: tuple[str, ...], output: str, namespace: str = "") -> int:
+    """Explain all pods of the files; gives the exit code."""
     outcome = Outcome()
     answers = [
         (pod, world.explain(complete))
-        for pod in pods(files, outcome)
+        for pod in pods(files, outcome, namespace)
         if (complete := admitted(world, pod, outcome)) is not None
     ]
     errors = world.errors + outcome.errors
@@ -56,8 +85,8 @@ def explain(files: tuple[str, ...], cluster: tuple[str, ...], device_config: str
             show_answer(pod, answer, wide=output == "wide")
         complain(f"pod {each.namespace}/{each.name}: {each.message} ({each.field})" for each in outcome.rejected)
     if errors or outcome.rejected:
-        sys.exit(2)
-    sys.exit(0 if all(answer.fitting for _, answer in answers) else 1)
+        return 2
+    return 0 if all(answer.fitting for _, answer in answers) else 1
 
 
 def answer_data(pod: manifest.Pod, answer: Explanation) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from subak.dialects.config import FILE
-from subak.model import manifest
+from subak.model import manifest, volume
 from subak.model.reason import Refusal
 from tinykube.yaml import read
 
@@ -244,5 +244,6 @@ KINDS: dict[str, type[manifest.Lean]] = {
     "Device": manifest.Device,
     "Pod": manifest.Pod,
     "ResourceQuota": manifest.ResourceQuota,
+    **volume.KINDS,
 }
 """What a cluster file may hold; other kinds are skipped."""

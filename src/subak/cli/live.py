@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from subak.cli.cluster import Cluster
+from subak.cli.connection import Blind
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.scheduler.configuration import in_force
@@ -14,6 +15,9 @@ from tinykube.codec import T
 from tinykube.endpoint import ConfigError
 from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS, Resource
 from tinykube.status import ApiError
+
+VIEWER = "subak-viewer"
+"""The ClusterRole (deploy/manifests) with which a user may see all nodes and pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +31,10 @@ class Picture:
 async def picture(client: Client, interpreter: Interpreter | None = None) -> Picture:
     """The nodes, cards, quotas and pods of the API server, read with the device config that the cluster publishes.
 
-    `interpreter` is used instead if given.  Raises ConfigError if the config cannot be read.
+    `interpreter` is used instead if given.  Raises ConfigError if the config cannot be read, Blind if the user may not
+    see all of that.
     """
-    if interpreter is None:
-        try:
-            interpreter = Interpreter(await in_force(client))
-        except ValueError as error:
-            raise ConfigError(f"{error}: correct it, or give the right one with --device-config") from None
+    interpreter = interpreter or await speaking(client)
     nodes, devices, quotas, pods = await asyncio.gather(
         _all(client, NODES, manifest.Node),
         _all(client, manifest.DEVICES, manifest.Device),
@@ -45,6 +46,14 @@ async def picture(client: Client, interpreter: Interpreter | None = None) -> Pic
     return Picture(cluster, {pod.key: pod for pod in pods})
 
 
+async def speaking(client: Client) -> Interpreter:
+    """All dialects with the device config that the cluster publishes.  Raises ConfigError if it cannot be read."""
+    try:
+        return Interpreter(await in_force(client))
+    except ValueError as error:
+        raise ConfigError(f"{error}: correct it, or give the right one with --device-config") from None
+
+
 async def _all(client: Client, resource: Resource, type: type[T]) -> list[T]:
     """All objects of a kind; none if the server does not have the kind."""
     try:
@@ -52,4 +61,7 @@ async def _all(client: Client, resource: Resource, type: type[T]) -> list[T]:
     except ApiError as error:
         if error.code == 404:
             return []
+        if error.code == 403:
+            remedy = f"an administrator can allow it: kubectl create clusterrolebinding NAME --clusterrole={VIEWER} ..."
+            raise Blind(f"{error.message}; {remedy}") from None
         raise

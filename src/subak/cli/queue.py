@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from subak.cli.cluster import Cluster
 from subak.cli.files import FileError, decode, documents, named
 from subak.dialects import Injection
@@ -62,8 +64,8 @@ class Outcome:
         return 1 if self.pending else 0
 
 
-def pods(paths: Iterable[str], outcome: Outcome) -> Iterable[manifest.Pod]:
-    """The pods in the files; other objects and malformed pods go to the outcome."""
+def pods(paths: Iterable[str], outcome: Outcome, namespace: str = "") -> Iterable[manifest.Pod]:
+    """The pods in the files, in this namespace if they name none; what is no pod, or malformed, goes to the outcome."""
     found = False
     for path in paths:
         for document in documents(path):
@@ -74,11 +76,17 @@ def pods(paths: Iterable[str], outcome: Outcome) -> Iterable[manifest.Pod]:
             else:
                 found = True
                 try:
-                    yield decode(document, manifest.Pod)
+                    yield _in(namespace, decode(document, manifest.Pod))
                 except Refusal as refusal:
                     outcome.rejected.append(Rejected(*named(document), refusal.field, refusal.value, refusal.message))
     if outcome.notes and not found and not outcome.errors:
         outcome.errors.append("there is no Pod in the files: give Pods, such as those that a Deployment makes")
+
+
+def _in(namespace: str, pod: manifest.Pod) -> manifest.Pod:
+    if not namespace or pod.metadata.namespace:
+        return pod
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace))
 
 
 def admitted(cluster: Cluster, pod: manifest.Pod, outcome: Outcome) -> manifest.Pod | None:

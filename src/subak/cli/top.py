@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from subak.cli import own
 from subak.cli.cards import terminal, used_card_data
-from subak.cli.connection import Connection, connected_or
+from subak.cli.connection import Blind, Connection, connected_or
 from subak.cli.drawing import Scene, draw
 from subak.cli.live import Picture, picture
 from subak.cli.machine import OwnCards, in_use, own_cards
@@ -55,7 +56,7 @@ async def top(
     """Draw every card as a bar, with the pods that hold a part of it, and what they use of that.
 
     What is used is known where libsubak counts it.  Slices of `subak run` on this machine are shown as well, also
-    without a cluster.
+    without a cluster.  A user who may not see nodes sees the pods of the namespace, and what they ask for.
 
     \b
     Examples:
@@ -67,7 +68,11 @@ async def top(
     """
 
     async def show() -> int | None:
-        now = await picture(connection.client, device_config)
+        try:
+            now = await picture(connection.client, device_config)
+        except Blind as blind:
+            await own.show(connection, device_config, output, str(blind))
+            return 0
         known = [node.name for node in now.cluster.snapshot]
         unknown = sorted(set(nodes) - set(known))
         if unknown:

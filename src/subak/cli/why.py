@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 
-from subak.cli import endings, targets
+from subak.cli import endings, targets, window
 from subak.cli.cards import card_data, line, terminal
-from subak.cli.connection import Connection, connected
+from subak.cli.connection import Blind, Connection, connected
 from subak.cli.drawing import Scene, draw
 from subak.cli.explain import answer_data, show_answer
 from subak.cli.live import Picture, picture
@@ -19,6 +20,7 @@ from subak.model import manifest
 from subak.model.card import CardState
 from subak.model.node import Node
 from subak.model.reason import Refusal
+from subak.policy.explain import Explanation
 from subak.scheduler import served
 from tinykube.resource import EVENTS, PODS
 from tinykube.status import ApiError
@@ -48,11 +50,16 @@ async def why(connection: Connection, pod: str, output: str, device_config: Inte
     """
     namespace, name = targets.pod(connection, pod)
     full = await connection.client.get(PODS, name, namespace)
-    now = await picture(connection.client, device_config)
-    key = f"{full['metadata']['namespace']}/{name}"
-    if key not in now.pods:
-        raise ApiError(404, "NotFound", f'pods "{name}" was removed in the meantime')
-    answer = _Answer(now, now.pods[key], full, await _events(connection, full))
+    lean = msgspec.convert(full, manifest.Pod, strict=False)
+    answer = _Answer(lean, full, await _events(connection, full))
+    known = await window.of_pod(connection.client, namespace, name) if answer.waits else None
+    if known is not None and known.explanation is not None:
+        answer.known = known
+    else:
+        try:
+            answer.look(await picture(connection.client, device_config))
+        except Blind as blind:
+            answer.blind = str(blind)
     if output in ("json", "yaml"):
         emit(answer.data(), output)
     else:
@@ -61,34 +68,60 @@ async def why(connection: Connection, pod: str, output: str, device_config: Inte
 
 
 async def _events(connection: Connection, pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """The pod's events, oldest first."""
+    """The pod's events, oldest first; none if the user may not read events."""
     metadata = pod["metadata"]
     about = f"involvedObject.uid={metadata['uid']},involvedObject.name={metadata['name']}"
-    events = (await connection.client.list(EVENTS, metadata["namespace"], fields=about)).items
+    try:
+        events = (await connection.client.list(EVENTS, metadata["namespace"], fields=about)).items
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return []
     return sorted(events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
 
 
 class _Answer:
-    """The answer about one pod."""
+    """The answer about one pod: from what the controller knows, else from all nodes and pods, else from the pod alone.
 
-    def __init__(self, now: Picture, pod: manifest.Pod, full: dict[str, Any], events: list[dict[str, Any]]) -> None:
-        self.now = now
+    `blind` says why the user sees nothing but the pod.
+    """
+
+    def __init__(self, pod: manifest.Pod, full: dict[str, Any], events: list[dict[str, Any]]) -> None:
+        self.now: Picture | None = None
+        self.known: window.Known | None = None
+        self.blind = ""
         self.pod = pod
         self.status = full.get("status", {})
         self.events = events
         self.waits = not pod.spec.node_name and not pod.finished
 
-    def cards(self) -> list[CardState]:
-        """The cards that the pod holds a part of."""
-        if not self.pod.spec.node_name or self.now.cluster.snapshot.node(self.pod.spec.node_name) is None:
-            return []
-        cards = self.now.cluster.snapshot.cards(self.pod.spec.node_name)
-        return [card for card in cards if self.pod.key in card.tenants]
+    def look(self, now: Picture) -> None:
+        """Answer from all nodes and pods.  Raises ApiError if the pod is not among them any more."""
+        if self.pod.key not in now.pods:
+            raise ApiError(404, "NotFound", f'pods "{self.pod.name}" was removed in the meantime')
+        self.now, self.pod = now, now.pods[self.pod.key]
+        self.waits = not self.pod.spec.node_name and not self.pod.finished
 
-    def _node(self) -> Node:
-        node = self.now.cluster.snapshot.node(self.pod.spec.node_name)
-        assert node is not None, "it has cards"
-        return node
+    def cards(self) -> list[CardState]:
+        """The cards that the pod holds a part of, as far as they can be seen."""
+        node = self._node()
+        if self.now is None or node is None:
+            return []
+        return [card for card in self.now.cluster.snapshot.cards(node.name) if self.pod.key in card.tenants]
+
+    def _node(self) -> Node | None:
+        return None if self.now is None else self.now.cluster.snapshot.node(self.pod.spec.node_name)
+
+    def _explained(self) -> Explanation | None:
+        """What keeps the pod off the nodes, if they can be seen.  Raises Refusal if its request is impossible."""
+        if self.known is not None:
+            return self.known.explanation
+        return None if self.now is None else self.now.cluster.explain(self.pod)
+
+    def _condition(self) -> str:
+        """What the scheduler has written to the pod."""
+        conditions = self.status.get("conditions", ())
+        return next((str(each.get("message", "")) for each in conditions if each.get("type") == "PodScheduled"), "")
 
     def data(self) -> dict[str, Any]:
         """The answer as data for scripts."""
@@ -102,10 +135,13 @@ class _Answer:
         }
         if self.waits:
             try:
-                data |= answer_data(self.pod, self.now.cluster.explain(self.pod))
+                explained = self._explained()
+                data |= answer_data(self.pod, explained) if explained else {"message": self._condition()}
             except Refusal as refusal:
                 data |= {"message": refusal.message, "field": refusal.field, "value": refusal.value}
-        return data | {"cards": [card_data(self._node(), card) for card in self.cards()]}
+            data["story"] = self.known.story if self.known else []
+        node = self._node()
+        return data | {"cards": [card_data(node, card) for card in self.cards() if node is not None]}
 
     def show(self, wide: bool) -> None:
         """Print the answer for people."""
@@ -124,9 +160,17 @@ class _Answer:
             names = ", ".join(served.ON_ONE_MACHINE)
             click.echo(f"{self.pod.key} waits for its scheduler, {self.pod.spec.scheduler_name!r}; ours are {names}")
         try:
-            show_answer(self.pod, self.now.cluster.explain(self.pod), wide)
+            explained = self._explained()
         except Refusal as refusal:
             complain([f"pod {self.pod.key}: {refusal.message} ({refusal.field})"])
+            return
+        if explained is None:
+            click.echo(f"{self.pod.key} waits: {self._condition() or 'its scheduler has not said why'}")
+            complain((), (), [f"node by node is not shown: {self.blind}"])
+        else:
+            show_answer(self.pod, explained, wide)
+        for sentence in self.known.story if self.known else ():
+            click.echo(f"  {sentence}")
 
     def _show_placed(self) -> None:
         console = terminal()
@@ -137,8 +181,10 @@ class _Answer:
         for container in endings.of_containers(self.status):
             if text := endings.sentence(container):
                 line(console, f"  {text}")
-        cards = self.cards()
-        if cards:
-            draw(console, [Scene(self._node(), cards)], names=False)
-        if not cards and not self.pod.finished:
+        cards, node = self.cards(), self._node()
+        if self.blind:
+            complain((), (), [f"its cards are not shown: {self.blind}"])
+        elif cards and node is not None:
+            draw(console, [Scene(node, cards)], names=False)
+        elif not self.pod.finished:
             line(console, "  it holds no card")

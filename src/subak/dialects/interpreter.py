@@ -8,7 +8,18 @@ from itertools import combinations
 
 import msgspec
 
-from subak.dialects import MOST_CARDS, NOTHING_SEEN, Ask, Death, Dialect, Injection, Patch, kubernetes
+from subak.dialects import (
+    MOST_CARDS,
+    NOTHING_SEEN,
+    Ask,
+    Death,
+    Dialect,
+    Injection,
+    Patch,
+    hami,
+    kubernetes,
+    volcano_vgpu,
+)
 from subak.dialects.config import Config
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
 from subak.dialects.koordinator_names import canonical, kind
@@ -25,6 +36,9 @@ from subak.model.request import BINPACK, Request
 from tinykube.quantity import Quantity, QuantityError
 
 MOST_SHAPES = 4_096
+
+CHOSEN = (hami.NODE, volcano_vgpu.NODE)
+"""Annotations that name a node before the pod is bound to it."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -136,11 +150,10 @@ class Interpreter:
         return known
 
     def _said(self, pod: manifest.Pod) -> bytes:
-        """All that dialects and Kubernetes' own rules read of a pod; names of volumes are none of it."""
+        """All that dialects and Kubernetes' own rules read of a pod; its volumes are none of it."""
         spec = pod.spec
         if spec.node_name or spec.volumes:
-            tied = [each for each in spec.volumes or () if each.persistent_volume_claim or each.ephemeral] or None
-            spec = msgspec.structs.replace(spec, node_name="", volumes=tied)
+            spec = msgspec.structs.replace(spec, node_name="", volumes=None)
         owned, stems = self.owned, self._owned_stems
         annotations = {
             key: "" if key in owned or key.startswith(stems) else text for key, text in pod.annotations.items()
@@ -222,6 +235,16 @@ class Interpreter:
         """The annotations of a pod that record its allocation."""
         recorded = self.recorded
         return {key: text for key, text in pod.annotations.items() if key in recorded}
+
+    def chosen(self, pod: manifest.Pod) -> str:
+        """The node that a pod's own scheduler has recorded, as HAMi's does before it binds; empty if none.
+
+        A node without cards does not count: such a record is not complete.
+        """
+        annotations = pod.annotations
+        if self.recorded.isdisjoint(annotations):
+            return ""
+        return next((annotations[key] for key in CHOSEN if key in annotations), "")
 
     def injections(self, pod: manifest.Pod, placement: Placement, node: Node) -> list[Injection]:
         """What each container gets, in the order of `Pod.containers`."""

@@ -46,6 +46,8 @@ def needs(pod: manifest.Pod, owned: frozenset[str]) -> Needs:
         return {**counted, **_counted(requests, owned, f"{field}.resources.requests")}
 
     resources = peak(pod, plain)
+    if pod.spec.resources is not None:  # what the pod states as a whole counts instead of its containers' sum
+        resources.update(_counted(pod.spec.resources.requests or {}, owned, "spec.resources.requests"))
     for name, amount in _counted(pod.spec.overhead or {}, owned, "spec.overhead").items():
         resources[name] = resources.get(name, 0) + amount
     resources["pods"] = 1
@@ -81,22 +83,10 @@ def _counted(amounts: Mapping[str, Amount], owned: frozenset[str], field: str) -
 
 
 def _unsupported(pod: manifest.Pod) -> Iterable[str]:
-    spec, affinity = pod.spec, pod.spec.affinity
-    if affinity and any(
-        each and each.required_during_scheduling_ignored_during_execution
-        for each in (affinity.pod_affinity, affinity.pod_anti_affinity)
-    ):
-        yield "required pod affinity"
-    if any(each.when_unsatisfiable == "DoNotSchedule" for each in spec.topology_spread_constraints or ()):
-        yield "topology spread constraints"
-    if spec.scheduling_gates:
+    if pod.spec.scheduling_gates:
         yield "scheduling gates"
-    if spec.resource_claims:
+    if pod.spec.resource_claims:
         yield "resource claims"
-    if any(each.persistent_volume_claim or each.ephemeral for each in spec.volumes or ()):
-        yield "persistent volumes"
-    if any(port.host_port for container in pod.containers for port in container.ports or ()):
-        yield "host ports"
 
 
 def allocatable(node: manifest.Node, owned: frozenset[str]) -> tuple[dict[str, int], list[str]]:

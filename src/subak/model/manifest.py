@@ -22,6 +22,9 @@ Amounts = dict[str, Amount]
 
 DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False, kind="Device")
 
+PREEMPTED = "PreemptionByScheduler"
+"""The reason of the condition `DisruptionTarget` on a pod that must go for a more important one."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -47,6 +50,7 @@ class Metadata(Lean, frozen=True, gc=False, kw_only=True):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
 
@@ -89,6 +93,8 @@ class Port(Lean, frozen=True, gc=False, kw_only=True):
     """A container's port; only a host port restricts the choice of node."""
 
     host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
 
 
 class SecurityContext(Lean, frozen=True, gc=False, kw_only=True):
@@ -174,16 +180,50 @@ class NodeSelector(Lean, frozen=True, gc=False, kw_only=True):
     node_selector_terms: list[SelectorTerm] = []
 
 
+class PreferredNodes(Lean, frozen=True, gc=False, kw_only=True):
+    """Nodes that the pod would rather have."""
+
+    weight: int = 1
+    preference: SelectorTerm = SelectorTerm()
+
+
 class NodeAffinity(Lean, frozen=True, gc=False, kw_only=True):
-    """The hard part of a node affinity; preferences do not restrict."""
+    """Which nodes a pod demands, and which it prefers."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredNodes] | None = None
+
+
+class LabelSelector(Lean, frozen=True, gc=False, kw_only=True):
+    """A choice of objects by their labels: all lines must hold.  See `model.selector`."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class PodTerm(Lean, frozen=True, gc=False, kw_only=True):
+    """Pods to be near to, or away from: within nodes that have the same value of the label `topologyKey`."""
+
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = ""
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class PreferredPods(Lean, frozen=True, gc=False, kw_only=True):
+    """Pods that the pod would rather be near to, or away from."""
+
+    weight: int = 1
+    pod_affinity_term: PodTerm = PodTerm()
 
 
 class PodAffinity(Lean, frozen=True, gc=False, kw_only=True):
-    """Affinity to other pods, kept opaque: we only need to know whether it is demanded."""
+    """Affinity to other pods, or anti-affinity."""
 
-    required_during_scheduling_ignored_during_execution: list[Any] | None = None
+    required_during_scheduling_ignored_during_execution: list[PodTerm] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredPods] | None = None
 
 
 class Affinity(Lean, frozen=True, gc=False, kw_only=True):
@@ -195,17 +235,50 @@ class Affinity(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class SpreadConstraint(Lean, frozen=True, gc=False, kw_only=True):
-    """`spec.topologySpreadConstraints[]`; only a hard one matters."""
+    """`spec.topologySpreadConstraints[]`."""
 
+    max_skew: int = 1
+    topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class ClaimSource(Lean, frozen=True, gc=False, kw_only=True):
+    """The claim behind a volume of a pod."""
+
+    claim_name: str = ""
+
+
+class Disk(Lean, frozen=True, gc=False, kw_only=True):
+    """A disk that a pod or a volume names itself; its kind decides which of these names it has."""
+
+    pd_name: str = ""
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+    iqn: str = ""
+    monitors: tuple[str, ...] = ()
+    pool: str = ""
+    image: str = ""
+    read_only: bool = False
 
 
 class Volume(Lean, frozen=True, gc=False, kw_only=True):
     """A volume that may tie the pod to a node."""
 
     name: str = ""
-    persistent_volume_claim: Any = None
+    persistent_volume_claim: ClaimSource | None = None
     ephemeral: Any = None
+    gce_persistent_disk: Disk | None = None
+    aws_elastic_block_store: Disk | None = None
+    azure_disk: Disk | None = None
+    cinder: Disk | None = None
+    portworx_volume: Disk | None = None
+    iscsi: Disk | None = None
+    rbd: Disk | None = None
 
 
 class PodSpec(Lean, frozen=True, gc=False, kw_only=True):
@@ -223,13 +296,26 @@ class PodSpec(Lean, frozen=True, gc=False, kw_only=True):
     resource_claims: list[Any] | None = None
     volumes: list[Volume] | None = None
     overhead: Amounts | None = None
+    resources: Resources | None = None
     priority: int | None = None
+    preemption_policy: str = ""
+
+
+class Condition(Lean, frozen=True, gc=False, kw_only=True):
+    """A status condition; `since` is when it last changed, which a server may not know."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    since: str | None = msgspec.field(default=None, name="lastTransitionTime")
 
 
 class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
-    """The phase, and the conditions that schedulers write."""
+    """How far the pod is, since when, and the node that is kept for it."""
 
     phase: str = ""
+    start_time: str = ""
+    nominated_node_name: str = ""
     conditions: list[Condition] | None = None
 
 
@@ -289,6 +375,19 @@ class Pod(Object, frozen=True, gc=False, kw_only=True):
         """The condition of this type."""
         return next((each for each in self.status.conditions or () if each.type == type), None)
 
+    @property
+    def priority(self) -> int:
+        """How important the pod is; 0 when absent."""
+        return self.spec.priority or 0
+
+    @property
+    def preempted(self) -> bool:
+        """Whether a scheduler has marked the pod as one that must go for a more important one."""
+        return any(
+            each.type == "DisruptionTarget" and each.status == "True" and each.reason == PREEMPTED
+            for each in self.status.conditions or ()
+        )
+
     def resource_names(self) -> Iterator[str]:
         """Every resource name that any container mentions, repeated as often as it is."""
         for container in self.containers:
@@ -310,14 +409,6 @@ class NodeSpec(Lean, frozen=True, gc=False, kw_only=True):
 
     unschedulable: bool = False
     taints: list[Taint] | None = None
-
-
-class Condition(Lean, frozen=True, gc=False, kw_only=True):
-    """A status condition; `since` is when it last changed, which a server may not know."""
-
-    type: str = ""
-    status: str = ""
-    since: str | None = msgspec.field(default=None, name="lastTransitionTime")
 
 
 class NodeStatus(Lean, frozen=True, gc=False, kw_only=True):
@@ -343,6 +434,10 @@ class Node(Object, frozen=True, gc=False, kw_only=True):
     def allocatable(self) -> Amounts:
         """Allocatable, or capacity where only that is given."""
         return self.status.allocatable or self.status.capacity or {}
+
+
+class Namespace(Object, frozen=True, gc=False, kw_only=True):
+    """A namespace; only its labels matter."""
 
 
 class DeviceTopology(Lean, frozen=True, gc=False, kw_only=True):

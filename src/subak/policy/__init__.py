@@ -1,13 +1,15 @@
 """Pure decisions: which node and which cards, or why none.  This file states what a policy is.
 
-    place(request) ── rows of cached scores, without nodes that `Across` refuses ──> best node ── on_node ──> Placement
+    place(request) ── rows of cached scores, without nodes that `Across` refuses, those that a `Preference` likes first
+                   ──> best node ── on_node ──> Placement
     on_node        ── for each claim: order cards ── refuse or pass each (`fit`) ── pick among those that pass
 
-There are three kinds of policy.  Each is an object with a name; `policy.registry` lists them all.  A new one is one
+There are four kinds of policy.  Each is an object with a name; `policy.registry` lists them all.  A new one is one
 file and one line there.
 
     Filter      keeps pods off nodes.  One that looks at other nodes too is `Across`: events keep its counters.
     NodeScore   the best node.  A request names its score (`Request.node_policy`).
+    Preference  what users would rather have.  It comes before the score, and depends on other nodes.
     CardPick    which of the cards that fit.  A claim names its pick (`CardPolicy.pick`).
 
 A filter and a score have a form for one node, which is easy to read, and one in columns, for thousands of nodes at
@@ -21,7 +23,7 @@ What vendors add about their own cards is no policy: see `model.rules`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -31,7 +33,7 @@ from subak.model.node import Node
 from subak.model.placement import Grant
 from subak.model.reason import NodeRefusal
 from subak.model.request import Claim, Request
-from subak.snapshot.pool import Column, Pool, Verdicts
+from subak.snapshot.pool import Bools, Column, Pool, Verdicts
 from subak.snapshot.scores import Where
 from subak.snapshot.watcher import Change, Watcher
 
@@ -64,13 +66,22 @@ class Filter(Protocol):
 class Across(Filter, Watcher, Protocol):
     """A filter that also depends on other nodes and on the pods there.
 
-    Every cluster has one object of the class, made without arguments, which sees pods and nodes come and go and counts
-    what it needs.  It has a say about the pods of which it `reads` something.  It is asked anew for every decision, so
-    that no cached score remembers its answer.
+    Every cluster has one object of the class, which sees pods and nodes come and go and counts what it needs.  It has a
+    say about the pods of which it `reads` something.  It is asked anew for every decision, so that no cached score
+    remembers its answer.
     """
 
     cures: frozenset[Change]
     """After which events, anywhere in the cluster, a refused pod is worth another try."""
+
+    @property
+    def epoch(self) -> int:
+        """Grows when `reads` may tell more of pods that it has been asked about before: they are read again."""
+        return 0
+
+    def cured_by(self, request: Request) -> frozenset[Hashable]:
+        """The same for one request, which may also name changes that a watcher notes itself (`Snapshot.note`)."""
+        return frozenset(self.cures)
 
     def verdicts(self, pool: Pool, request: Request) -> Verdicts:
         """What `refuse` says to all nodes now.  `Verdicts.of` makes it from columns."""
@@ -93,6 +104,39 @@ class NodeScore(Protocol):
     def column(self, pool: Pool, request: Request) -> Callable[[Where], Column] | None:
         """The scores of many nodes.  None if they depend on the grants: then every node that may fit is tried."""
         return None
+
+
+class Preference(Watcher, Protocol):
+    """What makes some nodes better than others for a pod, whatever their cards.  It refuses none.
+
+    Points go from 0 to 100 and are weighed.  Where preferences concern a pod, the highest sum wins, and the `NodeScore`
+    decides among equals.  Every cluster has one object of the class, as of `Across`.
+    """
+
+    name: str
+    """Unique among all policies."""
+
+    weight: int
+    """How much it counts beside other preferences."""
+
+    @property
+    def epoch(self) -> int:
+        """As `Across.epoch`."""
+        return 0
+
+    def reads(self, pod: manifest.Pod) -> Hashable | None:
+        """As `Filter.reads`."""
+        return None
+
+    def concerns(self, request: Request) -> bool:
+        """Whether it has anything to say about the request now."""
+        return request.read(self.name) is not None
+
+    def points(self, request: Request, among: Mapping[Pool, Bools]) -> Mapping[Pool, Column]:
+        """The points of the nodes of these pools, position by position.
+
+        `among` are the nodes that no filter refuses, whether their cards are free or not: they make the scale.
+        """
 
 
 class CardPick(Protocol):

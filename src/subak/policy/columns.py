@@ -28,13 +28,9 @@ Part = Callable[[Where], Bools]
 
 def prepare(pool: Pool, request: Request) -> Evaluator | None:
     """The evaluator of a request for a pool; None if the make of its nodes rules it out."""
-    parts: list[Part] = [partial(_passes, each.verdicts(pool, request)) for each in registry.FILTERS.values()]
-    for claim in representative(request):
-        part = _claim_part(pool, claim)
-        if part is None:
-            return None
-        parts.append(part)
-    parts += _resource_parts(pool, request)
+    parts = _parts(pool, request)
+    if parts is None:
+        return None
     column = registry.score_of(request).column(pool, request)
     scores = column or _exact_scores(pool, request)
 
@@ -47,6 +43,26 @@ def prepare(pool: Pool, request: Request) -> Evaluator | None:
         return np.where(possible, scores(at), NEVER)
 
     return Evaluator(evaluate, one_by_one=column is None)
+
+
+def possible(pool: Pool, request: Request) -> Bools:
+    """The nodes that may take the request."""
+    parts = _parts(pool, request)
+    if parts is None:
+        return np.zeros(pool.size, np.bool_)
+    passes: Bools = np.logical_and.reduce([part(slice(0, pool.size)) for part in parts])
+    return passes & pool.present
+
+
+def _parts(pool: Pool, request: Request) -> list[Part] | None:
+    """All rules; None if the make of the pool's nodes rules the request out."""
+    parts: list[Part] = [partial(_passes, each.verdicts(pool, request)) for each in registry.FILTERS.values()]
+    for claim in representative(request):
+        part = _claim_part(pool, claim)
+        if part is None:
+            return None
+        parts.append(part)
+    return [*parts, *_resource_parts(pool, request)]
 
 
 def representative(request: Request) -> Sequence[Claim]:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 from subak.dialects.interpreter import Interpreter
@@ -18,11 +18,13 @@ from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.reason import Reason
 from subak.model.request import Request
-from subak.policy.explain import Explanation, Group, explain
+from subak.policy.explain import Explanation, Group, explaining, explanation
 from subak.policy.held import Holding, held
 from subak.policy.place import place
 from subak.policy.quota import Quotas
-from subak.policy.registry import shaped
+from subak.policy.registry import epoch, shaped
+from subak.policy.tally import Tally
+from subak.policy.volumes import Volumes
 from subak.snapshot.cluster import Booking, Snapshot
 
 
@@ -43,9 +45,23 @@ class Decider:
         self.snapshot = Snapshot(nodes, self.quotas.amounts)
         self.quotas.used = self.snapshot.used
 
+    @property
+    def volumes(self) -> Volumes:
+        """All storage objects, and what pods are promised of them."""
+        return self.snapshot.watched(Volumes)
+
     def request(self, pod: manifest.Pod) -> Request:
         """What an admitted pod asks for, with all that policies read of it.  Raises Refusal if that cannot be."""
         return shaped(self.snapshot, self.interpreter.request(pod), pod)
+
+    @property
+    def epoch(self) -> int:
+        """Another one when requests of before must be read again (`again`)."""
+        return epoch(self.snapshot)
+
+    def again(self, request: Request, pod: manifest.Pod) -> Request:
+        """The pod's request with all that policies read of the pod now."""
+        return shaped(self.snapshot, request, pod)
 
     def decide(
         self, namespace: str, request: Request, among: Sequence[str] | None = None
@@ -64,10 +80,22 @@ class Decider:
 
         Raises Refusal if the pod asks for something that cannot be.
         """
+        steps = self.explaining(pod)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: Explanation = end.value
+                return found
+
+    def explaining(self, pod: manifest.Pod) -> Generator[int, None, Explanation]:
+        """The same step by step, for who has other things to do meanwhile."""
         request = self.request(pod)
         answer = self.decide(pod.namespace, request)
         if not isinstance(answer, Exceeded):
-            return explain(self.snapshot, request)
+            tally = Tally(named=True)
+            yield from explaining(self.snapshot, request, tally)
+            return explanation(tally)
         nodes = tuple(node.name for node in self.snapshot)
         group = Group(Reason.RESOURCE_QUOTA_NOT_FIT, nodes, answer.message)
         return Explanation(len(nodes), (), (group,), answer.reasons)

@@ -107,23 +107,31 @@ class Demand:
         self._there[at] = False
         self._free.append(at)
 
-    def may_fit(self, snapshot: Snapshot, name: str, among: Bools | None = None) -> Bools:
-        """For each number whether its request may fit on this node as it is now; no other than those `among`."""
+    def may_fit(
+        self, snapshot: Snapshot, name: str, among: Bools | None = None, relief: tuple[Column, Column] | None = None
+    ) -> Bools:
+        """For each number whether its request may fit on this node as it is now; no other than those `among`.
+
+        `relief` is what others would give back of its cards, and of the node itself, if they left.
+        """
         home = snapshot.home(name)
         if home is None or not self._requests:
             return np.zeros(self._room, np.bool_)
         pool, at = home
         fits = self._there & self._met(pool.nodes[at])[self._of_terms] if among is None else among.copy()
+        state, plain = pool.state[:, :, at], pool.plain[:, at]
+        if relief is not None:
+            state, plain = state + relief[0], plain + relief[1]
         for column in range(len(PLAIN)):
-            fits &= pool.plain[column, at] >= self._plain[column]
+            fits &= plain[column] >= self._plain[column]
         if pool.make:
             left = np.flatnonzero(fits)
-            fits[left] = self._enough_cards(pool, at, left)
+            fits[left] = self._enough_cards(pool, at, left, state[..., None])
         return fits
 
-    def _enough_cards(self, pool: Pool, at: int, which: Positions) -> Bools:
+    def _enough_cards(self, pool: Pool, at: int, which: Positions, state: Column) -> Bools:
         """Whether as many cards as the first claim wants have what it asks for, of the requests with these numbers."""
-        state, sizes = pool.state[:, :, at, None], pool.memory[:, at]
+        sizes = pool.memory[:, at]
         of_family = np.array([[family in each for each in self._families] for family, _ in pool.make], np.bool_)
         cards = of_family[:, self._of_families[which]] & (state[ALIVE] > 0)
         for row in range(1, 5):

@@ -60,15 +60,25 @@ def refuse_node(node: Node, needs: Needs) -> NodeRefusal | None:
         return NodeRefusal(Reason.NOT_SUPPORTED_YET, f"{', '.join(needs.unsupported)} not supported yet")
     if not node.ready:
         return NodeRefusal(Reason.NODE_NOT_READY, "not ready")
-    if node.unschedulable and not _tolerated(CORDON, needs):
+    if node.unschedulable and not tolerated(CORDON, needs):
         return NodeRefusal(Reason.NODE_UNSCHEDULABLE, "cordoned (unschedulable)")
+    return refuse_taints(node, needs) or refuse_labels(node, needs)
+
+
+def refuse_taints(node: Node, needs: Needs) -> NodeRefusal | None:
+    """The first taint that keeps the pod off."""
     for taint in node.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not _tolerated(taint, needs):
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, needs):
             return NodeRefusal(Reason.NODE_TAINT_NOT_TOLERATED, f"taint {_text(taint)} not tolerated")
+    return None
+
+
+def refuse_labels(node: Node, needs: Needs) -> NodeRefusal | None:
+    """What the pod's node selector or node affinity has against the node."""
     for key, value in needs.selector:
         if node.labels.get(key) != value:
             return NodeRefusal(Reason.NODE_SELECTOR_MISMATCH, f"label {key}={value} missing")
-    if needs.terms is not None and not any(_holds(term, node) for term in needs.terms):
+    if needs.terms is not None and not any(holds(term, node) for term in needs.terms):
         return NodeRefusal(Reason.NODE_SELECTOR_MISMATCH, "required node affinity does not match")
     return None
 
@@ -87,7 +97,8 @@ def unrestricted(needs: Needs) -> bool:
     return not needs.selector and needs.terms is None and not needs.unsupported
 
 
-def _tolerated(taint: Taint, needs: Needs) -> bool:
+def tolerated(taint: Taint, needs: Needs) -> bool:
+    """Whether the pod does not mind the taint."""
     return any(_tolerates(each, taint) for each in needs.tolerations)
 
 
@@ -106,7 +117,8 @@ def _text(taint: Taint) -> str:
     return f"{taint.key}{value}:{taint.effect}"
 
 
-def _holds(term: tuple[tuple[Expression, ...], tuple[Expression, ...]], node: Node) -> bool:
+def holds(term: tuple[tuple[Expression, ...], tuple[Expression, ...]], node: Node) -> bool:
+    """Whether a term of a node affinity selects the node."""
     labels, fields = term
     if not labels and not fields:
         return False  # an empty term selects nothing, as the API documents

@@ -1,5 +1,6 @@
 """The decision: the best node that takes the whole pod, and the cards there.
 
+The best node is the one that preferences give the most points, and of equal ones the one with the highest score.
 Deterministic: the same state and the same request give the same placement.
 """
 
@@ -16,8 +17,11 @@ from subak.policy import Across, registry
 from subak.policy.columns import prepare
 from subak.policy.on_node import on_node
 from subak.snapshot.cluster import Snapshot
-from subak.snapshot.pool import Bools, Pool
+from subak.snapshot.pool import Bools, Column, Pool
 from subak.snapshot.scores import NEVER, Row
+
+Points = Mapping[Pool, Column]
+"""For each node of a pool, position by position."""
 
 
 def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = None) -> Placement | None:
@@ -27,12 +31,13 @@ def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = No
     """
     rows = snapshot.scores.rows(request, snapshot.pools, prepare)
     across = registry.across(snapshot, request)
+    points = _points(snapshot, rows, request, across)
     if among is not None:
-        return _among(snapshot, rows, request, among, across)
+        return _among(snapshot, rows, request, among, across, points)
     for row in rows:
         row.refresh()
     shut = {row.pool: _shut(row.pool, request, across) for row in rows} if across else None
-    while (best := _best(rows, shut)) is not None:
+    while (best := _best(rows, shut, points)) is not None:
         row, at = best
         node = row.pool.nodes[at]
         grants = on_node(node, row.pool.cards(at), request)
@@ -43,11 +48,16 @@ def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = No
 
 
 def _among(
-    snapshot: Snapshot, rows: Sequence[Row], request: Request, names: Sequence[str], across: Sequence[Across]
+    snapshot: Snapshot,
+    rows: Sequence[Row],
+    request: Request,
+    names: Sequence[str],
+    across: Sequence[Across],
+    points: Points | None,
 ) -> Placement | None:
     """The same for a few nodes, whatever the others are like."""
     row_of = {row.pool: row for row in rows}
-    scored: list[tuple[int, str, Pool, int]] = []
+    scored: list[tuple[int, int, str, Pool, int]] = []
     for name in names:
         home = snapshot.home(name)
         if home is not None and home[0] in row_of:
@@ -56,8 +66,9 @@ def _among(
                 continue
             score = row_of[pool].evaluator.scores(np.array([at], np.intp)).item()
             if score != NEVER:
-                scored.append((-score, name, pool, at))
-    for _, name, pool, at in sorted(scored, key=lambda each: each[:2]):
+                liked = 0 if points is None else points[pool][at].item()
+                scored.append((-liked, -score, name, pool, at))
+    for _, _, name, pool, at in sorted(scored, key=lambda each: each[:3]):
         grants = on_node(pool.nodes[at], pool.cards(at), request)
         if not isinstance(grants, Counter):
             return Placement(name, grants)
@@ -70,17 +81,41 @@ def _shut(pool: Pool, request: Request, across: Sequence[Across]) -> Bools:
     return shut
 
 
-def _best(rows: Sequence[Row], shut: Mapping[Pool, Bools] | None) -> tuple[Row, int] | None:
+def _points(snapshot: Snapshot, rows: Sequence[Row], request: Request, across: Sequence[Across]) -> Points | None:
+    """What preferences make of each node; None if none concerns the pod.
+
+    The scale is that of all nodes that no filter refuses.  It must not depend on which cards are free: rows know that
+    only as far as somebody has asked.
+    """
+    preferences = registry.preferences(snapshot, request)
+    if not preferences:
+        return None
+    filters = [*registry.FILTERS.values(), *across]
+    possible: dict[Pool, Bools] = {}
+    for pool in [row.pool for row in rows]:
+        passes = np.logical_and.reduce([each.verdicts(pool, request).passes for each in filters])
+        passes[: pool.size] &= pool.present
+        passes[pool.size :] = False
+        possible[pool] = passes
+    given = [(each.weight, each.points(request, possible)) for each in preferences]
+    return {pool: np.add.reduce([weight * points[pool] for weight, points in given]) for pool in possible}
+
+
+def _best(rows: Sequence[Row], shut: Mapping[Pool, Bools] | None, points: Points | None) -> tuple[Row, int] | None:
     """The row and position of the best node that is not shut; of equal ones the first by name."""
     best: tuple[Row, int] | None = None
-    highest, name = NEVER, ""
+    best_rank, name = (0, NEVER), ""
     for row in rows:
         scores = row.scores if shut is None else np.where(shut[row.pool], NEVER, row.scores)
+        liked = 0
+        if points is not None and (there := scores != NEVER).any():
+            liked = points[row.pool][there].max().item()
+            scores = np.where(points[row.pool] == liked, scores, NEVER)
         score = scores.max().item()
-        if score == NEVER or score < highest:
+        if score == NEVER or (best is not None and (liked, score) < best_rank):
             continue
         ties = np.flatnonzero(scores == score)
         at = int(ties[row.pool.order[ties].argmin()]) if len(ties) > 1 else int(ties[0])
-        if score > highest or row.pool.nodes[at].name < name:
-            best, highest, name = (row, at), score, row.pool.nodes[at].name
+        if best is None or (liked, score) > best_rank or row.pool.nodes[at].name < name:
+            best, best_rank, name = (row, at), (liked, score), row.pool.nodes[at].name
     return best

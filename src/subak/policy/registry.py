@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from subak.model import manifest
 from subak.model.request import BINPACK, LEAST_ALLOCATED, MOST_ALLOCATED, SPREAD, Pick, Request
-from subak.policy import Across, CardPick, Filter, NodeScore, pick
+from subak.policy import Across, CardPick, Filter, NodeScore, Preference, pick
+from subak.policy.affinity import PodAffinity
 from subak.policy.allocated import Allocated
 from subak.policy.node import Offered, Terms
+from subak.policy.ports import HostPorts
+from subak.policy.preferred_nodes import FewerTaints, PreferredNodes
+from subak.policy.preferred_pods import PreferredPods
+from subak.policy.preferred_spread import EvenSpread
 from subak.policy.score import Use
+from subak.policy.spread import TopologySpread
+from subak.policy.volumes import Volumes
 from subak.snapshot.cluster import Snapshot
-from subak.snapshot.watcher import Change
 
 FILTERS: dict[str, Filter] = {each.name: each for each in (Terms(), Offered())}
 """In the order in which a node is asked; the first that refuses gives the reason."""
 
-ACROSS: dict[str, type[Across]] = {}
+ACROSS: dict[str, type[Across]] = {each.name: each for each in (HostPorts, PodAffinity, TopologySpread, Volumes)}
+
+PREFERENCES: dict[str, type[Preference]] = {
+    each.name: each for each in (FewerTaints, PreferredNodes, PreferredPods, EvenSpread)
+}
 
 SCORES: dict[str, NodeScore] = {
     each.name: each
@@ -38,10 +49,20 @@ def score_of(request: Request) -> NodeScore:
 
 def shaped(snapshot: Snapshot, request: Request, pod: manifest.Pod) -> Request:
     """The request with all that policies read of the pod besides."""
-    policies: list[Filter | NodeScore] = [*FILTERS.values(), score_of(request)]
-    policies += [snapshot.watched(kind) for kind in ACROSS.values()]
+    policies: list[Filter | NodeScore | Preference] = [*FILTERS.values(), score_of(request)]
+    policies += _watching(snapshot)
     reads = tuple([(each.name, read) for each in policies if (read := each.reads(pod)) is not None])
-    return replace(request, reads=reads) if reads else request
+    return replace(request, reads=reads) if reads or request.reads else request
+
+
+def epoch(snapshot: Snapshot) -> int:
+    """Another one when policies may read more of pods than they did: requests of before are shaped again."""
+    return sum([each.epoch for each in _watching(snapshot)])
+
+
+def _watching(snapshot: Snapshot) -> list[Across | Preference]:
+    across = [snapshot.watched(kind) for kind in ACROSS.values()]
+    return [*across, *[snapshot.watched(kind) for kind in PREFERENCES.values()]]
 
 
 def across(snapshot: Snapshot, request: Request) -> list[Across]:
@@ -56,6 +77,12 @@ def filters(snapshot: Snapshot, request: Request) -> list[Filter]:
     return [*FILTERS.values(), *across(snapshot, request)]
 
 
-def cures(snapshot: Snapshot, request: Request) -> frozenset[Change]:
+def preferences(snapshot: Snapshot, request: Request) -> list[Preference]:
+    """The preferences that concern the request."""
+    watched = [snapshot.watched(kind) for kind in PREFERENCES.values()]
+    return [each for each in watched if each.concerns(request)]
+
+
+def cures(snapshot: Snapshot, request: Request) -> frozenset[Hashable]:
     """What may cure a refusal by filters across nodes."""
-    return frozenset[Change]().union(*[each.cures for each in across(snapshot, request)])
+    return frozenset[Hashable]().union(*[each.cured_by(request) for each in across(snapshot, request)])

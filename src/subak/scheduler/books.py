@@ -19,17 +19,18 @@ from subak.model import manifest
 from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.request import Request
+from subak.model.volume import Stored
 from subak.policy.decider import Decider
 from subak.policy.held import held
 from subak.scheduler.load import became_smaller
-from subak.scheduler.record import Record
+from subak.scheduler.record import Record, State
 
 
 class Books:
     """Keeps a decider's snapshot.
 
-    The core takes `warnings`, which are for an administrator, and `shrunk`, the nodes whose cards are gone or have
-    become smaller.
+    The core takes `warnings`, which are for an administrator, `overdrawn`, the nodes where bound pods may hold more
+    than a card has, and `shrunk`, those whose cards are gone or have become smaller.
     """
 
     def __init__(self, decider: Decider) -> None:
@@ -37,7 +38,10 @@ class Books:
         self.interpreter = decider.interpreter
         self.snapshot = decider.snapshot
         self.warnings: list[str] = []
+        self.overdrawn: dict[str, None] = {}
         self.shrunk: dict[str, None] = {}
+        self.volumes = decider.volumes
+        self.volumes.tell(self.snapshot.changes, self.snapshot.freed)
         self._nodes: dict[str, manifest.Node] = {}
         self._devices: dict[str, manifest.Device] = {}
         self._there: dict[str, dict[str, Record]] = {}
@@ -79,6 +83,16 @@ class Books:
         """Remove a Device object."""
         if self._devices.pop(name, None) is not None:
             self._describe(name)
+
+    def see_stored(self, object: Stored) -> None:
+        """Take in a storage object that was added or has changed."""
+        self.volumes.see(object)
+        self.snapshot.version += 1
+
+    def lose_stored(self, object: Stored) -> None:
+        """Remove a storage object."""
+        self.volumes.lose(object)
+        self.snapshot.version += 1
 
     def _describe(self, name: str) -> None:
         """Describe a node again after it or its Device object has changed, and book its pods again."""
@@ -133,6 +147,24 @@ class Books:
         self.decider.assume(record.key, record.pod, request, placement)
         record.digest, record.known = self.snapshot.node(placement.node), True
 
+    def reserve(self, record: Record, request: Request, placement: Placement, now: float) -> None:
+        """Book a place whose holders have still to leave: until then its cards are overcommitted on paper."""
+        annotations = self.decider.written(record.pod, placement, int(now * 10**9))
+        record.annotations = self.recorded(record.pod, annotations)
+        self.move(record, placement.node)
+        self.snapshot.restore(record.key, placement, request.needs.resources, None, record.pod)
+        record.digest, record.known = self.snapshot.node(placement.node), True
+
+    def recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
+        """The pod's record after these annotations are written."""
+        merged = {**pod.annotations, **written}
+        return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
+
+    def confirm(self, record: Record) -> None:
+        """If the pod is bound and its cards are known, note its node should a card carry too much."""
+        if record.state is State.HELD and record.known and self.snapshot.may_overdraw(record.key):
+            self.overdrawn[record.node] = None
+
     def means_the_same(self, record: Record) -> bool:
         """Whether the annotations that the pod carries mean the same as those that count."""
         node = self.snapshot.node(record.node)
@@ -145,14 +177,13 @@ class Books:
         holding = held(self.interpreter, self._as_recorded(record), node)
         before = self.snapshot.bookings.get(record.key)
         same = before is not None and before.placement == holding.placement and before.resources == holding.resources
-        if holding.known and not record.known:
-            self.snapshot.overdrawn[node.name] = None  # where it is counted may be the same; now that is certain
         record.digest, record.known = node, holding.known
         if not same:
             self.snapshot.restore(record.key, holding.placement, holding.resources, holding.counted, record.pod)
             self.warnings += holding.warnings
-        elif before is not None and before.pod is not None and before.pod.labels != record.pod.labels:
+        elif before is not None and before.pod is not None and not _counts_alike(before.pod, record.pod):
             self.snapshot.relabel(record.key, record.pod)
+        self.confirm(record)
 
     def _as_recorded(self, record: Record) -> manifest.Pod:
         """The pod with the annotations that count in place of those it carries."""
@@ -162,3 +193,9 @@ class Books:
         others = {key: text for key, text in pod.annotations.items() if key not in self.interpreter.recorded}
         metadata = msgspec.structs.replace(pod.metadata, annotations={**others, **record.annotations})
         return msgspec.structs.replace(pod, metadata=metadata)
+
+
+def _counts_alike(one: manifest.Pod, other: manifest.Pod) -> bool:
+    """Whether watchers count both versions of a pod alike."""
+    deleted = [each.metadata.deletion_timestamp is not None for each in (one, other)]
+    return one.labels == other.labels and deleted[0] == deleted[1]

@@ -8,7 +8,7 @@ pods knows the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator
 
 import msgspec
 
@@ -17,15 +17,22 @@ from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.policy.decider import Decider, Exceeded
+from subak.policy.explain import Explanation
 from subak.scheduler.books import Books
 from subak.scheduler.explainer import Explainer
 from subak.scheduler.messages import (
     Bind,
     BindFailed,
+    BudgetGone,
+    BudgetSeen,
     DeviceGone,
     DeviceSeen,
     Event,
+    EvictFailed,
     Instruction,
+    NamesChanged,
+    NamespaceGone,
+    NamespaceSeen,
     NodeGone,
     NodeSeen,
     PodGone,
@@ -33,8 +40,11 @@ from subak.scheduler.messages import (
     QuotasSeen,
     Report,
     Restore,
+    StorageGone,
+    StorageSeen,
     Warn,
 )
+from subak.scheduler.preemptor import Nominated, Preemptor
 from subak.scheduler.record import Record, State
 from subak.scheduler.repair import Repair
 from subak.scheduler.story import Moment, Story, Word, printed
@@ -42,6 +52,7 @@ from subak.scheduler.waiting import Line, Ticket
 from subak.snapshot.cluster import Overcommitted, Snapshot
 
 GATED = "scheduling gates"
+NEVER = "Never"
 MOST_PER_CYCLE = 1_000
 
 
@@ -63,6 +74,7 @@ class Core:
         self._line = Line(self.snapshot)
         self._explainer = Explainer(self.snapshot)
         self._records: dict[str, Record] = {}
+        self._preemptor = Preemptor(self._books, self._line, self._records, lambda: self._moment)
         self._out: list[Instruction] = []
         self._arrivals = 0
         self._moment = Moment()
@@ -87,6 +99,26 @@ class Core:
         record = self._records.get(key)
         return () if record is None else record.story
 
+    def reason(self, key: str) -> str:
+        """What the pod's user was told last of why it waits; empty if it does not."""
+        record = self._records.get(key)
+        return "" if record is None else record.reported
+
+    def explaining(self, key: str) -> Generator[int, None, Explanation | None]:
+        """What every node says to a waiting pod, step by step; None if it does not wait.
+
+        Raises Refusal if the pod asks for something that cannot be.
+        """
+        record = self._records.get(key)
+        if record is None or record.state in (State.ASSUMED, State.HELD):
+            return None
+        return (yield from self._decider.explaining(record.pod))
+
+    def seen_at(self, key: str) -> float | None:
+        """When the pod was first seen; None if that is not known yet."""
+        record = self._records.get(key)
+        return None if record is None else record.since.at
+
     def handle(self, event: Event) -> None:
         """Take in an event.  Repeated events do no harm, nor do late ones about a bound pod."""
         match event:
@@ -102,11 +134,29 @@ class Core:
                 self._books.see_device(device)
             case DeviceGone(name):
                 self._books.lose_device(name)
+            case NamespaceSeen(namespace):
+                self.snapshot.see_namespace(namespace.name, namespace.labels)
+            case NamespaceGone(name):
+                self.snapshot.lose_namespace(name)
             case QuotasSeen(namespace, quotas):
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
+            case NamesChanged():
+                for record in self._records.values():
+                    if record.state in (State.WAITING, State.ASIDE):
+                        self._enqueue(record)
+            case StorageSeen(object):
+                self._books.see_stored(object)
+            case StorageGone(object):
+                self._books.lose_stored(object)
             case BindFailed(key, uid, message):
                 self._bind_failed(key, uid, message)
+            case BudgetSeen(budget):
+                self._preemptor.budgets.put(budget)
+            case BudgetGone(key):
+                self._preemptor.budgets.remove(key)
+            case EvictFailed(key, uid):
+                self._preemptor.evict_failed(key, uid)
         self._pass_on()
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
@@ -115,6 +165,7 @@ class Core:
         self._books.pass_time(now)
         self._pass_on()
         self._out += self._repair.look(now, self._moment)
+        self._preemptor.restore(now)
         for _ in range(most):
             ticket = self._line.pop(now)
             for joined in self._line.joined:
@@ -125,12 +176,35 @@ class Core:
             self._decide(ticket, now)
         for key, message, reasons in self._explainer.answers(now):
             self._report(self._records[key], message, reasons)
-        out, self._out, self._moment = self._out, [], Moment()
+        out, self._out, self._moment = [*self._out, *self._preemptor.out], [], Moment()
+        self._preemptor.out.clear()
         return out
+
+    def stand_by(self, now: float) -> list[Instruction]:
+        """Pass time while another replica decides.  Only warnings come out; what else was to be done, it does."""
+        self._moment.at = now
+        self._books.pass_time(now)
+        self._pass_on()
+        self._line.tidy()
+        warnings: list[Instruction] = [each for each in self._out if isinstance(each, Warn)]
+        self._out, self._moment = [], Moment()
+        return warnings
+
+    def take_over(self) -> None:
+        """Begin to decide.  What the last leader may have left undone is done again, which does no harm."""
+        for record in self._records.values():
+            if record.edited is not None:
+                record.edited = None
+                self._guard(record)
+            elif record.state is State.ASIDE and record.reported:
+                message, record.reported = record.reported, ""
+                self._report(record, message, {})
+            elif record.state is State.WAITING and record.pod.status.nominated_node_name:
+                self._preemptor.returning.append(record.key)
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
-        if self._line.ready:
+        if self._line.ready or self._preemptor.returning:
             return 0.0
         due = (
             self._line.next_pause_ends(),
@@ -144,6 +218,7 @@ class Core:
         """Pass freed nodes and relieved namespaces to the line, overcommitted cards to the repair, and warnings on."""
         books, snapshot = self._books, self.snapshot
         if snapshot.freed:
+            self._preemptor.freed(snapshot.freed)
             self._line.freed(snapshot.freed)
             snapshot.freed.clear()
         if snapshot.relieved:
@@ -152,9 +227,9 @@ class Core:
         if snapshot.changes:
             self._line.changed(snapshot.changes)
             snapshot.changes.clear()
-        if snapshot.overdrawn:
-            self._repair.suspect(snapshot.overdrawn)
-            snapshot.overdrawn.clear()
+        if books.overdrawn:
+            self._repair.suspect(books.overdrawn)
+            books.overdrawn.clear()
         if books.shrunk:
             self._repair.shrank(books.shrunk, self._moment)
             books.shrunk.clear()
@@ -175,13 +250,14 @@ class Core:
             return
         carried = self.interpreter.record(pod)
         if record is None:
-            record = self._records[key] = Record(key, pod, carried)
+            record = self._records[key] = Record(key, pod, carried, self._moment)
             if not pod.spec.node_name:
                 record.note(self._moment, Word.SEEN)
         if pod.spec.node_name:
             before = record.pod
             record.see(pod, carried)
             self._hold(record, before)
+            self._preemptor.see(record)
         elif record.state is State.ASSUMED:
             before = record.pod
             record.see(pod, carried)
@@ -212,9 +288,12 @@ class Core:
             self._leave_line(record.key)
         if record.state is not State.ASSUMED or record.node != pod.spec.node_name:
             record.came = self._moment
+        self._preemptor.forget(record)
         record.state, record.ticket, record.annotations, record.reported = State.HELD, None, carried, ""
         record.note(self._moment, Word.BOUND, pod.spec.node_name)
-        if not as_decided:  # otherwise it carries exactly what we booked
+        if as_decided:  # it carries exactly what we booked
+            self._books.confirm(record)
+        else:
             self._books.move(record, pod.spec.node_name)
             self._books.book(record)
 
@@ -238,9 +317,13 @@ class Core:
     def _enqueue(self, record: Record, failures: int = 0) -> None:
         """Put a pod in the line, or move it there if its request has changed."""
         pod = record.pod
-        if not self._serves(pod) or pod.metadata.deletion_timestamp is not None:
+        ours = self._serves(pod)
+        if not ours or pod.metadata.deletion_timestamp is not None:
             self._set_aside(record, "another scheduler's, or being deleted")
+            self._reserve(record, "" if ours else self.interpreter.chosen(pod))
             return
+        if record.state is State.ASIDE:
+            self._reserve(record, "")  # another scheduler may have chosen its cards, before it became ours
         try:
             request = self._decider.request(pod)
         except Refusal as refusal:
@@ -250,13 +333,18 @@ class Core:
         if GATED in request.needs.unsupported:
             self._set_aside(record, GATED)
             return
-        priority = pod.spec.priority or 0
+        priority = pod.priority
         standing = self._line.get(record.key)
         if standing is not None and standing.request == request and standing.priority == priority:
             return  # nothing relevant has changed: it keeps its place
+        self._preemptor.withdraw(record)
+        if pod.status.nominated_node_name and record.ticket is None:
+            self._preemptor.returning.append(record.key)
         self._arrivals += 1
         self._explainer.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
+        ticket.epoch = self._decider.epoch
+        ticket.preempts = pod.spec.preemption_policy != NEVER
         record.state, record.ticket = State.WAITING, ticket
         record.note(self._moment, Word.QUEUED)
         if failures:
@@ -264,8 +352,16 @@ class Core:
         else:
             self._line.add(ticket)
 
+    def _reserve(self, record: Record, node: str) -> None:
+        """Book what another scheduler has recorded before it binds the pod; nothing if it has chosen no node."""
+        if node or record.node:
+            self._books.move(record, node)
+            record.annotations = record.carried if node else {}
+            self._books.book(record)
+
     def _set_aside(self, record: Record, why: str) -> None:
         self._leave_line(record.key)
+        self._preemptor.withdraw(record)
         record.state, record.ticket = State.ASIDE, None
         record.note(self._moment, Word.ASIDE, why)
 
@@ -278,6 +374,7 @@ class Core:
         if record is None or record.state is not State.ASSUMED or record.pod.metadata.uid != uid:
             return
         failures = 1 if record.ticket is None else record.ticket.failures + 1
+        self._preemptor.forget(record)
         self._books.move(record, "")
         record.state, record.annotations = State.ASIDE, {}
         record.note(self._moment, Word.REFUSED, message)
@@ -288,21 +385,49 @@ class Core:
         record = self._records.pop(key, None)
         if record is not None:
             self._leave_line(key)
+            self._preemptor.forget(record)
             self._books.move(record, "")
 
     # Decisions
 
     def _decide(self, ticket: Ticket, now: float) -> None:
         record = self._records[ticket.key]
-        match self._decider.decide(ticket.namespace, ticket.request, ticket.hopes):
+        self._read_again(ticket, record)
+        match self._answer(record, ticket) or self._preemptor.make_room(record, ticket, now):
             case None:
                 self._line.refuse(ticket)
                 self._explainer.refused(ticket, now)
+                self._pass_on()  # it may have lost a place
+            case Nominated(message):
+                self._explainer.forget(record.key)
+                self._report(record, message, {})
+                self._pass_on()
             case Exceeded(message, reasons):
                 self._line.over_quota(ticket)
                 self._report(record, message, reasons)
             case placement:
                 self._bind(record, ticket, placement, now)
+
+    def _read_again(self, ticket: Ticket, record: Record) -> None:
+        """Read the request anew if other pods that concern this one may have come since it was read."""
+        epoch = self._decider.epoch
+        if ticket.epoch != epoch:
+            ticket.epoch = epoch
+            request = self._decider.again(ticket.request, record.pod)
+            if request != ticket.request:
+                self._explainer.forget(ticket.key)
+                ticket.request = request
+
+    def _answer(self, record: Record, ticket: Ticket) -> Placement | Nominated | Exceeded | None:
+        """Where the pod goes: to the node that it is nominated for, if it fits there."""
+        if ticket.nominated and (outcome := self._preemptor.review(record, ticket)) is not None:
+            return outcome
+        nominated = record.pod.status.nominated_node_name
+        if nominated and (ticket.hopes is None or nominated in ticket.hopes):
+            answer = self._decider.decide(ticket.namespace, ticket.request, (nominated,))
+            if isinstance(answer, Placement):
+                return answer
+        return self._decider.decide(ticket.namespace, ticket.request, ticket.hopes)
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
         record.note(self._moment, Word.DECIDED, placement)
@@ -315,15 +440,11 @@ class Core:
         self._explainer.forget(record.key)
         record.state, record.reported, record.edited = State.ASSUMED, "", None
         record.came = self._moment
-        record.annotations = self._recorded(record.pod, annotations)
+        record.annotations = self._books.recorded(record.pod, annotations)
         self._line.placed(ticket, placement.node)
         self._pass_on()
-        self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations))
-
-    def _recorded(self, pod: manifest.Pod, written: Mapping[str, str]) -> dict[str, str]:
-        """The pod's record after these annotations are written."""
-        merged = {**pod.annotations, **written}
-        return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
+        volumes = self._books.volumes.promises.of(record.key)
+        self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations, volumes=volumes))
 
     def _report(self, record: Record, message: str, reasons: dict[str, int]) -> None:
         """Report why the pod waits, unless its last report said the same."""
@@ -336,6 +457,8 @@ class Core:
         """Whether both versions of a pod ask for the same; its node and its allocation may differ."""
         if one.metadata.labels != other.metadata.labels:
             return False
+        if (one.metadata.deletion_timestamp is None) != (other.metadata.deletion_timestamp is None):
+            return False  # pods that are being deleted do not count for topology spread
         if one.annotations != other.annotations and self._wishes(one) != self._wishes(other):
             return False
         if one.spec.node_name == other.spec.node_name:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from enum import Enum
 
 from subak.model import manifest
 from subak.scheduler.messages import Evict
@@ -25,6 +26,14 @@ PAUSE = 1.0
 log = logging.getLogger(__name__)
 
 
+class Outcome(Enum):
+    """What became of a write."""
+
+    DONE = "done"
+    GONE = "the pod is gone"
+    REFUSED = "the server refuses, or could not be reached for long"
+
+
 class Evictor:
     """Carries out instructions to evict."""
 
@@ -32,8 +41,8 @@ class Evictor:
         self._client = client
         self._recorder = recorder
 
-    async def evict(self, evict: Evict) -> None:
-        """Mark and delete the pod.  Never raises; logs a failure."""
+    async def evict(self, evict: Evict) -> bool:
+        """Mark and delete the pod.  False if it stays.  Never raises; logs a failure."""
         namespace, name = evict.key.split("/")
         condition = {
             "type": "DisruptionTarget",
@@ -52,20 +61,24 @@ class Evictor:
         async def delete() -> None:
             await self._client.delete(PODS, name, namespace, uid=evict.uid)
 
-        if await self._insist(evict, mark) and await self._insist(evict, delete):
+        outcome = await self._insist(evict, mark)
+        if outcome is Outcome.DONE:
+            outcome = await self._insist(evict, delete)
+        if outcome is Outcome.DONE:
             pod = Reference(PODS.api_version, PODS.kind, name, namespace, evict.uid)
             self._recorder.record(pod, WARNING, evict.event, evict.message)
+        return outcome is not Outcome.REFUSED
 
-    async def _insist(self, evict: Evict, write: Callable[[], Awaitable[None]]) -> bool:
-        """Write until it is done; False if the pod is gone, or the server refuses."""
+    async def _insist(self, evict: Evict, write: Callable[[], Awaitable[None]]) -> Outcome:
+        """Write until it is done, the pod is gone, or the server refuses."""
         problem = ""
         for attempt in range(TRIES):
             try:
                 await write()
-                return True
+                return Outcome.DONE
             except ApiError as error:
                 if error.code in (404, 409):
-                    return False  # the pod is gone, or is another one
+                    return Outcome.GONE  # or it is another pod
                 problem = error.message
                 if not is_temporary(error):
                     break
@@ -73,4 +86,4 @@ class Evictor:
                 problem = str(error)
             await asyncio.sleep(PAUSE * 2**attempt)
         log.warning("pod %s could not be evicted (%s): %s", evict.key, evict.message, problem)
-        return False
+        return Outcome.REFUSED

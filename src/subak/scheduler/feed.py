@@ -6,35 +6,56 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from subak.model import manifest
+from subak.model import manifest, volume
+from subak.model.budget import BUDGETS, Budget
 from subak.scheduler.messages import (
+    BudgetGone,
+    BudgetSeen,
     DeviceGone,
     DeviceSeen,
     Event,
+    NamespaceGone,
+    NamespaceSeen,
     NodeGone,
     NodeSeen,
     PodGone,
     PodSeen,
     QuotasSeen,
+    StorageGone,
+    StorageSeen,
 )
 from tinykube.client import Client
 from tinykube.reflector import DELETED, Reflector
-from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS
+from tinykube.resource import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:
-    """Pods, nodes, Koordinator's Devices (a server may lack the kind) and quotas."""
+    """Pods, nodes, Koordinator's Devices, namespaces, quotas, PodDisruptionBudgets and storage objects.
+
+    A server may lack some of the kinds.
+    """
 
     def __init__(self, client: Client, handle: Callable[[Event], None]) -> None:
         self._handle = handle
         self._quotas: dict[str, dict[str, manifest.ResourceQuota]] = {}
         self.pods = Reflector(client, PODS, manifest.Pod, self._pod)
         self.nodes = Reflector(client, NODES, manifest.Node, self._node)
+        self.claims = Reflector(client, volume.CLAIMS, volume.Claim, self._stored, optional=True)
+        self.volumes = Reflector(client, volume.VOLUMES, volume.Volume, self._stored, optional=True)
         self.reflectors: tuple[Reflector[Any], ...] = (
             self.pods,
             self.nodes,
             Reflector(client, manifest.DEVICES, manifest.Device, self._device, optional=True),
+            Reflector(client, NAMESPACES, manifest.Namespace, self._namespace),
             Reflector(client, RESOURCE_QUOTAS, manifest.ResourceQuota, self._quota),
+            self.claims,
+            self.volumes,
+            Reflector(client, volume.CLASSES, volume.Class, self._stored, optional=True),
+            Reflector(client, volume.CSI_NODES, volume.CsiNode, self._stored, optional=True),
+            Reflector(client, volume.DRIVERS, volume.Driver, self._stored, optional=True),
+            Reflector(client, volume.CAPACITIES, volume.Capacity, self._stored, optional=True),
+            Reflector(client, volume.ATTACHMENTS, volume.Attachment, self._stored, optional=True),
+            Reflector(client, BUDGETS, Budget, self._budget, optional=True),
         )
 
     async def run(self) -> None:
@@ -56,6 +77,15 @@ class Feed:
 
     def _device(self, change: str, device: manifest.Device) -> None:
         self._handle(DeviceGone(device.name) if change == DELETED else DeviceSeen(device))
+
+    def _namespace(self, change: str, namespace: manifest.Namespace) -> None:
+        self._handle(NamespaceGone(namespace.name) if change == DELETED else NamespaceSeen(namespace))
+
+    def _stored(self, change: str, object: volume.Stored) -> None:
+        self._handle(StorageGone(object) if change == DELETED else StorageSeen(object))
+
+    def _budget(self, change: str, budget: Budget) -> None:
+        self._handle(BudgetGone(budget.key) if change == DELETED else BudgetSeen(budget))
 
     def _quota(self, change: str, quota: manifest.ResourceQuota) -> None:
         namespace = quota.metadata.namespace

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from subak.model import manifest
+from subak.model.budget import Budget
+from subak.model.volume import Assignment, Stored
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -47,11 +49,39 @@ class DeviceGone(Message, frozen=True, gc=False):
     name: str
 
 
+class NamespaceSeen(Message, frozen=True, gc=False):
+    """A namespace was added or has changed."""
+
+    namespace: manifest.Namespace
+
+
+class NamespaceGone(Message, frozen=True, gc=False):
+    """A namespace was removed."""
+
+    name: str
+
+
 class QuotasSeen(Message, frozen=True, gc=False):
     """All quotas of a namespace, as they are now."""
 
     namespace: str
     quotas: tuple[manifest.ResourceQuota, ...]
+
+
+class NamesChanged(Message, frozen=True, gc=False):
+    """Other scheduler names are served than before: whose pods wait is to be seen anew."""
+
+
+class StorageSeen(Message, frozen=True, gc=False):
+    """A claim, a volume, a class or another storage object was added or has changed."""
+
+    object: Stored
+
+
+class StorageGone(Message, frozen=True, gc=False):
+    """A storage object, as it was last, was removed."""
+
+    object: Stored
 
 
 class BindFailed(Message, frozen=True, gc=False):
@@ -62,17 +92,57 @@ class BindFailed(Message, frozen=True, gc=False):
     message: str
 
 
-Event = PodSeen | PodGone | NodeSeen | NodeGone | DeviceSeen | DeviceGone | QuotasSeen | BindFailed
+class BudgetSeen(Message, frozen=True, gc=False):
+    """A PodDisruptionBudget was added or has changed."""
+
+    budget: Budget
+
+
+class BudgetGone(Message, frozen=True, gc=False):
+    """A PodDisruptionBudget was removed."""
+
+    key: str
+
+
+class EvictFailed(Message, frozen=True, gc=False):
+    """A pod could not be evicted: the server refuses, or could not be reached for long."""
+
+    key: str
+    uid: str
+
+
+Event = (
+    PodSeen
+    | PodGone
+    | NodeSeen
+    | NodeGone
+    | DeviceSeen
+    | DeviceGone
+    | NamespaceSeen
+    | NamespaceGone
+    | QuotasSeen
+    | NamesChanged
+    | StorageSeen
+    | StorageGone
+    | BudgetSeen
+    | BudgetGone
+    | BindFailed
+    | EvictFailed
+)
 
 
 class Bind(Message, frozen=True, gc=False):
-    """Bind the pod, in one write: node, annotations and labels together, with the UID as precondition."""
+    """Bind the pod, in one write: node, annotations and labels together, with the UID as precondition.
+
+    `volumes` are its unbound claims, which get their volumes first.
+    """
 
     key: str
     uid: str
     node: str
     annotations: dict[str, str]
     labels: dict[str, str] = {}
+    volumes: tuple[Assignment, ...] = ()
 
 
 class Report(Message, frozen=True, gc=False):
@@ -105,10 +175,18 @@ class Evict(Message, frozen=True, gc=False):
     message: str
 
 
+class Nominate(Message, frozen=True, gc=False):
+    """Write on which node the pod waits for others to leave (`status.nominatedNodeName`); none if it does no more."""
+
+    key: str
+    uid: str
+    node: str
+
+
 class Warn(Message, frozen=True, gc=False):
     """Something about the cluster that an administrator should know."""
 
     text: str
 
 
-Instruction = Bind | Report | Restore | Evict | Warn
+Instruction = Bind | Report | Restore | Evict | Nominate | Warn

@@ -5,6 +5,8 @@ On a cluster, pods of `default-scheduler` belong to kube-scheduler.  On one mach
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from subak.model import manifest
 
 DEFAULT = "default-scheduler"
@@ -19,3 +21,24 @@ ON_ONE_MACHINE = (DEFAULT, *NAMES)
 def on_one_machine(pod: manifest.Pod) -> bool:
     """Whether a pod is ours where we are the only scheduler."""
     return (pod.spec.scheduler_name or DEFAULT) in ON_ONE_MACHINE
+
+
+class Served:
+    """The pods whose scheduler has one of these `names`, except for names that belong to another one for now.
+
+    `foreign` gives those names, each with the reason.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(dict.fromkeys(names))
+        self.foreign: dict[str, str] = {}
+        self._ours = frozenset(self.names)
+
+    def leave(self, foreign: Mapping[str, str]) -> None:
+        """Leave these names to others, and no more."""
+        self.foreign = {name: foreign[name] for name in self.names if name in foreign}
+        self._ours = frozenset(self.names) - self.foreign.keys()
+
+    def __call__(self, pod: manifest.Pod) -> bool:
+        """Whether the pod is ours."""
+        return (pod.spec.scheduler_name or DEFAULT) in self._ours

@@ -1,15 +1,16 @@
 """Runs the core on an API server: watches become events, and instructions become requests.
 
-    reflectors ── events ──> Core ── Bind ──> locks, binder ──> Binding
+    reflectors ── events ──> Core ── Bind ──> volumes, locks, binder ──> Binding
                               ^  │                 │
                               │  ├── Report ──> reporter ──> condition, event
                               │  ├── Restore ─> restorer ──> annotations of the pod
                               │  ├── Evict ───> evictor ───> condition, event, deletion
+                              │  ├── Nominate > nominator ─> nominatedNodeName of the pod
                               └──── BindFailed ────┘
 
 Nothing is polled: a cycle runs when something has happened, or when a pod's pause ends.  The core decides nothing
-before it has seen all objects.  It also waits while UNDER_WAY bindings are under way, so that a more important pod that
-comes later still goes first.
+before it has seen all objects, and nothing while the service stands by: then it only keeps up with what happens.  It
+also waits while UNDER_WAY bindings are under way, so that a more important pod that comes later still goes first.
 """
 
 from __future__ import annotations
@@ -19,26 +20,44 @@ import gc
 import logging
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
+from subak.scheduler import volumes
 from subak.scheduler.binder import Binder, NotBound
 from subak.scheduler.core import Core, everything
 from subak.scheduler.counters import Counters
 from subak.scheduler.evictor import Evictor
 from subak.scheduler.feed import Feed
 from subak.scheduler.locks import NodeLocks
-from subak.scheduler.messages import Bind, BindFailed, Event, Evict, Message, PodGone, Report, Restore, Warn
+from subak.scheduler.messages import (
+    Bind,
+    BindFailed,
+    Event,
+    Evict,
+    EvictFailed,
+    Message,
+    NamesChanged,
+    Nominate,
+    PodGone,
+    Report,
+    Restore,
+    Warn,
+)
+from subak.scheduler.nominator import Nominator
 from subak.scheduler.reporter import Reporter
 from subak.scheduler.restorer import Restorer
 from subak.scheduler.story import printed
+from subak.scheduler.volumes import VolumeBinder
 from tinykube.client import Client
 from tinykube.events import Recorder
 
 NAME = "subak"
 AT_ONCE = 64
 UNDER_WAY = 256
+RETIRE_PAUSE = 0.01
 PER_CYCLE = 16
 """Few enough that other tasks of the event loop run every few milliseconds."""
 
@@ -54,7 +73,10 @@ class Service:
         interpreter: Interpreter | None = None,
         serves: Callable[[manifest.Pod], bool] = everything,
         at_once: int = AT_ONCE,
+        standby: bool = False,
+        volume_timeout: float = volumes.TIMEOUT,
     ) -> None:
+        """`standby`: decide nothing until `lead` is called."""
         self.core = Core(interpreter, serves)
         self.counters = Counters()
         self.ready = asyncio.Event()
@@ -64,7 +86,9 @@ class Service:
         self._binder = Binder(client, self.counters, at_once)
         self._restorer = Restorer(client)
         self._evictor = Evictor(client, self.recorder)
+        self._nominator = Nominator(client)
         self._locks = NodeLocks(client, self.feed, self.counters, self._now)
+        self._volumes = VolumeBinder(client, self.feed, volume_timeout)
         self._news = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
         self._executors: dict[type[Message], Callable[[Any], None]] = {
@@ -72,8 +96,10 @@ class Service:
             Report: self._report,
             Restore: self._begin_restoring,
             Evict: self._begin_evicting,
+            Nominate: self._begin_nominating,
             Warn: self._warn,
         }
+        self._leading = not standby
         self._under_way = 0
         self._epoch = 0.0
 
@@ -88,13 +114,45 @@ class Service:
             gc.freeze()  # objects from the first lists live long: later collections need not visit them
             self.ready.set()
             while True:
-                self._cycle()
-                await self._next_turn()
+                if self._leading:
+                    self._cycle()
+                    await self._next_turn()
+                else:
+                    await self._stand_by()
+
+    @property
+    def leading(self) -> bool:
+        """Whether it decides."""
+        return self._leading
+
+    def lead(self) -> None:
+        """Begin to decide."""
+        self.core.take_over()
+        self._leading = True
+        self._news.set()
+
+    async def retire(self) -> None:
+        """Decide nothing more, and return when no binding is under way."""
+        self._leading = False
+        while self._under_way:
+            await asyncio.sleep(RETIRE_PAUSE)
+
+    def names_changed(self) -> None:
+        """`serves` gives other answers from now on."""
+        self._handle(NamesChanged())
+
+    async def _stand_by(self) -> None:
+        """Keep up with what happens."""
+        self._news.clear()
+        for instruction in self.core.stand_by(self._now()):
+            self._executors[type(instruction)](instruction)
+        await self._news.wait()
 
     def _handle(self, event: Event) -> None:
         self.counters.events += 1
         self.core.handle(event)
         self._locks.hear(event)
+        self._volumes.hear(event)
         if isinstance(event, PodGone):
             self._reporter.forget(event.key)
         self._news.set()
@@ -115,6 +173,7 @@ class Service:
 
     def _report(self, report: Report) -> None:
         self.counters.reports += 1
+        self.counters.refusals.update(report.reasons.keys())
         self._reporter.report(report)
 
     def _begin_restoring(self, restore: Restore) -> None:
@@ -123,7 +182,15 @@ class Service:
 
     def _begin_evicting(self, evict: Evict) -> None:
         self.counters.evicted += 1
-        self._tasks.create_task(self._evictor.evict(evict))
+        self._tasks.create_task(self._evict(evict))
+
+    async def _evict(self, evict: Evict) -> None:
+        if not await self._evictor.evict(evict):
+            self._handle(EvictFailed(evict.key, evict.uid))
+
+    def _begin_nominating(self, nominate: Nominate) -> None:
+        self.counters.nominated += bool(nominate.node)
+        self._tasks.create_task(self._nominator.nominate(nominate))
 
     def _warn(self, warn: Warn) -> None:
         self.counters.warnings += 1
@@ -145,22 +212,33 @@ class Service:
 
     async def _bind(self, bind: Bind, locks: tuple[str, ...]) -> None:
         """Carry out a binding, and report the outcome to the core and the pod."""
-        waits = bool(locks)
-        self._under_way -= waits  # a pod that waits for a lock must not hold up the others
+        waits = bool(locks or bind.volumes)
+        self._under_way -= waits  # a pod that waits for a lock or a volume must not hold up the others
         try:
-            async with self._locks.held(bind, locks):
+            async with self._volumes.bound(bind), self._locks.held(bind, locks):
                 await self._binder.bind(bind)
-            self.counters.bound += 1
+            self._count(bind)
             self._reporter.bound(bind)
         except NotBound as problem:
             self.counters.bind_failures += 1
             self._reporter.not_bound(bind, str(problem))
             self._handle(BindFailed(bind.key, bind.uid, str(problem)))
             story = printed(self.core.story(bind.key))
-            log.info("pod %s is not bound to %s: %s (%s)", bind.key, bind.node, problem, story)
+            fields = {"pod": bind.key, "node": bind.node}
+            log.info("pod %s is not bound to %s: %s (%s)", bind.key, bind.node, problem, story, extra=fields)
         finally:
             self._under_way -= not waits
             self._news.set()
+
+    def _count(self, bind: Bind) -> None:
+        """Count a pod that was bound, and how long it has waited."""
+        self.counters.bound += 1
+        pod, seen = self.feed.pods.objects.get(bind.key), self.core.seen_at(bind.key)
+        if pod is not None and pod.metadata.creation_timestamp and seen is not None:
+            # The server tells whole seconds: the pod was created within the one that follows.
+            created = datetime.fromisoformat(pod.metadata.creation_timestamp).timestamp()
+            created = max(created, min(seen, created + 1.0))
+            self.counters.created_to_bound.add(max(self._now() - created, 0.0))
 
     def _locks_of(self, bind: Bind) -> tuple[str, ...]:
         """The locks that the agents of the pod's cards need."""

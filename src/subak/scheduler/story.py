@@ -24,11 +24,13 @@ class Word(StrEnum):
     ASIDE = "set aside"
     QUEUED = "queued"
     WAITS = "waits"
+    NOMINATED = "nominated"
+    WITHDRAWN = "nomination withdrawn"
+    EVICTED = "evicted"
     DECIDED = "decided"
     REFUSED = "binding refused"
     BOUND = "bound"
     PUT_BACK = "record put back"
-    EVICTED = "evicted"
 
 
 class Moment(msgspec.Struct, gc=False):

@@ -4,14 +4,16 @@ Ready pods come by priority, then by arrival.  Pods that found no place wait in 
 A group that was refused fits on no node, and goes on so until something is freed or changes on a node: then only groups
 that may fit there (`policy.demand`) are tried again, the most important first, and of each the first pod; as soon as
 one takes the place, the others are measured by what is left.  Groups that other nodes' pods keep off (`policy.Across`)
-are also tried when something happens that may cure it.  A pod that exceeds a quota waits for the namespace instead.
-A pod whose binding failed comes back after a pause that doubles with every failure.
+are also tried when something happens that may cure it.  Pods that may preempt are compared with what a node would have
+free without less important pods.  A nominated pod (`scheduler.nominations`) is a group by itself.  A pod that exceeds
+a quota waits for the namespace instead.  A pod whose binding failed comes back after a pause that doubles with every
+failure.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,9 +21,9 @@ import numpy as np
 from subak.model.request import Request
 from subak.policy import registry
 from subak.policy.demand import Demand
+from subak.policy.levels import Levels, Relief
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Bools, Column, Positions
-from subak.snapshot.watcher import Change
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 10.0
@@ -32,16 +34,26 @@ NODES_AT_ONCE = 16
 MOST_LOOKS = 64
 """Freed nodes that one `pop` looks at; the next goes on with the others."""
 
+TIDY = 1_000
+"""Entries of tickets that have left which do not matter."""
+
 EVERYWHERE = ""
 """Stands for a node, where groups may fit on any."""
 
-Name = tuple[Request, str]
-"""What a group has in common: the request, and the namespace, whose quota counts."""
+NOBODY = -(1 << 62)
+"""Lower than any priority: whom pods may preempt that may preempt nobody."""
+
+Name = tuple[Request, str, int, int, str]
+"""What a group has in common: the request, the namespace, whose quota counts, the priority, and whom it may preempt."""
 
 
 @dataclass(slots=True)
 class Ticket:
-    """A pod's place in the line.  `hopes` are the only nodes that are worth a try; None for all."""
+    """A pod's place in the line.  `hopes` are the only nodes that are worth a try; None for all.
+
+    `preempts` says whether less important pods may have to leave for it, `nominated` on which node it waits for them.
+    `epoch` is when the request was read.
+    """
 
     key: str
     namespace: str
@@ -50,11 +62,19 @@ class Ticket:
     number: int
     failures: int = 0
     hopes: tuple[str, ...] | None = None
+    epoch: int = 0
+    preempts: bool = False
+    nominated: str = ""
 
     @property
     def group(self) -> Name:
         """With whom the pod shares its fate."""
-        return self.request, self.namespace
+        return self.request, self.namespace, self.priority, self.reach, self.key if self.nominated else ""
+
+    @property
+    def reach(self) -> int:
+        """Pods of a lower priority than this one may have to leave for it."""
+        return self.priority if self.preempts and not self.nominated else NOBODY
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -103,10 +123,13 @@ class Line:
         self._names: dict[int, Name] = {}
         self._priorities: Column = np.zeros(self._demand.room, np.int64)
         self._numbers: Column = np.zeros(self._demand.room, np.int64)
+        self._reach: Column = np.full(self._demand.room, NOBODY, np.int64)
+        self._levels = snapshot.watched(Levels)
+        self._relief = Relief(snapshot)
         self._over_quota: dict[str, dict[Name, None]] = {}
         self._freed: dict[str, None] = {}
         self._looked: dict[str, Bools] = {}
-        self._cures: dict[int, frozenset[Change]] = {}
+        self._cures: dict[int, frozenset[Hashable]] = {}
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -135,10 +158,11 @@ class Line:
         if group.at is None:
             group.at = self._demand.add(ticket.request)
             self._names[group.at] = ticket.group
-            if cures := registry.cures(self._snapshot, ticket.request):
-                self._cures[group.at] = cures
             if len(self._priorities) < self._demand.room:
                 self._grow()
+        if cures := registry.cures(self._snapshot, ticket.request):
+            self._cures[group.at] = cures
+        self._reach[group.at] = ticket.reach
         self._rank(group)
         for mask in self._looked.values():
             mask[group.at] = False
@@ -147,6 +171,7 @@ class Line:
         more = self._demand.room - len(self._priorities)
         self._priorities = np.append(self._priorities, np.zeros(more, np.int64))
         self._numbers = np.append(self._numbers, np.zeros(more, np.int64))
+        self._reach = np.append(self._reach, np.full(more, NOBODY, np.int64))
         for node, mask in self._looked.items():
             self._looked[node] = np.append(mask, np.zeros(more, np.bool_))
 
@@ -161,6 +186,13 @@ class Line:
         self._tickets[ticket.key] = ticket
         self._failed.append((ticket.key, self._mark(ticket.key)))
 
+    def again(self, key: str) -> None:
+        """A pod that waits is to be tried once more, on all nodes."""
+        ticket = self._tickets.get(key)
+        if ticket is not None and key not in self._stamp:
+            self._leave_group(ticket)
+            self._make_ready(ticket)
+
     def freed(self, nodes: Iterable[str]) -> None:
         """Something was given back or has changed on these nodes."""
         if self._names:
@@ -168,7 +200,7 @@ class Line:
                 self._looked.pop(node, None)
                 self._freed[node] = None
 
-    def changed(self, changes: Iterable[str]) -> None:
+    def changed(self, changes: Iterable[Hashable]) -> None:
         """This has happened somewhere: groups that it may help, wherever that is, are tried on all nodes."""
         helped = [at for at, cures in self._cures.items() if not cures.isdisjoint(changes)]
         if helped:
@@ -203,6 +235,12 @@ class Line:
                 return self._tickets.pop(ready.key)
             self._rank(self._join(ready))  # those that ask for the same fit nowhere, or are measured already
             self.joined.append(ready)
+
+    def tidy(self) -> None:
+        """Drop what heaps still say of tickets that have left: nobody else does while nothing is popped."""
+        if len(self._ready) > 2 * len(self._tickets) + TIDY:
+            self._ready = [each for each in self._ready if self._stamp.get(each[1]) == each[2]]
+            heapq.heapify(self._ready)
 
     @property
     def ready(self) -> bool:
@@ -241,7 +279,7 @@ class Line:
             while self._freed and len(self._looked) < NODES_AT_ONCE and looks < MOST_LOOKS:
                 node = next(iter(self._freed))
                 del self._freed[node]
-                mask = self._demand.may_fit(self._snapshot, node)
+                mask = self._may_fit(node)
                 looks += 1
                 if mask.any():
                     self._looked[node] = mask
@@ -253,6 +291,20 @@ class Line:
             if looks >= MOST_LOOKS:
                 return None
         return None
+
+    def _may_fit(self, node: str, among: Bools | None = None) -> Bools:
+        """Which groups may fit on the node, if need be after less important pods have left."""
+        mask = self._demand.may_fit(self._snapshot, node, among)
+        lowest = self._levels.lowest
+        if lowest is None or self._reach.max() <= lowest or self._snapshot.home(node) is None:
+            return mask
+        keen = (self._reach > lowest) & ~mask
+        if among is not None:
+            keen &= among
+        for priority in set(self._reach[keen].tolist()):
+            relief = self._relief.on(node, priority - 1)
+            mask |= keen & (self._reach == priority) & self._demand.may_fit(self._snapshot, node, None, relief)
+        return mask
 
     def _hopes(self, ticket: Ticket) -> tuple[str, ...] | None:
         """The nodes on which the pod may fit, None for all; those that ask for the same fit on no other."""
@@ -269,7 +321,7 @@ class Line:
         """The pod got a place on this node: others measure again what is left there, and the quota may let in more."""
         hopeful = self._looked.get(node)
         if hopeful is not None:
-            self._looked[node] = self._demand.may_fit(self._snapshot, node, hopeful)
+            self._looked[node] = self._may_fit(node, hopeful)
         group = self._groups.get(ticket.group)
         if group is not None and group.at is None:
             self._try_next(group)
@@ -302,6 +354,7 @@ class Line:
             self._demand.remove(group.at)
             del self._names[group.at]
             self._cures.pop(group.at, None)
+            self._reach[group.at] = NOBODY
             for mask in self._looked.values():
                 mask[group.at] = False
             group.at = None

@@ -7,7 +7,7 @@ What namespaces use of their quotas is the sum of the bookings, so it can never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -53,8 +53,7 @@ class Snapshot:
 
     `used` is what each namespace uses of each resource that `count` counts.  `freed` are the nodes, and `relieved` the
     namespaces, of which something was given back since somebody last emptied them: waiting pods may fit there now.
-    `changes` are what else has happened, anywhere.  `overdrawn` are nodes that must be looked at, because what was
-    restored there may be more than a card has.
+    `changes` are what else has happened, anywhere.  `namespaces` are the labels of each.
     """
 
     def __init__(self, nodes: Iterable[Node] = (), count: Count = _nothing) -> None:
@@ -63,8 +62,8 @@ class Snapshot:
         self.used: dict[tuple[str, str], int] = {}
         self.freed: dict[str, None] = {}
         self.relieved: dict[str, None] = {}
-        self.changes: dict[str, None] = {}
-        self.overdrawn: dict[str, None] = {}
+        self.changes: dict[Hashable, None] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}
         self._watchers: dict[type[Watcher], Watcher] = {}
         self._count = count
         self._journal = Journal()
@@ -97,6 +96,10 @@ class Snapshot:
         home = self._homes.get(name)
         return None if home is None else home.nodes[self._at(home, name)]
 
+    def pods_on(self, name: str) -> list[str]:
+        """The keys of all pods that are booked on a node."""
+        return list(self._on_node.get(name, ()))
+
     def cards(self, name: str) -> list[CardState]:
         """The cards of a node as they are now."""
         home = self._homes[name]
@@ -106,7 +109,9 @@ class Snapshot:
         """The watcher of this kind, which has seen all that is here."""
         watcher = self._watchers.get(kind)
         if watcher is None:
-            watcher = self._watchers[kind] = kind()
+            watcher = self._watchers[kind] = kind.start(self)
+            for name, labels in self.namespaces.items():
+                watcher.namespace_seen(name, labels)
             for node in self:
                 watcher.node_seen(node)
             for booking in self._bookings.values():
@@ -150,6 +155,33 @@ class Snapshot:
             self.changes[Change.NODE_CHANGED] = None
             for watcher in self._watchers.values():
                 watcher.node_gone(name)
+
+    def see_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Add a namespace, or note the labels that it has now.  Not within a transaction."""
+        self._check_outside()
+        if self.namespaces.get(name) != labels:
+            self.namespaces[name] = labels
+            self._namespace_changed()
+            for watcher in self._watchers.values():
+                watcher.namespace_seen(name, labels)
+
+    def lose_namespace(self, name: str) -> None:
+        """Forget a namespace.  Not within a transaction."""
+        self._check_outside()
+        if self.namespaces.pop(name, None) is not None:
+            self._namespace_changed()
+            for watcher in self._watchers.values():
+                watcher.namespace_gone(name)
+
+    def _namespace_changed(self) -> None:
+        self.version += 1
+        self.changes[Change.NAMESPACE_CHANGED] = None
+
+    def note(self, change: Hashable) -> None:
+        """A watcher has seen a change of its own; a rollback takes it back."""
+        if self._journal.depth:
+            self._journal.keep(self.changes, change)
+        self.changes[change] = None
 
     def _check_outside(self) -> None:
         if self._journal.depth:
@@ -201,9 +233,6 @@ class Snapshot:
         self.forget(key)  # a pod that is seen again is still one pod
         booking = self._booking(placement, resources, counted, pod)
         self._enter(key, booking, 1)
-        home = self.home(placement.node)
-        if home is not None and self._may_overdraw(*home, booking):
-            self.overdrawn[placement.node] = None
         return booking
 
     def forget(self, key: str) -> Booking | None:
@@ -212,6 +241,22 @@ class Snapshot:
         if booking is not None:
             self._enter(key, booking, -1)
         return booking
+
+    def put_back(self, key: str, booking: Booking) -> None:
+        """Book again exactly what a pod held before it was forgotten."""
+        self._enter(key, booking, 1)
+
+    def may_overdraw(self, key: str) -> bool:
+        """Whether a card of the pod may carry too much; amounts without a column need a closer look."""
+        booking = self._bookings.get(key)
+        home = None if booking is None else self.home(booking.placement.node)
+        if booking is None or home is None:
+            return False
+        pool, at = home
+        return any(
+            pool.overdrawn(at, row) or ((charge.extras or charge.functions) and len(pool.tenants[at][row]) > 1)
+            for row, charge in self._rows(pool, at, booking)
+        )
 
     def relabel(self, key: str, pod: manifest.Pod) -> None:
         """The pod has other labels now, and holds what it held.  Not within a transaction."""
@@ -278,13 +323,6 @@ class Snapshot:
         for row, charge in self._rows(home, at, booking):
             home.charge(at, row, key, charge, sign)
         home.charge_node(at, booking.resources, sign)
-
-    def _may_overdraw(self, home: Pool, at: int, booking: Booking) -> bool:
-        """Whether a card of the booking may carry too much; amounts without a column need a closer look."""
-        return any(
-            home.overdrawn(at, row) or ((charge.extras or charge.functions) and len(home.tenants[at][row]) > 1)
-            for row, charge in self._rows(home, at, booking)
-        )
 
     def _check(self, key: str, booking: Booking) -> None:
         """Raise Overcommitted unless the placement's node has all that it takes."""

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -127,6 +127,26 @@ class Verdicts:
         self.passes = np.append(self.passes, np.zeros_like(self.passes))
 
 
+class Figures:
+    """A number for each node by its description alone; kept up to date while somebody keeps the object."""
+
+    def __init__(self, figure: Callable[[Node], int], room: int) -> None:
+        self.figure = figure
+        self.values: Column = np.zeros(room, np.int64)
+
+    def look(self, at: int, node: Node) -> None:
+        """The node at this position is new or has changed."""
+        self.values[at] = self.figure(node)
+
+    def leave(self, at: int) -> None:
+        """The position is vacant now."""
+        self.values[at] = 0
+
+    def grow(self) -> None:
+        """Twice as many positions."""
+        self.values = np.append(self.values, np.zeros_like(self.values))
+
+
 class Pool:
     """The nodes of one make.
 
@@ -163,6 +183,7 @@ class Pool:
         self._names: list[str] = []
         self._verdicts: WeakValueDictionary[Hashable, Verdicts] = WeakValueDictionary()
         self._recent: OrderedDict[Hashable, Verdicts] = OrderedDict()
+        self._figures: WeakSet[Figures] = WeakSet()
         self.shared: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -196,6 +217,11 @@ class Pool:
             self._describe(at, node)
         self._rank([node.name for node in nodes])
 
+    def _kept(self) -> Iterator[Verdicts | Figures]:
+        """All that follows the descriptions of nodes."""
+        yield from self._verdicts.values()
+        yield from self._figures
+
     def _place_for(self, node: Node) -> int:
         tenants: list[dict[str, Charge]] = [{} for _ in self.make]
         if self._vacant:
@@ -215,8 +241,8 @@ class Pool:
         for name in (*self._entry(VACANT), "order"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=-1))
-        for verdicts in self._verdicts.values():
-            verdicts.grow()
+        for kept in self._kept():
+            kept.grow()
 
     def _rank(self, names: Sequence[str]) -> None:
         """Give nodes that have just come a number in `order`, between those of their neighbours by name."""
@@ -251,22 +277,23 @@ class Pool:
         self.state[..., at] = 0
         self.plain[:, at] = NOTHING
         self._vacant.append(at)
-        for verdicts in self._verdicts.values():
-            verdicts.leave(at)
+        for kept in self._kept():
+            kept.leave(at)
         self._note(at)
 
     def replace(self, at: int, node: Node) -> None:
         """A node with the same cards whose description changed; what is held there stays held."""
         new, old = self._entry(node), self._entry(self.nodes[at])
         for name, values in new.items():
-            getattr(self, name)[..., at] += np.subtract(values, old[name], dtype=np.int64)
+            # A node without cards has empty lists, which numpy would take for floats.
+            getattr(self, name)[..., at] += np.asarray(values, np.int64) - np.asarray(old[name], np.int64)
         self.nodes[at] = node
         self._describe(at, node)
 
     def _describe(self, at: int, node: Node) -> None:
         self.plain[:, at] = [self.free(at, name) for name in PLAIN]
-        for verdicts in self._verdicts.values():
-            verdicts.look(at, node)
+        for kept in self._kept():
+            kept.look(at, node)
         self._touch(at)
 
     def charge(self, at: int, row: int, key: str, charge: Charge, sign: int) -> None:
@@ -340,11 +367,11 @@ class Pool:
     def free(self, at: int, name: str) -> int:
         """How much of a plain resource the node still has; what a node does not mention is not limited.
 
-        An extended resource (one with a domain) that a node does not mention is not there.
+        An extended resource (one with a domain) that a node does not mention is not there, nor are huge pages.
         """
         allocatable = self.nodes[at].allocatable
         if name not in allocatable:
-            return 0 if "/" in name else UNLIMITED
+            return 0 if "/" in name or name.startswith("hugepages-") else UNLIMITED
         return allocatable[name] - self.resources[at].get(name, 0)
 
     def verdicts(self, key: Hashable, judge: Judge, fine: Verdicts | None = None) -> Verdicts:
@@ -360,6 +387,14 @@ class Pool:
         if len(self._recent) > RECENT_VERDICTS:
             self._recent.popitem(last=False)
         return known
+
+    def figures(self, figure: Callable[[Node], int]) -> Figures:
+        """A number for each node, as long as somebody keeps the answer."""
+        found = Figures(figure, self.room)
+        for at in self:
+            found.look(at, self.nodes[at])
+        self._figures.add(found)
+        return found
 
     def judged(self, judge: Judge, fine: Verdicts | None = None) -> Verdicts:
         """The same as of now, not remembered."""

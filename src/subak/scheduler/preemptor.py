@@ -1,0 +1,171 @@
+"""Carries out plans by which less important pods make room, and sees to it that the room goes to whom it was made for.
+
+    make_room ── plan ──> nominated: the place is booked, victims are sent away ── victims gone ──> review ──> bound
+                                 │
+                                 └── a more important pod takes the place, or a victim stays ──> in the line again
+
+Victims are sent away only after the whole placement succeeded in a transaction.  Those that are leaving already are not
+sent away again, so that a new core that finds half of them gone goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from subak.model import manifest
+from subak.model.placement import Placement
+from subak.policy.budgets import Budgets
+from subak.policy.preempt import Plan, waits_for
+from subak.scheduler.books import Books
+from subak.scheduler.messages import Evict, Instruction, Nominate
+from subak.scheduler.nominations import Nominations, Outlook
+from subak.scheduler.record import Record, State
+from subak.scheduler.story import Moment, Word
+from subak.scheduler.waiting import Line, Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Nominated:
+    """The pod waits for others to leave its place; the message is for its user."""
+
+    message: str
+
+
+class Preemptor:
+    """Makes room for pods of the line.  `out` are instructions, `returning` pods that were nominated before we came."""
+
+    def __init__(self, books: Books, line: Line, records: Mapping[str, Record], moment: Callable[[], Moment]) -> None:
+        self.out: list[Instruction] = []
+        self.returning: list[str] = []
+        self._books = books
+        self._line = line
+        self._records = records
+        self._moment = moment
+        self._nominations = Nominations(books.decider, records)
+
+    @property
+    def budgets(self) -> Budgets:
+        """The cluster's PodDisruptionBudgets."""
+        return self._nominations.preemption.budgets
+
+    def see(self, record: Record) -> None:
+        """A bound pod has changed: it may be leaving."""
+        self._nominations.see(record)
+
+    def forget(self, record: Record) -> None:
+        """The pod is no longer where it was: it is gone, or bound."""
+        self._nominations.leave(record)
+
+    def freed(self, nodes: Iterable[str]) -> None:
+        """Something was freed or has changed on these nodes: those that wait there are tried."""
+        for key in self._nominations.waiting(nodes):
+            self._line.again(key)
+
+    def make_room(self, record: Record, ticket: Ticket, now: float) -> Placement | Nominated | None:
+        """What becomes of a pod that fits nowhere: a place at once, a place to come, or None."""
+        plan = self._nominations.plan(ticket)
+        if plan is None:
+            return None
+        displaced = self._nominations.displaced(ticket, plan)
+        room = self._nominations.room(ticket, plan, displaced)
+        for each in displaced:
+            self._requeue(each, f"pod {record.key} is more important")
+        if room:
+            return plan.placement
+        return self._carry_out(plan, record, ticket, now)
+
+    def review(self, record: Record, ticket: Ticket) -> Placement | Nominated | None:
+        """What becomes of a nominated pod now.  None if its place is lost: then it is like any other."""
+        outcome = self._nominations.review(record, ticket)
+        if outcome is Outlook.WAITS:
+            self._line.refuse(ticket)
+            return Nominated(waits_for(record.node, self._nominations.in_the_way(record)))
+        if outcome is Outlook.LOST:
+            self.withdraw(record, "its place is taken")
+            record.state = State.WAITING
+            return None
+        self._nominations.leave(record)
+        self._books.move(record, "")
+        ticket.nominated = ""
+        return outcome
+
+    def withdraw(self, record: Record, why: str = "") -> None:
+        """End a pod's nomination, if it has one, and give up the place that was kept."""
+        if record.state is State.NOMINATED:
+            record.note(self._moment(), Word.WITHDRAWN, why)
+            self._nominations.leave(record)
+            self._books.move(record, "")
+            record.state, record.annotations, record.reported = State.ASIDE, {}, ""
+            if record.ticket is not None:
+                record.ticket.nominated = ""
+            self.out.append(Nominate(record.key, record.pod.metadata.uid, ""))
+
+    def evict_failed(self, key: str, uid: str) -> None:
+        """A victim stays: those that wait for its place look for another one, after a pause."""
+        victim = self._records.get(key)
+        if victim is None or not victim.evicted or victim.pod.metadata.uid != uid:
+            return
+        victim.evicted = False
+        self._nominations.see(victim)
+        for waiting in self._nominations.waiting([victim.node]):
+            self._requeue(self._records[waiting], f"pod {key} could not be evicted", pause=True)
+
+    def restore(self, now: float) -> None:
+        """Keep the places of pods that were nominated before we came, before anybody else is decided on."""
+        if not self.returning:
+            return
+        tickets = [ticket for key in dict.fromkeys(self.returning) if (ticket := self._line.get(key)) is not None]
+        self.returning.clear()
+        for ticket in sorted(tickets, key=lambda each: each.rank):
+            record = self._records[ticket.key]
+            found = self._nominations.restored(record.pod.status.nominated_node_name, ticket)
+            if found is not None:
+                self._line.remove(ticket.key)
+                self._nominate(record, ticket, found.placement, now)
+                self._line.again(ticket.key)
+                if not found.room:
+                    self._finish_evictions(record)
+
+    def _carry_out(self, plan: Plan, record: Record, ticket: Ticket, now: float) -> Nominated:
+        self._nominate(record, ticket, plan.placement, now)
+        for victim in plan.victims:
+            self._evict(self._records[victim.key], record)
+        self._finish_evictions(record)
+        self.out.append(Nominate(record.key, record.pod.metadata.uid, record.node))
+        return Nominated(waits_for(record.node, self._nominations.in_the_way(record)))
+
+    def _nominate(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
+        """Keep a place for the pod, whose holders have still to leave."""
+        record.note(self._moment(), Word.NOMINATED, placement)
+        self._books.reserve(record, ticket.request, placement, now)
+        record.state, ticket.nominated = State.NOMINATED, placement.node
+        self._nominations.enter(record)
+        self._line.placed(ticket, placement.node)
+        self._line.refuse(ticket)
+
+    def _requeue(self, record: Record, why: str, pause: bool = False) -> None:
+        """End a nomination; the pod is tried anew."""
+        ticket = self._line.remove(record.key)
+        assert ticket is not None, "a nominated pod stands in the line"
+        self.withdraw(record, why)
+        record.state = State.WAITING
+        if pause:
+            ticket.failures += 1
+            self._line.fail(ticket)
+        else:
+            self._line.add(ticket)
+
+    def _evict(self, victim: Record, preemptor: Record) -> None:
+        message = f"Preempted by pod {preemptor.pod.metadata.uid} on node {preemptor.node}"
+        victim.evicted = True
+        victim.note(self._moment(), Word.EVICTED, message)
+        self._nominations.see(victim)
+        self.out.append(Evict(victim.key, victim.pod.metadata.uid, "Preempted", manifest.PREEMPTED, message))
+
+    def _finish_evictions(self, preemptor: Record) -> None:
+        """Delete those that a scheduler before us marked, but did not come to delete."""
+        for key in self._nominations.in_the_way(preemptor):
+            victim = self._records[key]
+            if not victim.evicted and victim.pod.metadata.deletion_timestamp is None:
+                self._evict(victim, preemptor)

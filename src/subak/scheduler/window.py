@@ -1,0 +1,132 @@
+"""What a running controller shows of itself over HTTP, to probes, to Prometheus and to `subak why`.
+
+    /healthz               200 while it works: its event loop answers, and no watch is stuck
+    /readyz                200 once it knows all objects, be it the leader or a standby; which names it serves
+    /metrics               docs/reference/controller.md lists them
+    /pods/NAMESPACE/NAME   where a pod is in its life, its story, and what every node says to it while it waits
+
+Nothing can be changed here, and nothing is secret: stories name nodes and cards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+
+from subak.model.reason import Refusal
+from subak.policy.explain import Explanation
+from subak.scheduler.core import Core
+from subak.scheduler.metrics import CONTENT_TYPE, Metrics
+from subak.scheduler.served import Served
+from subak.scheduler.service import Service
+from tinykube.reflector import Reflector
+
+
+class CannotListen(Exception):
+    """The address cannot be used; the message says why."""
+
+
+class Shown(Protocol):
+    """What is shown; there is no service before the API server has answered."""
+
+    served: Served
+    service: Service | None
+    metrics: Metrics | None
+
+    @property
+    def leader(self) -> str:
+        """Who leads; empty if nobody does."""
+
+    @property
+    def reflectors(self) -> tuple[Reflector[object], ...]:
+        """All watches."""
+
+
+class Window:
+    """Serves it at an address; port 0 takes any that is free, and `port` tells which."""
+
+    def __init__(self, shown: Shown, host: str, port: int) -> None:
+        self._shown = shown
+        self._host, self.port = host, port
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/pods/{namespace}/{name}", self._pod)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        """Listen.  Raises CannotListen."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host or None, self.port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise CannotListen(f"{self._host}:{self.port} cannot be listened on: {error.strerror or error}") from None
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        await self._runner.cleanup()
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        stuck = [str(each) for each in self._shown.reflectors if each.stuck]
+        if stuck:
+            return web.Response(status=500, text=f"no word from these watches, nor any new try: {', '.join(stuck)}\n")
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        shown = self._shown
+        ready = shown.service is not None and shown.service.ready.is_set()
+        leading = shown.service is not None and shown.service.leading
+        missing = [str(each) for each in shown.reflectors if not each.synced.is_set()]
+        content = {
+            "ready": ready,
+            "role": "leader" if leading else "standby",
+            "leader": shown.leader,
+            "served": [name for name in shown.served.names if name not in shown.served.foreign],
+            "not_served": shown.served.foreign,
+            "waiting_for": missing,
+        }
+        return web.json_response(content, status=200 if ready else 503)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if self._shown.metrics is None:
+            return web.Response(status=503, text="nothing is known yet\n")
+        return web.Response(body=self._shown.metrics.printed().encode(), headers={"content-type": CONTENT_TYPE})
+
+    async def _pod(self, request: web.Request) -> web.Response:
+        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        service = self._shown.service
+        state = None if service is None else service.core.state(key)
+        if service is None or state is None:
+            return web.json_response({"error": f"pod {key} is not known, or has finished"}, status=404)
+        core = service.core
+        booking = core.snapshot.bookings.get(key)
+        content = {
+            "pod": key,
+            "role": "leader" if service.leading else "standby",
+            "state": state.name.lower(),
+            "node": "" if booking is None else booking.placement.node,
+            "reason": core.reason(key),
+            "story": [str(sentence) for sentence in core.story(key)],
+            "explanation": msgspec.to_builtins(await _explained(core, key)),
+        }
+        return web.json_response(content)
+
+
+async def _explained(core: Core, key: str) -> Explanation | None:
+    """What every node says to a waiting pod; the scheduler goes on meanwhile."""
+    steps = core.explaining(key)
+    try:
+        while True:
+            next(steps)
+            await asyncio.sleep(0)
+    except StopIteration as end:
+        found: Explanation | None = end.value
+        return found
+    except Refusal:
+        return None  # no node was asked; the reason says what is wrong

@@ -1,0 +1,92 @@
+"""`subak controller`: what is said of options that cannot be used, and how it begins and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from subak.cli import cli
+
+PATIENCE = 30.0
+
+
+def kubeconfig(folder: Path, port: int) -> Path:
+    """A kubeconfig for a server at this port."""
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c"}}],
+        "current-context": "x",
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(content))
+    return path
+
+
+@contextmanager
+def taken() -> Iterator[int]:
+    """A port on which somebody listens."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--listen", "9440"], "'9440' is no ADDRESS:PORT, such as :9440"),
+        (["--listen", ":99999"], "':99999' is no ADDRESS:PORT"),
+        (["--foreign-lease", "volcano"], "'volcano' is no NAME=LEASE, such as volcano=vc-scheduler"),
+        (["--kubeconfig", "/nowhere"], "kubeconfig: /nowhere: No such file or directory"),
+        (["--log-level", "loud"], "'loud' is not one of"),
+        (["--device-config", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_bad_options_are_named(options: list[str], message: str) -> None:
+    answer = CliRunner().invoke(cli, ["controller", *options])
+    assert answer.exit_code == 2
+    assert message in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_an_address_in_use_is_bad_input(tmp_path: Path) -> None:
+    with taken() as port:
+        options = ["--kubeconfig", str(kubeconfig(tmp_path, port)), "--listen", f"127.0.0.1:{port}"]
+        answer = CliRunner().invoke(cli, ["controller", *options])
+    assert answer.exit_code == 2
+    assert f"error: 127.0.0.1:{port} cannot be listened on: " in answer.stderr
+
+
+def test_without_an_api_server_it_says_so_and_goes_on_until_it_is_asked_to_end(tmp_path: Path) -> None:
+    with taken() as free:
+        pass  # nobody listens there any more
+    options = ["--kubeconfig", str(kubeconfig(tmp_path, free)), "--listen", "127.0.0.1:0"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "subak.cli", "controller", *options], stderr=log, env={**os.environ, "HOME": "/"}
+        )
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while "next try in" not in (text := (tmp_path / "log").read_text()):
+            assert process.poll() is None, text
+            assert time.monotonic() < deadline, text
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert all(line.keys() >= {"time", "level", "event"} for line in lines)
+    assert f"127.0.0.1:{free}: Connection refused" in lines[0]["event"]
