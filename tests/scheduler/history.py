@@ -167,6 +167,7 @@ class History:
             "metadata": {"name": f"p{self.made}", "namespace": "default", "uid": f"u{self.made}"},
             "spec": {
                 "priority": priority,
+                "preemptionPolicy": "Never",  # `test_preemptions` is about those who preempt
                 "schedulerName": scheduler,
                 "containers": [{"name": "c", "resources": {"limits": ask}}],
             },

@@ -25,14 +25,14 @@ from subak.policy.decider import Decider
 from subak.policy.held import held
 from subak.scheduler.agents import Agents
 from subak.scheduler.load import became_smaller
-from subak.scheduler.record import Record
+from subak.scheduler.record import Record, State
 
 
 class Books:
     """Keeps a decider's snapshot.
 
-    The core takes `warnings`, which are for an administrator, and `shrunk`, the nodes whose cards are gone or have
-    become smaller.
+    The core takes `warnings`, which are for an administrator, `overdrawn`, the nodes where bound pods may hold more
+    than a card has, and `shrunk`, those whose cards are gone or have become smaller.
     """
 
     def __init__(self, decider: Decider) -> None:
@@ -41,6 +41,7 @@ class Books:
         self.snapshot = decider.snapshot
         self.warnings: list[str] = []
         self.volumes = decider.volumes
+        self.overdrawn: dict[str, None] = {}
         self.shrunk: dict[str, None] = {}
         self._nodes: dict[str, manifest.Node] = {}
         self._devices: dict[str, manifest.Device] = {}
@@ -180,6 +181,11 @@ class Books:
         merged = {**pod.annotations, **written}
         return {key: merged[key] for key in self.interpreter.recorded & merged.keys()}
 
+    def confirm(self, record: Record) -> None:
+        """If the pod is bound and its cards are known, note its node should a card carry too much."""
+        if record.state is State.HELD and record.known and self.snapshot.may_overdraw(record.key):
+            self.overdrawn[record.node] = None
+
     def means_the_same(self, record: Record) -> bool:
         """Whether the annotations that the pod carries mean the same as those that count."""
         node = self.snapshot.node(record.node)
@@ -192,14 +198,13 @@ class Books:
         holding = held(self.interpreter, self._as_recorded(record), node)
         before = self.snapshot.bookings.get(record.key)
         same = before is not None and before.placement == holding.placement and before.resources == holding.resources
-        if holding.known and not record.known:
-            self.snapshot.overdrawn[node.name] = None  # where it is counted may be the same; now that is certain
         record.digest, record.known = node, holding.known
         if not same:
             self.snapshot.restore(record.key, holding.placement, holding.resources, holding.counted, record.pod)
             self.warnings += holding.warnings
         elif before is not None and before.pod is not None and not _counts_alike(before.pod, record.pod):
             self.snapshot.relabel(record.key, record.pod)
+        self.confirm(record)
 
     def _as_recorded(self, record: Record) -> manifest.Pod:
         """The pod with the annotations that count in place of those it carries."""

@@ -3,9 +3,7 @@
 We never decide so.  But two schedulers may bind pods at the same time, and a binding that was sent before a lease was
 lost may arrive after it.  The API server accepts both: it does not know about cards.
 
-    a card below zero ──> suspected ── SETTLE ──> looked at ──> Evict, Warn, or nothing is wrong
-                              ^                       │
-                              └── a pod is in motion ─┘
+    a card of a bound pod below zero ──> suspected ── SETTLE ──> looked at ──> Evict, Warn, or nothing is wrong
 
 Only bindings are evidence: pods that the server shows as bound, each with a record that names the card.  A pod without
 a readable record counts on many cards and proves nothing.  Nor is anybody to blame if the card has become smaller, as
@@ -99,7 +97,7 @@ class Repair:
         self._warned: dict[str, str] = {}
 
     def suspect(self, nodes: Iterable[str]) -> None:
-        """Bookings have taken more of these nodes' cards than they have."""
+        """Bound pods may hold more of these nodes' cards than there is."""
         self._suspected.update(dict.fromkeys(nodes))
 
     def shrank(self, nodes: Iterable[str], moment: Moment) -> None:
@@ -114,7 +112,9 @@ class Repair:
     def look(self, now: float, moment: Moment) -> list[Instruction]:
         """Look at the cards that are due."""
         for node in self._suspected:
-            self._settle(node, now)
+            if node not in self._settling:
+                self._settling.add(node)
+                heapq.heappush(self._due, (now + SETTLE, node))
         self._suspected = {}
         out: list[Instruction] = []
         for _ in range(MOST_PER_CYCLE):
@@ -125,15 +125,8 @@ class Repair:
             out += self._look_at(node, now, moment)
         return out
 
-    def _settle(self, node: str, now: float) -> None:
-        if node not in self._settling:
-            self._settling.add(node)
-            heapq.heappush(self._due, (now + SETTLE, node))
-
     def _look_at(self, node: str, now: float, moment: Moment) -> Iterator[Instruction]:
-        cards, in_motion = self._overcommitted(node)
-        if in_motion:
-            self._settle(node, now)
+        cards = self._overcommitted(node)
         if not cards:
             self._warned.pop(node, None)
             return
@@ -159,27 +152,23 @@ class Repair:
         self._asked[pod.metadata.uid] = now + AGAIN
         heapq.heappush(self._due, (now + AGAIN, node))
 
-    def _overcommitted(self, name: str) -> tuple[list[Card], bool]:
-        """The node's overcommitted cards, and whether pods in motion may make it so, or more so."""
+    def _overcommitted(self, name: str) -> list[Card]:
+        """The node's cards to which more is bound than they have."""
         home, there = self._books.snapshot.home(name), self._books.there(name)
         if home is None:
-            return [], False
+            return []
         pool, at = home
         cards: list[Card] = []
-        in_motion = False
         for device, tenants in zip(pool.nodes[at].devices, pool.tenants[at], strict=True):
             empty = Load(device)  # a pod that is too large by itself says that the card is another one now
-            known = {
+            bound = {
                 key: charge
                 for key, charge in tenants.items()
-                if key in there and _has_record(there[key]) and empty.has_room(charge)
+                if key in there and _is_evidence(there[key]) and empty.has_room(charge)
             }
-            bound = {key: charge for key, charge in known.items() if _is_confirmed(there[key])}
-            if len(bound) < len(known) and Load(device, known.values()).excess():
-                in_motion = True
             if excess := Load(device, bound.values()).excess():
                 cards.append(Card(device, bound, excess))
-        return cards, in_motion
+        return cards
 
     def _blameless(self, cards: list[Card], there: Mapping[str, Record], node: str) -> set[str]:
         """Pods that exceed a card by themselves, but may have fitted when they were bound."""
@@ -227,14 +216,9 @@ def _leaving(cards: list[Card], there: Mapping[str, Record], blameless: set[str]
     return leaving
 
 
-def _has_record(record: Record) -> bool:
-    """Whether we know which cards the pod has or is about to get; a nominated one waits until others have left."""
-    return record.known and record.state is not State.NOMINATED
-
-
-def _is_confirmed(record: Record) -> bool:
-    """Whether the server shows the pod as bound, with the record that counts."""
-    return record.state is State.HELD and record.carried == record.annotations
+def _is_evidence(record: Record) -> bool:
+    """Whether the server shows the pod as bound, with the record that counts, which names its cards."""
+    return record.state is State.HELD and record.known and record.carried == record.annotations
 
 
 def _named(keys: list[str]) -> str:

@@ -26,11 +26,11 @@ class Word(StrEnum):
     WAITS = "waits"
     NOMINATED = "nominated"
     WITHDRAWN = "nomination withdrawn"
+    EVICTED = "evicted"
     DECIDED = "decided"
     REFUSED = "binding refused"
     BOUND = "bound"
     PUT_BACK = "record put back"
-    EVICTED = "evicted"
 
 
 class Moment(msgspec.Struct, gc=False):

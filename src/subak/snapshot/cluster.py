@@ -54,8 +54,7 @@ class Snapshot:
 
     `used` is what each namespace uses of each resource that `count` counts.  `freed` are the nodes, and `relieved` the
     namespaces, of which something was given back since somebody last emptied them: waiting pods may fit there now.
-    `changes` are what else has happened, anywhere.  `namespaces` are the labels of each.  `overdrawn` are nodes that
-    must be looked at, because what was restored there may be more than a card has.
+    `changes` are what else has happened, anywhere.  `namespaces` are the labels of each.
     """
 
     def __init__(self, nodes: Iterable[Node] = (), count: Count = _nothing) -> None:
@@ -66,7 +65,6 @@ class Snapshot:
         self.relieved: dict[str, None] = {}
         self.changes: dict[Hashable, None] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
-        self.overdrawn: dict[str, None] = {}
         self._watchers: dict[type[Watcher], Watcher] = {}
         self._hear_pods: list[Watcher] = []
         self._count = count
@@ -243,9 +241,6 @@ class Snapshot:
         self.forget(key)  # a pod that is seen again is still one pod
         booking = self._booking(placement, resources, counted, pod)
         self._enter(key, booking, 1)
-        home = self.home(placement.node)
-        if home is not None and self._may_overdraw(*home, booking):
-            self.overdrawn[placement.node] = None
         return booking
 
     def forget(self, key: str) -> Booking | None:
@@ -258,6 +253,18 @@ class Snapshot:
     def put_back(self, key: str, booking: Booking) -> None:
         """Book again exactly what a pod held before it was forgotten."""
         self._enter(key, booking, 1)
+
+    def may_overdraw(self, key: str) -> bool:
+        """Whether a card of the pod may carry too much; amounts without a column need a closer look."""
+        booking = self._bookings.get(key)
+        home = None if booking is None else self.home(booking.placement.node)
+        if booking is None or home is None:
+            return False
+        pool, at = home
+        return any(
+            pool.overdrawn(at, row) or ((charge.extras or charge.functions) and len(pool.tenants[at][row]) > 1)
+            for row, charge in self._rows(pool, at, booking)
+        )
 
     def relabel(self, key: str, pod: manifest.Pod) -> None:
         """The pod has other labels now, and holds what it held.  Not within a transaction."""
@@ -324,13 +331,6 @@ class Snapshot:
         for row, charge in self._rows(home, at, booking):
             home.charge(at, row, key, charge, sign)
         home.charge_node(at, booking.resources, sign)
-
-    def _may_overdraw(self, home: Pool, at: int, booking: Booking) -> bool:
-        """Whether a card of the booking may carry too much; amounts without a column need a closer look."""
-        return any(
-            home.overdrawn(at, row) or ((charge.extras or charge.functions) and len(home.tenants[at][row]) > 1)
-            for row, charge in self._rows(home, at, booking)
-        )
 
     def _check(self, key: str, booking: Booking) -> None:
         """Raise Overcommitted unless the placement's node has all that it takes."""
