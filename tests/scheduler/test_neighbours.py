@@ -122,6 +122,22 @@ class TestAffinity:
         two.settle()
         assert two.placed()["plain"] == "n2"
 
+    def test_it_is_woken_also_if_the_others_left_and_came_back_in_a_trial(self) -> None:
+        two = cluster(node("n1"))
+        for number in range(3):
+            two.create(pod(f"full-{number}", "other"))
+        two.create(pod("db", "db", affinity=away(term("web", ZONE))))
+        two.settle()
+        two.add_node(node("n2"))
+        two.create(pod("plain", containers=[{"name": "c", "resources": {"limits": {"cpu": "2"}}}]))
+        two.settle()
+        assert "plain" not in two.placed()
+        with two.core.snapshot.transaction():
+            two.core.snapshot.forget("default/db")
+        two.delete("default/db")
+        two.settle()
+        assert two.placed()["plain"] == "n2", "where nothing was freed"
+
     def test_the_first_of_a_group_needs_no_company_and_the_others_follow_it(self) -> None:
         two = cluster(node("n1", "a"), node("n2", "b"))
         for number in range(5):
