@@ -1,14 +1,15 @@
-"""A policy that Subak does not know: this file and two registrations are all that it takes.
+"""Policies that Subak does not know: this file and a registration for each are all that it takes.
 
 A pod with the label `beside: web` goes only to zones in which a pod with the label `app: web` runs.  Of the nodes there
-it takes the one on which the fewest cards are left partly used.
+it takes the one on which the fewest cards are left partly used; but one with the label `likes: ZONE` goes to that zone
+if it can.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -23,10 +24,10 @@ from subak.model.node import Node
 from subak.model.placement import Grant, Placement, charges
 from subak.model.reason import NodeRefusal
 from subak.model.request import Request
-from subak.policy import Across, NodeScore, registry
+from subak.policy import Across, NodeScore, Preference, registry
 from subak.policy.decider import Decider
 from subak.scheduler.messages import Bind, PodSeen
-from subak.snapshot.pool import Pool, Verdicts
+from subak.snapshot.pool import Bools, Column, Pool, Verdicts
 from subak.snapshot.watcher import Change
 from tests.support.scheduler import Cluster
 from tests.support.scheduler import pod as made
@@ -100,9 +101,28 @@ class Tidy(NodeScore):
         return -sum(0 < card.memory_free < card.device.memory_bytes for card in cards)
 
 
+class Taste(Preference):
+    """The zone that a pod likes."""
+
+    name = "taste"
+    weight = 1
+
+    def reads(self, pod: manifest.Pod) -> Hashable | None:
+        """The zone."""
+        return pod.labels.get("likes")
+
+    def points(self, request: Request, among: Mapping[Pool, Bools]) -> Mapping[Pool, Column]:
+        """All points for nodes of the zone."""
+        zone, points = request.read(self.name), {pool: np.zeros(pool.room, np.int64) for pool in among}
+        for pool, column in points.items():
+            column[: pool.size] = [100 * (node.labels.get(ZONE) == zone) for node in pool.nodes]
+        return points
+
+
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would be two lines of `policy/registry.py`."""
+    """What would be three lines of `policy/registry.py`."""
+    monkeypatch.setitem(registry.PREFERENCES, Taste.name, Taste)
     monkeypatch.setitem(registry.ACROSS, Company.name, Company)
     monkeypatch.setitem(registry.SCORES, Tidy.name, Tidy())
 
@@ -146,6 +166,13 @@ def test_a_pod_goes_where_its_company_is_and_cards_stay_tidy(cluster: Cluster) -
     cluster.create(pod("friend", 500, beside="web"))
     cluster.settle()
     assert cluster.placed()["friend"] == "a1", "the other half of the card is in the zone of web"
+
+
+def test_a_pod_goes_where_it_likes_and_elsewhere_if_it_must(cluster: Cluster) -> None:
+    for number in range(5):
+        cluster.create(pod(f"fan-{number}", 1000, likes="b"))
+        cluster.settle()
+    assert list(cluster.placed().values()) == ["b1", "b1", "b2", "b2", "a1"]
 
 
 def test_a_pod_without_company_is_told_so_and_woken_when_it_comes(cluster: Cluster) -> None:

@@ -119,18 +119,27 @@ class Elector:
                 return
 
     async def release(self) -> None:
-        """Stop leading, and let the others know at once.  If that fails, the Lease expires."""
+        """Stop leading, and let the others know at once.  If that fails, the Lease expires.  `keep` must have ended."""
         self._renewed_at = -math.inf
         try:
             async with asyncio.timeout(RELEASE_PATIENCE):
-                await self._look()
-                if self._known is not None and self.holder == self.identity:
-                    stamp = _stamp(self._clock())
-                    await self._write(
-                        {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": stamp, "renewTime": stamp}
-                    )
+                await self._give_back()
         except (ApiError, OSError, TimeoutError) as error:
             log.warning("lease %s/%s could not be released: %s", self._namespace, self._name, error)
+
+    async def _give_back(self) -> None:
+        stamp = _stamp(self._clock())
+        nobody = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": stamp, "renewTime": stamp}
+        while True:
+            await self._look()
+            if self._known is None or self.holder != self.identity:
+                return
+            try:
+                await self._write(nobody)
+                return
+            except ApiError as error:
+                if error.code != 409:  # a renewal that was under way has just arrived
+                    raise
 
     async def _try(self) -> bool:
         """Try once to take or renew the Lease."""

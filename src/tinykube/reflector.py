@@ -81,7 +81,7 @@ class Reflector(Generic[T]):
         self._optional = optional
         self._silence = silence
         self._revision = ""
-        self._listed_at = self._lively_at = -math.inf
+        self._listed_at, self._lively_at = -math.inf, math.inf  # before it runs, it is not stuck
         self._moved = asyncio.Event()
         self._deadline: asyncio.Timeout | None = None
         self._again = False
@@ -95,23 +95,20 @@ class Reflector(Generic[T]):
         return _now() - self._lively_at > STUCK
 
     async def refresh(self, since: float) -> None:
-        """Return when all has come that had happened by `since`, a time of the event loop, or a little later.
+        """Return when all has come that had happened by `since`, a time of the event loop.
 
         The server is asked for its latest revision.  If the watch does not reach it soon, a new list is made.
         """
         await self.synced.wait()
-        while self._listed_at < since:
-            try:
+        if self._listed_at >= since:
+            return
+        try:
+            async with asyncio.timeout(CATCH_UP):
                 wanted = int(await self._client.latest(self._resource, self._where["namespace"]))
-                async with asyncio.timeout(CATCH_UP):
-                    await self._until(lambda wanted=wanted: int(self._revision or 0) >= wanted)  # type: ignore[misc]
-                return
-            except TimeoutError:
-                self._list_again()
-                await self._until(lambda: self._listed_at >= since)
-            except (ApiError, OSError, ValueError) as error:
-                log.warning("%s: its latest revision is not known: %s", self._resource, error)
-                await asyncio.sleep(CATCH_UP)
+                await self._until(lambda: int(self._revision or 0) >= wanted)
+        except (ApiError, OSError, TimeoutError, ValueError):
+            self._list_again()
+            await self._until(lambda: self._listed_at >= since)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"
 NODES = "system:nodes"
+NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
+"""In the `extra` of a service account: the node of the pod for which its token was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person, a program or a service account."""
+    """A person, a program or a service account; `node` is where its pod runs, if its token tells."""
 
     name: str
     groups: tuple[str, ...] = (AUTHENTICATED,)
     uid: str = ""
+    node: str = ""
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> Self:
+        """From a `UserInfo`."""
+        node = (info.get("extra") or {}).get(NODE_OF_TOKEN) or [""]
+        return cls(info.get("username") or "", tuple(info.get("groups") or ()), info.get("uid") or "", node[0])
 
     def is_among(self, names: Container[str]) -> bool:
         """Whether the user or one of the groups is named."""
@@ -25,5 +34,6 @@ class User:
 
     def info(self) -> dict[str, Any]:
         """As a `UserInfo`, which an API server sends to webhooks."""
-        known = {"username": self.name, "uid": self.uid, "groups": list(self.groups)}
+        extra = {NODE_OF_TOKEN: [self.node]} if self.node else {}
+        known = {"username": self.name, "uid": self.uid, "groups": list(self.groups), "extra": extra}
         return {key: value for key, value in known.items() if value}

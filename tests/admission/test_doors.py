@@ -13,6 +13,7 @@ from tests.support import virtual
 from tests.support.doors import (
     HELD,
     INTERPRETER,
+    OWNED,
     SCHEDULER,
     TENANT,
     WRITERS,
@@ -29,13 +30,17 @@ from tinykube.server.store import Store
 
 
 async def opened() -> World:
-    guards, hooks = [partial(guard, INTERPRETER, WRITERS)], [partial(review, INTERPRETER)]
+    guards, hooks = [partial(guard, OWNED, WRITERS)], [partial(review, INTERPRETER)]
     return await World(Talk(Server(Store(), hooks=hooks, guards=guards))).open()
 
 
 @pytest.mark.parametrize("key", [*HELD, "hami.io/bind-phase"])
 async def test_a_forged_record_is_refused_at_every_door(key: str) -> None:
     await forge_everywhere(await opened(), key)
+
+
+async def test_a_forged_label_is_refused_at_every_door() -> None:
+    await forge_everywhere(await opened(), "hami.io/vgpu-node", "labels")
 
 
 @histories()

@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
-from subak.admission.records import LONGEST_SHOWN, guard
+from subak.admission.owned import Owned
+from subak.admission.records import LONGEST_SHOWN, Writers, guard
 from subak.dialects.interpreter import Interpreter
 from tinykube.admission import CREATE, UPDATE, Review
 from tinykube.status import ApiError
 from tinykube.user import AUTHENTICATED, MASTERS, User
 
 INTERPRETER = Interpreter()
+OWNED = Owned.by(INTERPRETER)
 SCHEDULER = User("system:serviceaccount:subak-system:scheduler", ("system:serviceaccounts", AUTHENTICATED))
 AGENT = User("system:serviceaccount:subak-system:agent", ("agents", AUTHENTICATED))
 ADMIN = User("admin", (MASTERS, AUTHENTICATED))
-WRITERS = frozenset({SCHEDULER.name, "agents"})
+WRITERS = Writers(frozenset({SCHEDULER.name, "agents"}))
 
 CARDS = "hami.io/vgpu-devices-allocated"
 HELD = {CARDS: "GPU-0,NVIDIA,3000,0:;", "hami.io/bind-phase": "success", "hami.io/gpu-scheduler-policy": "binpack"}
@@ -33,7 +35,7 @@ def update(old: dict[str, str] | None, new: dict[str, str] | None, user: User = 
 
 def refusal(review: Review) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        guard(INTERPRETER, WRITERS, review)
+        guard(OWNED, WRITERS, review)
     return caught.value
 
 
@@ -56,7 +58,7 @@ def refusal(review: Review) -> ApiError:
 )
 def test_only_writers_change_records(door: str, new: dict[str, str] | None, deed: str) -> None:
     for writer in (SCHEDULER, AGENT):
-        guard(INTERPRETER, WRITERS, update(HELD, new, writer, door))
+        guard(OWNED, WRITERS, update(HELD, new, writer, door))
     error = refusal(update(HELD, new, ADMIN, door))
     assert (error.code, error.reason) == (403, "Forbidden")
     begin = f'admission webhook "pods.subak.io" denied the request: pod team/p: user "admin" may not {deed}'
@@ -68,18 +70,18 @@ def test_only_writers_change_records(door: str, new: dict[str, str] | None, deed
 
 
 def test_whoever_leaves_the_records_as_they_are_may_change_the_rest() -> None:
-    guard(INTERPRETER, WRITERS, update(HELD, dict(HELD)))
-    guard(INTERPRETER, WRITERS, update(HELD, {**HELD, "hami.io/gpu-scheduler-policy": "spread", "note": "mine"}))
-    guard(INTERPRETER, WRITERS, update(None, {"nvidia.com/use-gputype": "A10"}))
-    guard(INTERPRETER, WRITERS, update({}, None))
+    guard(OWNED, WRITERS, update(HELD, dict(HELD)))
+    guard(OWNED, WRITERS, update(HELD, {**HELD, "hami.io/gpu-scheduler-policy": "spread", "note": "mine"}))
+    guard(OWNED, WRITERS, update(None, {"nvidia.com/use-gputype": "A10"}))
+    guard(OWNED, WRITERS, update({}, None))
 
 
 def test_nothing_is_said_about_an_object_that_goes() -> None:
-    guard(INTERPRETER, WRITERS, Review("DELETE", "pods", "", "team", ADMIN, None, pod(HELD)))
+    guard(OWNED, WRITERS, Review("DELETE", "pods", "", "team", ADMIN, None, pod(HELD)))
 
 
 def test_a_new_pod_has_no_record() -> None:
-    guard(INTERPRETER, WRITERS, Review(CREATE, "pods", "", "team", ADMIN, pod({"note": "mine"})))
+    guard(OWNED, WRITERS, Review(CREATE, "pods", "", "team", ADMIN, pod({"note": "mine"})))
     error = refusal(Review(CREATE, "pods", "", "team", ADMIN, pod(HELD)))
     assert 'pod team/p: user "admin" may not set metadata.annotations[hami.io/bind-phase] to "success"' in error.message
     assert error.message.endswith(": remove it")
@@ -89,8 +91,8 @@ def test_a_new_pod_has_no_record() -> None:
 def test_the_record_in_a_binding_is_the_schedulers(resource: str, subresource: str) -> None:
     bound = {"metadata": {"name": "p", "annotations": HELD}, "target": {"kind": "Node", "name": "n"}}
     plain = {"metadata": {"name": "p", "annotations": {"note": "mine"}}, "target": {"kind": "Node", "name": "n"}}
-    guard(INTERPRETER, WRITERS, Review(CREATE, resource, subresource, "team", SCHEDULER, bound))
-    guard(INTERPRETER, WRITERS, Review(CREATE, resource, subresource, "team", ADMIN, plain))
+    guard(OWNED, WRITERS, Review(CREATE, resource, subresource, "team", SCHEDULER, bound))
+    guard(OWNED, WRITERS, Review(CREATE, resource, subresource, "team", ADMIN, plain))
     error = refusal(Review(CREATE, resource, subresource, "team", ADMIN, bound))
     assert 'pod team/p: user "admin" may not set metadata.annotations[hami.io/bind-phase]' in error.message
     assert error.message.endswith(": leave it out of the Binding, and let the scheduler bind the pod")
@@ -100,3 +102,28 @@ def test_a_long_record_does_not_fill_the_screen() -> None:
     long = "GPU-0,NVIDIA,1,0:" * 100
     error = refusal(update({CARDS: long}, {CARDS: long[:-1]}))
     assert len(error.message) < 2 * LONGEST_SHOWN + 500
+
+
+def test_an_agent_writes_the_records_of_its_own_node_only() -> None:
+    agent = User("system:serviceaccount:subak-system:agent", node="n1")
+    writers = Writers(frozenset(), frozenset({agent.name}))
+
+    def change(node: str, user: User) -> Review:
+        old, new = ({**pod(held), "spec": {"nodeName": node}} for held in (HELD, {**HELD, CARDS: ""}))
+        return Review(UPDATE, "pods", "", "team", user, new, old)
+
+    guard(OWNED, writers, change("n1", agent))
+    elsewhere = User("system:serviceaccount:subak-system:agent", node="n2")
+    unknown = User("system:serviceaccount:subak-system:agent")
+    somebody = User("system:serviceaccount:team:default", node="n1")
+    for review in (change("n1", elsewhere), change("n1", somebody), change("", unknown), change("n1", unknown)):
+        with pytest.raises(ApiError, match="which only the scheduler and the agents of nodes write"):
+            guard(OWNED, writers, review)
+
+
+def test_the_label_by_which_agents_find_their_pods_is_a_record_too() -> None:
+    label = "hami.io/vgpu-node"
+    labelled = {"metadata": {"name": "p", "labels": {label: "n1", "app": "a"}}}
+    guard(OWNED, WRITERS, Review(UPDATE, "pods", "", "team", ADMIN, labelled, labelled))
+    error = refusal(Review(UPDATE, "pods", "", "team", ADMIN, {"metadata": {"name": "p"}}, labelled))
+    assert f'may not remove metadata.labels[{label}], which is "n1"' in error.message

@@ -12,11 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from subak.cli import cli
+from subak.cli.controller import endpoint
 
 PATIENCE = 30.0
 
@@ -40,6 +42,26 @@ def taken() -> Iterator[int]:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         yield listening.getsockname()[1]
+
+
+def found(*where: Any) -> tuple[bool, str]:
+    in_a_pod, target = endpoint(*where)
+    return in_a_pod, target.server
+
+
+def test_a_pod_uses_its_own_account_unless_a_kubeconfig_is_named(tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path, 1)
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBECONFIG": str(config)}
+    account = tmp_path / "account"
+    at_the_port = "http://127.0.0.1:1"
+    assert found(None, "", environ, account) == (False, at_the_port), "the host is set, but there is no account"
+    account.mkdir()
+    for name in ("token", "ca.crt", "namespace"):
+        (account / name).write_text(name)
+    assert found(None, "", environ, account) == (True, "https://10.0.0.1:443")
+    assert found(str(config), "", environ, account) == (False, at_the_port)
+    assert found(None, "x", environ, account) == (False, at_the_port)
+    assert found(None, "", {"KUBECONFIG": str(config)}, account) == (False, at_the_port)
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,24 @@ def test_why_tells_what_a_pod_shares_or_waits_for(cluster: Live, tmp_path: Path)
     assert "waiting for a card: default/b" in subak("top").out
 
 
+def test_why_tells_whom_a_pod_waits_for(cluster: Live, tmp_path: Path) -> None:
+    rank = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "vip"}, "value": 9}
+    slow: Any = pod("slow", 20_000, "trap '' TERM; while :; do sleep 0.1; done")
+    slow["spec"]["terminationGracePeriodSeconds"] = 600
+    vip: Any = pod("vip", 20_000)
+    vip["spec"]["priorityClassName"] = "vip"
+    apply(tmp_path, rank, slow)
+    wait(cluster, "slow")
+    apply(tmp_path, vip)
+    wait(cluster, "vip", "jsonpath={.status.nominatedNodeName}=here")
+    wait(cluster, "slow", "condition=DisruptionTarget")
+    assert "default/vip waits on node here for 1 pod to leave: default/slow\n" in subak("why", "vip").out
+    data = subak("why", "vip", "-o", "json").data
+    assert (data["nominated"], data["waitsFor"]) == ("here", ["default/slow"])
+    subak("delete", "pod", "slow", "--force")
+    wait(cluster, "vip")
+
+
 def test_why_tells_how_containers_ended(cluster: Live, tmp_path: Path) -> None:
     apply(tmp_path, pod("fails", command="exit 3"), pod("works", command="true"), pod("killed", command="kill -9 0"))
     for name, phase in (("fails", "Failed"), ("works", "Succeeded"), ("killed", "Failed")):

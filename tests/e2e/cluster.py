@@ -89,6 +89,10 @@ class Cluster:
         """The authority that a client trusts."""
         return self._identities.certificate("ca")
 
+    def pid(self, name: str) -> int:
+        """The id of the process of a part that is running."""
+        return self._running[name].pid
+
     def start(self, name: str, *more: str) -> None:
         """Start a part, with more arguments if need be, and wait until it does its work."""
         (self.directory / "log").mkdir(exist_ok=True)

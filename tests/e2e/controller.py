@@ -87,6 +87,13 @@ class Running:
                 assert self.process.returncode is None, f"{self.name} has ended:\n{self.log}"
                 await asyncio.sleep(0.05)
 
+    async def until(self, field: str, value: object) -> None:
+        """Wait until it is ready and leads, and `/readyz` has this value in a field."""
+        await self.until_ready("leader")
+        async with asyncio.timeout(PATIENCE):
+            while (await self.readiness()).get(field) != value:
+                await asyncio.sleep(0.05)
+
     async def end(self, number: signal.Signals) -> int:
         """Send it a signal, and give its exit code."""
         if self.process.returncode is None:

@@ -25,7 +25,7 @@ from subak.model.selector import chosen, selector
 from subak.policy.decider import Decider
 from subak.scheduler.core import GATED
 from tests.e2e import worlds
-from tests.e2e.extender import Extender
+from tests.e2e.feasible import Extender
 from tests.e2e.worlds import LAST, World
 from tinykube.client import Client
 from tinykube.resource import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, Resource

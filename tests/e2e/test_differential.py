@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.differential import FIRST, WORLDS, Outcome, clean, compare, prepare
-from tests.e2e.extender import configure, extending
 from tests.e2e.fakes import administrator
+from tests.e2e.feasible import configure, extending
 from tests.e2e.worlds import world
 
 USUAL = 25

@@ -17,8 +17,8 @@ from subak.model import manifest, volume
 from subak.model.placement import Placement
 from subak.policy.decider import Decider
 from tests.e2e.cluster import Cluster
-from tests.e2e.extender import Extender, configure, extending
 from tests.e2e.fakes import administrator
+from tests.e2e.feasible import Extender, configure, extending
 from tests.e2e.storage import remove
 from tests.e2e.volume_worlds import VolumeWorld, world
 from tests.support.volumes import RESOURCES, Json

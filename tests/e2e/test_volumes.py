@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from subak.cli.live import picture
 from subak.model.volume import CLAIMS, HOSTNAME, SELECTED_NODE, VOLUMES, Claim
 from subak.scheduler.service import Service
 from tests.e2e.cluster import Cluster
@@ -190,6 +191,8 @@ async def test_a_pod_waits_for_a_claim_that_is_bound_without_it(cluster: Cluster
         await opened.ask("pod", "data")
         text = "pod has unbound immediate PersistentVolumeClaims: default/data"
         await opened.until("pod", lambda pod: text in str(pod["status"].get("conditions")))
+        seen = await picture(opened.client)
+        assert text in str(seen.cluster.explain(seen.pods["default/pod"])), "commands say the same"
         await opened.add(persistent_volume("disk", class_name=IMMEDIATE, host=OTHER))
         assert await opened.placed("pod") == OTHER
 

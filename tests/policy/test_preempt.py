@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Hashable
 from typing import Any
 
 import msgspec
@@ -13,14 +13,19 @@ from hypothesis import strategies as st
 
 from subak.model import manifest
 from subak.model.budget import Budget
-from subak.model.reason import Refusal
+from subak.model.node import Node
+from subak.model.reason import NodeRefusal, Refusal
+from subak.model.request import Request
+from subak.policy import Across, registry
 from subak.policy.decider import Decider
 from subak.policy.place import place
 from subak.policy.preempt import Plan, Preemption, Preemptor, pinned, place_on, waits_for
 from subak.policy.victims import price, started
-from tests.policy import preempt_reference as reference
+from subak.snapshot.watcher import Change
 from tests.policy.test_place import ledger
+from tests.support import victims as reference
 from tests.support.fuzz import examples
+from tests.support.preemption import World
 from tests.support.world import INTERPRETER, ON_NVIDIA, make, node, pods, register
 
 THOROUGH = examples(quick=80, ci=800)
@@ -63,52 +68,6 @@ def stories(draw: st.DrawFn) -> tuple[list[int], list[Wish], manifest.Pod]:
     traits = (st.integers(-2, 3), st.integers(0, 3), st.sampled_from(["", "web", "db"]))
     stream = draw(st.lists(st.tuples(pods(dialects), *traits), min_size=8, max_size=30))
     return kinds, stream, draw(pods(dialects))
-
-
-@dataclass
-class World:
-    """A decider with pods in place, seen as `policy.preempt.Pods`."""
-
-    decider: Decider
-    there: dict[str, manifest.Pod] = field(default_factory=dict)
-    going: dict[str, set[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.preemption = Preemption(self.decider, self)
-
-    def pod(self, key: str) -> manifest.Pod:
-        return self.there[key]
-
-    def leaving(self, node: str) -> Collection[str]:
-        return self.going.get(node, set())
-
-    def nominated(self, node: str) -> Collection[str]:
-        return ()
-
-    def unsettled(self) -> Iterable[str]:
-        return self.going
-
-    def add(self, pod: manifest.Pod) -> bool:
-        """Place a pod if it fits."""
-        try:
-            complete = INTERPRETER.admit(pod)
-            request = self.decider.request(complete)
-        except Refusal:
-            return False
-        placement = place(self.decider.snapshot, request)
-        if placement is None:
-            return False
-        self.decider.assume(pod.key, complete, request, placement)
-        self.there[pod.key] = complete
-        return True
-
-    def lower(self, priority: int) -> dict[str, list[manifest.Pod]]:
-        """Less important pods by node."""
-        found: dict[str, list[manifest.Pod]] = {each.name: [] for each in self.decider.snapshot}
-        for key, pod in self.there.items():
-            if pod.priority < priority:
-                found[self.decider.snapshot.bookings[key].placement.node].append(pod)
-        return found
 
 
 def named(pod: manifest.Pod, name: str, priority: int = 0, start: int = 0, app: str = "") -> manifest.Pod:
@@ -169,6 +128,13 @@ def check(world: World, wish: manifest.Pod, priority: int, budgets: list[Budget]
         assert snapshot.bookings[each.key].placement.node == plan.placement.node
         snapshot.forget(each.key)
     snapshot.assume("default/wish", plan.placement, request.needs.resources)
+    world.there["default/wish"] = named(wish, "wish", priority)
+    fresh = Preemption(world.decider, world)
+    for budget in budgets:
+        fresh.budgets.put(budget)
+    if place(snapshot, request) is None:
+        again, anew = (each.plan(Preemptor("default", request, priority)) for each in (world.preemption, fresh))
+        assert again == anew, "what is remembered is true"
 
 
 @pytest.fixture
@@ -193,8 +159,7 @@ def on_card(mib: int, card: int) -> manifest.Pod:
 
 
 def planned(world: World, pod: manifest.Pod, priority: int) -> Plan | None:
-    request = world.decider.request(INTERPRETER.admit(named(pod, "wish", priority)))
-    return world.preemption.plan(Preemptor("default", request, priority))
+    return world.plan(named(pod, "wish", priority))
 
 
 def victims(plan: Plan | None) -> list[str]:
@@ -220,6 +185,13 @@ def test_of_equals_the_one_that_started_last_leaves(world: World) -> None:
     world.add(named(on_card(15_000, 0), "new", 1, start=3))
     world.add(named(on_card(15_000, 1), "old", 1, start=2))
     assert victims(planned(world, share(14_000), 5)) == ["new"]
+
+
+def test_pods_leave_for_what_the_node_itself_lacks() -> None:
+    world = World(Decider(INTERPRETER, [node("plain", {"cpu": "8"}, {})]))
+    for name, cpu, priority in (("small", 2, 0), ("large", 3, 0), ("important", 3, 9)):
+        world.add(named(asking({"cpu": cpu}), name, priority))
+    assert victims(planned(world, asking({"cpu": 3}), 5)) == ["large"]
 
 
 def test_two_cards_take_the_cheapest_victims_of_both(world: World) -> None:
@@ -284,3 +256,44 @@ def test_the_wording_for_a_pod_that_waits() -> None:
     assert waits_for("n", ["d/a", "d/b"]) == "waits on node n for 2 pods to leave: d/a, d/b"
     assert waits_for("n", ["d/a"]) == "waits on node n for 1 pod to leave: d/a"
     assert waits_for("n", []) == "waits on node n for room to be freed"
+
+
+class Aloof(Across):
+    """A pod with the label `avoids` does not go where pods of that app are."""
+
+    name = "aloof"
+    cures = frozenset({Change.POD_LEFT})
+
+    def __init__(self) -> None:
+        self.apps: Counter[tuple[str, str]] = Counter()
+
+    def reads(self, pod: manifest.Pod) -> Hashable | None:
+        return pod.labels.get("avoids")
+
+    def pod_came(self, pod: manifest.Pod, node: str) -> None:
+        self.apps[node, pod.labels.get("app", "")] += 1
+
+    def pod_left(self, pod: manifest.Pod, node: str) -> None:
+        self.apps[node, pod.labels.get("app", "")] -= 1
+
+    def node_seen(self, node: Node) -> None:
+        pass
+
+    def node_gone(self, name: str) -> None:
+        pass
+
+    def refuse(self, node: Node, request: Request) -> NodeRefusal | None:
+        avoided = str(request.read(self.name))
+        return NodeRefusal("NotAlone", f"{avoided} is there") if self.apps[node.name, avoided] else None
+
+
+def test_pods_that_a_filter_minds_leave_though_they_hold_no_card(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.ACROSS, Aloof.name, Aloof)
+    world.add(named(asking({"cpu": 1}), "web", 1, app="web"))
+    world.add(named(asking({"cpu": 1}), "other", 0, app="db"))
+    world.add(named(share(1_000), "holder", 0))
+    wish = named(share(14_000), "wish", 5)
+    wish = msgspec.structs.replace(wish, metadata=msgspec.structs.replace(wish.metadata, labels={"avoids": "web"}))
+    assert victims(world.plan(wish)) == ["web"]
+    world.add(named(asking({"cpu": 1}), "important", 9, app="web"))
+    assert world.plan(wish) is None

@@ -26,10 +26,14 @@ class HeldBack(Way):
         self.holds = False
         self.sent: list[str] = []
         """The paths of all writes."""
+        self.listed: list[str] = []
+        """The paths of all lists, and of single objects that were read."""
 
     async def send(self, request: Request) -> Response:
         if request.method != "GET":
             self.sent.append(request.path)
+        elif not request.query.get("watch"):
+            self.listed.append(request.path)
         response = await super().send(request)
         if response.stream is not None and request.path.endswith("/pods"):
             return Response(response.status, response.headers, stream=self._held(response.stream))

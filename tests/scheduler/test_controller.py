@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.scheduler.controller import LostLease
+from subak.scheduler.controller import BadConfig, LostLease
 from tests.scheduler.live import MEMORY, Answering, Live
 from tests.scheduler.replicas import Replica, cluster, lease, renew, until_one_leads
 from tests.support import virtual
@@ -92,6 +92,16 @@ def test_a_new_leader_decides_only_after_it_has_seen_what_the_last_one_wrote() -
         assert live.placed() == {"a": "n1"}, "the one card of the node is not promised twice"
         assert two.way.bindings == {}
         await two.kill()
+
+    run(story)
+
+
+def test_who_leads_from_the_start_lists_pods_once() -> None:
+    async def story(live: Live) -> None:
+        one = Replica(live, "one")
+        await until_one_leads([one])
+        assert one.way.listed.count("/api/v1/pods") == 1
+        await one.kill()
 
     run(story)
 
@@ -195,6 +205,16 @@ def test_the_device_config_of_the_cluster_is_in_force() -> None:
         assert service is not None
         assert "acme.com/gpu" in service.core.interpreter.resources
         await one.kill()
+
+    run(story)
+
+
+def test_a_device_config_that_cannot_be_read_is_named() -> None:
+    async def story(live: Live) -> None:
+        body = {"metadata": {"name": "hami-scheduler-device"}, "data": {"device-config.yaml": "nvidia: [1]"}}
+        await live.client.create(CONFIG_MAPS, body, "subak-system")
+        with pytest.raises(BadConfig, match="configmap subak-system/hami-scheduler-device: device-config.yaml: "):
+            await Replica(live, "one").task
 
     run(story)
 

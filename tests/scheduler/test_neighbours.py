@@ -15,11 +15,15 @@ from subak.policy.decider import Decider
 from subak.scheduler.messages import Bind, Instruction, NamespaceSeen, NodeGone, NodeSeen, PodSeen
 from tests.e2e import worlds
 from tests.policy.neighbours import Neighbours
+from tests.scheduler.live import living
+from tests.support import virtual
 from tests.support.fuzz import histories
 from tests.support.scheduler import Cluster
 from tests.support.scheduler import pod as made
+from tinykube.resource import NAMESPACES, NODES, PODS
 
 ZONE, HOST = worlds.ZONE, worlds.HOSTNAME
+CONTAINER = {"name": "c", "image": "x"}
 Json = dict[str, Any]
 
 
@@ -245,6 +249,23 @@ class TestPreferences:
         two.create(pod("other", "other"))
         two.settle()
         assert two.placed() == {"db": "n1", "plain": "n2", "other": "n1"}
+
+
+def test_the_service_follows_the_labels_of_namespaces() -> None:
+    async def story() -> None:
+        async with living() as live:
+            await live.client.create(NAMESPACES, {"metadata": {"name": "red", "labels": {"team": "a"}}})
+            apart = away(term("web", namespaceSelector={"matchLabels": {"team": "a"}}))
+            await live.client.patch(NODES, "n1", "", {"metadata": {"labels": {HOST: "n1"}}})
+            await live.create("db", {"cpu": "1"}, affinity=apart)
+            await live.until(lambda: "db" in live.placed())
+            body = {"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": {"containers": [CONTAINER]}}
+            await live.client.create(PODS, body, "red")
+            await live.until(lambda: "keep away from app=web" in str(live.pods()["web"]["status"].get("conditions")))
+            await live.client.patch(NAMESPACES, "red", "", {"metadata": {"labels": {"team": None}}})
+            await live.until(lambda: "web" in live.placed())
+
+    virtual.run(story())
 
 
 def namespace(name: str, **labels: str) -> manifest.Namespace:

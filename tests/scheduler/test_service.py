@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +27,7 @@ from tests.scheduler.live import (
 )
 from tests.support import virtual
 from tests.support.fuzz import examples
-from tinykube.resource import RESOURCE_QUOTAS
+from tinykube.resource import PODS, RESOURCE_QUOTAS
 from tinykube.server.store import Change
 from tinykube.transport import Request, Response, Unreachable
 
@@ -88,6 +90,20 @@ def test_a_request_that_means_nothing_is_told_so() -> None:
             assert [reason for reason, _ in await live.events("bad")] == ["FailedScheduling"]
 
     virtual.run(story())
+
+
+def test_a_warning_about_a_pod_is_logged_with_the_pod(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with living() as live:
+            await live.create("a", {MEMORY: "600"})
+            await live.until(lambda: live.placed() == {"a": "n1"})
+            body = {"metadata": {"annotations": {"volcano.sh/gpu-index": "7"}}}
+            await live.client.patch(PODS, "a", "default", body)
+            await live.until(lambda: live.service.counters.warnings > 0)
+
+    with caplog.at_level(logging.WARNING):
+        virtual.run(story())
+    assert [getattr(line, "pod", "") for line in caplog.records if "somebody changed" in line.message] == ["default/a"]
 
 
 def test_pods_of_other_schedulers_are_left_alone() -> None:

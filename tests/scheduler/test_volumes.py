@@ -132,7 +132,7 @@ def test_a_pod_that_is_deleted_leaves_the_volume_to_others() -> None:
             await live.ask("first", "one")
             assert await reserved(live, "disk") == "one"
             await live.ask("second", "two")
-            await live.until(lambda: "no volume fits claim default/two" in live.condition("second").get("message", ""))
+            await live.until(lambda: "no volume of class local fits" in live.condition("second").get("message", ""))
             await live.delete("first")
             async with asyncio.timeout(30):
                 while await live.owner("disk") != "two":
@@ -170,7 +170,7 @@ def test_a_volume_that_somebody_else_took_is_left_to_them() -> None:
 
             live.way.disturb = taken
             await live.ask("pod", "data")
-            await live.until(lambda: "no volume fits claim default/data" in live.condition("pod").get("message", ""))
+            await live.until(lambda: "no volume of class local fits" in live.condition("pod").get("message", ""))
             assert await live.owner("disk") == "other"
 
     virtual.run(story())

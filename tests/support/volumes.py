@@ -12,18 +12,7 @@ from subak.model.volume import BIND_COMPLETED, HOSTNAME, SELECTED_NODE, Stored
 Json = dict[str, Any]
 WAITING, LOCAL, IMMEDIATE = "waiting", "local", "immediate"
 DRIVER = "disks.example.com"
-RESOURCES = {
-    each.kind: each
-    for each in (
-        volume.CLAIMS,
-        volume.VOLUMES,
-        volume.CLASSES,
-        volume.CSI_NODES,
-        volume.DRIVERS,
-        volume.CAPACITIES,
-        volume.ATTACHMENTS,
-    )
-}
+RESOURCES = {each.kind: each for each in volume.RESOURCES}
 
 
 def read(content: Json) -> Stored:

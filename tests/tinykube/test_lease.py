@@ -146,6 +146,21 @@ def test_a_lease_that_is_given_back_is_taken_at_once() -> None:
     run(story)
 
 
+def test_a_lease_that_changes_meanwhile_is_given_back_all_the_same() -> None:
+    async def story(server: Server, client: Client) -> None:
+        one = Candidate(server, "one")
+        await virtual.until(lambda: one.leads)
+        await one.stop()
+        one.way.faults = [("", 0.0), ("late", 1.0)]  # it looks, and its write is late
+        giving_back = asyncio.create_task(one.elector.release())
+        await asyncio.sleep(0.5)
+        await client.patch(LEASES, "lead", "default", {"metadata": {"labels": {"a": "b"}}})
+        await giving_back
+        assert (await spec(client))["holderIdentity"] == ""
+
+    run(story)
+
+
 def test_what_another_holds_is_not_given_back() -> None:
     async def story(server: Server, client: Client) -> None:
         one = Candidate(server, "one")

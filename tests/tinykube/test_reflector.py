@@ -279,7 +279,7 @@ def test_a_refresh_lists_anew_if_the_watch_is_silent() -> None:
             server.remove("a")
             server.put("b", nodeName="n1")
             server.put("c")
-            server.faults.extend([500, "lost"])
+            server.faults.extend([500, "lost", 503])
             await reflector.refresh(asyncio.get_running_loop().time())
             assert agrees(server, listener)
             assert listener.lists == 2
@@ -329,6 +329,7 @@ def test_after_a_refresh_all_that_happened_before_is_known(steps: list[tuple[str
 def test_a_reflector_that_neither_hears_nor_tries_is_stuck() -> None:
     async def story() -> None:
         server = TinyServer()
+        assert not Reflector(Client(server), PODS, manifest.Pod, Listener().on_event).stuck, "it was not started yet"
         async with reflecting(server) as (reflector, _):
             await reflector.synced.wait()
             server.absent = True

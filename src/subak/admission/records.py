@@ -2,7 +2,7 @@
 
 If anybody could change a record, a card that is in use could look free.  So every write that can change the annotations
 of a pod is reviewed, and refused if it adds, changes or removes a record and its user is no writer of records.  These
-requests to a Kubernetes API server can change annotations:
+requests to a Kubernetes API server can change annotations, and the labels that count as records too:
 
     pods                    create, update, patch; server-side apply is a patch
     pods/status             update, patch: its metadata is stored too
@@ -12,37 +12,59 @@ The other subresources of pods take no annotations from a request; if one ever d
 that leaves the records unchanged passes, since controllers and users send whole pods back.  Nobody may create a pod
 that has a record, not even a writer (see `review`).
 
-On a real cluster, a validating webhook can answer the same: it needs only the review.
+`policy` says the same in CEL, so that a real API server holds to it while no program of ours runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from typing import Any
+from dataclasses import dataclass
 
+from subak.admission.owned import Owned
 from subak.admission.review import denied
-from subak.dialects.interpreter import Interpreter
 from tinykube.admission import Review
+from tinykube.user import User
 
 LONGEST_SHOWN = 200
 """How many letters of a value a message shows: the record of a large pod would fill the screen."""
 
-_WHY = "it records an allocation, which only the scheduler and the agents of nodes write"
+WHY = "it records an allocation, which only the scheduler and the agents of nodes write"
+ON_UPDATE = "leave it as it is; to give its cards back, delete the pod"
+ON_CREATE = "remove it"
+IN_BINDING = "leave it out of the Binding, and let the scheduler bind the pod"
 
 
-def guard(interpreter: Interpreter, writers: Container[str], review: Review) -> None:
-    """Raise ApiError if the write changes a record and its user is none of the `writers` (users or groups)."""
-    if review.object is None or review.user.is_among(writers):
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Users and groups who may write records: of all pods, or only of those on the node where they run themselves."""
+
+    everywhere: frozenset[str]
+    on_own_node: frozenset[str] = frozenset()
+
+    def include(self, user: User, node: str) -> bool:
+        """Whether the user may write the record of a pod that is on this node, or on none yet."""
+        if user.is_among(self.everywhere):
+            return True
+        return bool(node) and user.node == node and user.is_among(self.on_own_node)
+
+
+def guard(owned: Owned, writers: Writers, review: Review) -> None:
+    """Raise ApiError if the write changes a record and its user is none of the `writers`."""
+    if review.object is None or writers.include(review.user, _node(review)):
         return
-    before, after = (interpreter.owned_among(_annotations(each)) for each in (review.old, review.object))
+    before, after = owned.among(review.old), owned.among(review.object)
     if before == after:
         return
-    key = min(key for key in {**before, **after} if before.get(key) != after.get(key))
-    field = f"metadata.annotations[{key}]"
-    deed = _deed(field, before.get(key), after.get(key))
+    place = min(place for place in {**before, **after} if before.get(place) != after.get(place))
+    field = "metadata.{}[{}]".format(*place)
+    deed = _deed(field, before.get(place), after.get(place))
     pod = f"pod {review.namespace}/{review.object['metadata'].get('name', '')}"
-    text = f'{pod}: user "{review.user.name}" may not {deed}: {_WHY}: {_remedy(review)}'
+    text = f'{pod}: user "{review.user.name}" may not {deed}: {WHY}: {_remedy(review)}'
     raise denied(text, field, "FieldValueForbidden")
+
+
+def _node(review: Review) -> str:
+    """The node of the pod before the write."""
+    return ((review.old or {}).get("spec") or {}).get("nodeName") or ""
 
 
 def _deed(field: str, before: str | None, after: str | None) -> str:
@@ -60,11 +82,5 @@ def _shown(text: str | None) -> str:
 
 def _remedy(review: Review) -> str:
     if review.old is not None:
-        return "leave it as it is; to give its cards back, delete the pod"
-    if review.resource == "pods" and not review.subresource:
-        return "remove it"
-    return "leave it out of the Binding, and let the scheduler bind the pod"
-
-
-def _annotations(object: Mapping[str, Any] | None) -> Mapping[str, str]:
-    return ((object or {}).get("metadata") or {}).get("annotations") or {}
+        return ON_UPDATE
+    return ON_CREATE if review.resource == "pods" and not review.subresource else IN_BINDING

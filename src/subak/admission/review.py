@@ -6,20 +6,28 @@ annotations), which are written into the object, or refuse it with an `ApiError`
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import msgspec
 
 from subak.dialects.interpreter import Interpreter
+from subak.dialects.loopholes import DISABLE_CONTROL
 from subak.model import manifest
 from subak.model.reason import Refusal
 from tinykube.status import ApiError, Cause
 
 WEBHOOK = "pods.subak.io"
+_SPEAKER = f'admission webhook "{WEBHOOK}" denied the request: '
 
 
-def review(interpreter: Interpreter, pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod with its defaults filled in.  Raises ApiError if its request is impossible."""
+def review(
+    interpreter: Interpreter, pod: dict[str, Any], allowed: Container[str] = (DISABLE_CONTROL,)
+) -> dict[str, Any]:
+    """The pod with its defaults filled in.  Raises ApiError if its request is impossible.
+
+    `allowed` are the ways around limits that it may use (`dialects.loopholes`); by default those of one machine.
+    """
     try:
         lean = msgspec.convert(pod, manifest.Pod)
     except msgspec.ValidationError as error:
@@ -27,7 +35,7 @@ def review(interpreter: Interpreter, pod: dict[str, Any]) -> dict[str, Any]:
     if not interpreter.speaking(lean) and not interpreter.owned_among(lean.annotations):
         return pod
     try:
-        complete = interpreter.admit(lean)
+        complete = interpreter.admit(lean, allowed)
     except Refusal as refusal:
         raise denied(refusal.message, refusal.field) from None
     return _filled(pod, lean, complete)
@@ -35,9 +43,14 @@ def review(interpreter: Interpreter, pod: dict[str, Any]) -> dict[str, Any]:
 
 def denied(message: str, field: str = "", reason: str = "FieldValueInvalid") -> ApiError:
     """The refusal of a webhook, in the form in which an API server passes it on."""
-    text = f'admission webhook "{WEBHOOK}" denied the request: {message}'
+    text = f"{_SPEAKER}{message}"
     causes = [Cause(reason, message, field)] if field else []
     return ApiError(403, "Forbidden", text, causes=causes)
+
+
+def spoken(error: ApiError) -> str:
+    """What a webhook says itself: an API server names the webhook."""
+    return error.message.removeprefix(_SPEAKER)
 
 
 def _filled(pod: dict[str, Any], before: manifest.Pod, after: manifest.Pod) -> dict[str, Any]:

@@ -32,6 +32,7 @@ COMMANDS = {
     "exec": "Run a program in a container.",
     "place": "Decide where pods go, on files.",
     "explain": "Say why pods fit where they fit, on the live cluster or on files.",
+    "extender": "Print the configuration with which a kube-scheduler asks Subak for cards.",
     "completion": "Print a script that completes commands in your shell.",
 }
 

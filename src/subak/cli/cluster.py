@@ -1,9 +1,9 @@
-"""A cluster built from objects: nodes, Device objects, quotas, storage objects and running pods."""
+"""A cluster built from objects: nodes, Device objects, quotas, namespaces, storage objects and running pods."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from subak.cli.files import KINDS, Document, FileError, decode, documents, named
@@ -37,23 +37,20 @@ class Cluster(Decider):
                     self.errors.append(str(document))
                 elif document.kind in KINDS:
                     self._take(document, objects[document.kind])
-        for kind in volume.KINDS:
-            for stored in objects[kind].values():
-                self.volumes.see(stored)
-        self.fill(*(objects[kind].values() for kind in ("Node", "Device", "ResourceQuota", "Pod")))
+        self.fill({kind: found.values() for kind, found in objects.items()})
 
-    def fill(
-        self,
-        nodes: Iterable[manifest.Node],
-        devices: Iterable[manifest.Device],
-        quotas: Iterable[manifest.ResourceQuota],
-        pods: Iterable[manifest.Pod],
-    ) -> None:
-        """Take in objects, and book what running pods hold."""
-        self._add_nodes(nodes, {each.name: each for each in devices})
-        for quota in quotas:
+    def fill(self, objects: Mapping[str, Iterable[Any]]) -> None:
+        """Take in objects by kind, as far as they decide about pods, and book what running pods hold."""
+        for kind in volume.KINDS:
+            for stored in objects.get(kind, ()):
+                self.volumes.see(stored)
+        for namespace in objects.get("Namespace", ()):
+            self.snapshot.see_namespace(namespace.name, namespace.labels)
+        self._add_nodes(objects.get("Node", ()), {each.name: each for each in objects.get("Device", ())})
+        for quota in objects.get("ResourceQuota", ()):
             self.warnings += self.quotas.put(quota)
         # Pods with a record come first: for the others we can only assume some of the remaining cards.
+        pods: Iterable[manifest.Pod] = objects.get("Pod", ())
         for pod in sorted(pods, key=lambda pod: not self.interpreter.owned & pod.annotations.keys()):
             self._add_pod(pod)
 

@@ -11,18 +11,27 @@ import signal
 import socket
 import sys
 import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import click
 
+from subak.admission.service import Admission
+from subak.cli.admission import Given, admission_options
 from subak.cli.connection import MISUSED
+from subak.cli.durations import duration
 from subak.cli.options import config_option, interpreter
 from subak.cli.say import complain
-from subak.scheduler import logbook
+from subak.dialects.interpreter import Interpreter
+from subak.scheduler import logbook, volumes
 from subak.scheduler.configuration import NAMESPACE
-from subak.scheduler.controller import Controller, LostLease, Settings
-from subak.scheduler.served import NAMES
+from subak.scheduler.controller import BadConfig, Companion, Companions, Controller, LostLease, Settings
+from subak.scheduler.served import NAMES, OWN_LEASES, Served
 from subak.scheduler.window import CannotListen
 from tinykube import kubeconfig
+from tinykube.client import Client
 from tinykube.endpoint import ConfigError, Endpoint
 from tinykube.http import HttpTransport
 
@@ -40,6 +49,10 @@ def _address(context: click.Context, parameter: click.Parameter, value: str) -> 
     if found is None or int(found[3]) > 65535:
         raise click.BadParameter(f"{value!r} is no ADDRESS:PORT, such as :9440, 127.0.0.1:9440 or [::1]:9440")
     return found[1] or found[2] or "", int(found[3])
+
+
+def _optional_address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    return None if value is None else _address(context, parameter, value)
 
 
 def _leases(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -72,7 +85,8 @@ def _identity() -> str:
     multiple=True,
     metavar="NAME=LEASE",
     callback=_leases,
-    help="The Lease of the scheduler that the name comes from, in any namespace; default: it is called as the name.",
+    help="Leave the name alone while this Lease, in any namespace, is renewed; known are those of "
+    f"{', '.join(OWN_LEASES)}.",
 )
 @click.option(
     "--leader-elect/--no-leader-elect", "elect", default=True, show_default=True, help="Decide only with the Lease."
@@ -88,6 +102,21 @@ def _identity() -> str:
     callback=_address,
     help="Where to serve /healthz, /readyz, /metrics and /pods over HTTP.",
 )
+@click.option(
+    "--volume-timeout",
+    type=duration,
+    default=f"{volumes.TIMEOUT:.0f}s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long the volumes of a pod may take until another place is tried.",
+)
+@click.option(
+    "--extender",
+    metavar="ADDRESS:PORT",
+    callback=_optional_address,
+    help="Serve no names, but answer a kube-scheduler that asks here for cards; 127.0.0.1:8118 beside it in one pod.",
+)
+@admission_options
 @config_option
 @click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: the pod's own account.")
 @click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig, not the current one.")
@@ -101,16 +130,20 @@ def controller(
     lease_name: str,
     identity: str | None,
     listen: tuple[str, int],
+    volume_timeout: float,
+    extender: tuple[str, int] | None,
     device_config: str | None,
     path: str | None,
     context: str,
     log_format: str | None,
     log_level: str,
+    **admission: Any,
 ) -> None:
     """Schedule the GPU-sharing pods of a Kubernetes cluster.
 
     It places pods whose spec.schedulerName is one of --scheduler-name: which node, which cards, in one write per pod.
-    A name whose own scheduler still runs, so that its Lease is renewed, is left to it.
+    A name whose own scheduler still runs, so that its Lease is renewed, is left to it.  In a pod it also reviews new
+    pods that ask for cards, and guards the records of who holds which card (docs/reference/admission.md).
 
     Run several replicas: the one that holds the Lease decides, the others keep up and take over when it ends.  In a
     cluster it uses its ServiceAccount (kubectl apply -f deploy/manifests), elsewhere --kubeconfig, $KUBECONFIG or
@@ -121,6 +154,7 @@ def controller(
       subak controller                                     in a pod
       subak controller --kubeconfig admin.conf             on your machine
       subak controller --scheduler-name subak              only our own name
+      subak controller --extender 127.0.0.1:8118           for a kube-scheduler that stays (subak extender --help)
       curl localhost:9440/readyz                           who leads, and which names are served
 
     \b
@@ -142,29 +176,49 @@ def controller(
         port=listen[1],
         config=interpreter(device_config).config if device_config else None,
         foreign_leases=foreign_leases,
+        volume_timeout=volume_timeout,
+        extender=extender,
     )
     try:
-        target = _endpoint(path, context)
+        in_a_pod, target = endpoint(path, context)
     except ConfigError as error:
         complain([str(error)])
         sys.exit(MISUSED)
-    sys.exit(asyncio.run(_serve(target, settings)))
+    options = Given(**admission).options(names, in_a_pod and extender is None)
+
+    def companions(client: Client, interpreter: Interpreter, served: Served) -> Sequence[Companion]:
+        if options is None:
+            return ()
+        # A kube-scheduler that asks us serves the names all the time.
+        schedulers = served if extender is None else names
+        return (Admission(client, interpreter, replace(options, schedulers=schedulers)),)
+
+    sys.exit(asyncio.run(_serve(target, settings, companions)))
 
 
-def _endpoint(path: str | None, context: str) -> Endpoint:
-    """The cluster of the kubeconfig; without one, the cluster that we are a pod of.  Raises ConfigError."""
-    in_a_pod = "KUBERNETES_SERVICE_HOST" in os.environ and (kubeconfig.SERVICE_ACCOUNT / "token").exists()
-    return kubeconfig.in_cluster() if path is None and not context and in_a_pod else kubeconfig.load(path, context)
+def endpoint(
+    path: str | None,
+    context: str,
+    environ: Mapping[str, str] = os.environ,
+    account: Path = kubeconfig.SERVICE_ACCOUNT,
+) -> tuple[bool, Endpoint]:
+    """Whether we are a pod of the cluster, and how to reach it.  A kubeconfig that is named counts first.
+
+    Raises ConfigError.
+    """
+    if path is None and not context and "KUBERNETES_SERVICE_HOST" in environ and (account / "token").exists():
+        return True, kubeconfig.in_cluster(environ, account)
+    return False, kubeconfig.load(path, context, environ)
 
 
-async def _serve(target: Endpoint, settings: Settings) -> int:
+async def _serve(target: Endpoint, settings: Settings, companions: Companions) -> int:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     transport = HttpTransport(target, agent="subak-controller")
     try:
-        await Controller(transport, settings).run(stopped)
-    except CannotListen as error:
+        await Controller(transport, settings, companions).run(stopped)
+    except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED
     except LostLease as error:

@@ -245,5 +245,6 @@ KINDS: dict[str, type[manifest.Lean]] = {
     "Pod": manifest.Pod,
     "ResourceQuota": manifest.ResourceQuota,
     **volume.KINDS,
+    "Namespace": manifest.Namespace,
 }
 """What a cluster file may hold; other kinds are skipped."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from subak.cli.cluster import Cluster
 from subak.cli.connection import Blind
+from subak.cli.files import KINDS
 from subak.dialects.interpreter import Interpreter
-from subak.model import manifest
+from subak.model import manifest, volume
 from subak.scheduler.configuration import in_force
 from tinykube.client import Client
-from tinykube.codec import T
 from tinykube.endpoint import ConfigError
-from tinykube.resource import NODES, PODS, RESOURCE_QUOTAS, Resource
+from tinykube.resource import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from tinykube.status import ApiError
+
+RESOURCES = (NODES, manifest.DEVICES, RESOURCE_QUOTAS, NAMESPACES, *volume.RESOURCES, PODS)
+"""All that decides about pods."""
 
 VIEWER = "subak-viewer"
 """The ClusterRole (deploy/manifests) with which a user may see all nodes and pods."""
@@ -29,21 +33,16 @@ class Picture:
 
 
 async def picture(client: Client, interpreter: Interpreter | None = None) -> Picture:
-    """The nodes, cards, quotas and pods of the API server, read with the device config that the cluster publishes.
+    """What decides about pods, read from the API server with the device config that the cluster publishes.
 
     `interpreter` is used instead if given.  Raises ConfigError if the config cannot be read, Blind if the user may not
     see all of that.
     """
     interpreter = interpreter or await speaking(client)
-    nodes, devices, quotas, pods = await asyncio.gather(
-        _all(client, NODES, manifest.Node),
-        _all(client, manifest.DEVICES, manifest.Device),
-        _all(client, RESOURCE_QUOTAS, manifest.ResourceQuota),
-        _all(client, PODS, manifest.Pod),
-    )
+    listed = await asyncio.gather(*[_all(client, each, KINDS[each.kind]) for each in RESOURCES])
     cluster = Cluster(interpreter)
-    cluster.fill(nodes, devices, quotas, pods)
-    return Picture(cluster, {pod.key: pod for pod in pods})
+    cluster.fill({each.kind: objects for each, objects in zip(RESOURCES, listed, strict=True)})
+    return Picture(cluster, {pod.key: pod for pod in listed[RESOURCES.index(PODS)]})
 
 
 async def speaking(client: Client) -> Interpreter:
@@ -54,7 +53,7 @@ async def speaking(client: Client) -> Interpreter:
         raise ConfigError(f"{error}: correct it, or give the right one with --device-config") from None
 
 
-async def _all(client: Client, resource: Resource, type: type[T]) -> list[T]:
+async def _all(client: Client, resource: Resource, type: type[Any]) -> list[Any]:
     """All objects of a kind; none if the server does not have the kind."""
     try:
         return (await client.list(resource, strict=False, type=type)).items

@@ -21,6 +21,7 @@ from subak.model.card import CardState
 from subak.model.node import Node
 from subak.model.reason import Refusal
 from subak.policy.explain import Explanation
+from subak.policy.preempt import waits_for
 from subak.scheduler import served
 from tinykube.resource import EVENTS, PODS
 from tinykube.status import ApiError
@@ -134,6 +135,8 @@ class _Answer:
             "containers": list(endings.of_containers(self.status)),
         }
         if self.waits:
+            data["nominated"] = self.pod.status.nominated_node_name
+            data["waitsFor"] = self._leaving()
             try:
                 explained = self._explained()
                 data |= answer_data(self.pod, explained) if explained else {"message": self._condition()}
@@ -159,6 +162,8 @@ class _Answer:
         if not served.on_one_machine(self.pod):
             names = ", ".join(served.ON_ONE_MACHINE)
             click.echo(f"{self.pod.key} waits for its scheduler, {self.pod.spec.scheduler_name!r}; ours are {names}")
+        if self.pod.status.nominated_node_name:
+            click.echo(f"{self.pod.key} {waits_for(self.pod.status.nominated_node_name, self._leaving())}")
         try:
             explained = self._explained()
         except Refusal as refusal:
@@ -171,6 +176,17 @@ class _Answer:
             show_answer(self.pod, explained, wide)
         for sentence in self.known.story if self.known else ():
             click.echo(f"  {sentence}")
+
+    def _leaving(self) -> list[str]:
+        """The less important pods that leave the node on which the pod waits."""
+        return sorted(
+            key
+            for key, each in ({} if self.now is None else self.now.pods).items()
+            if each.spec.node_name
+            and each.spec.node_name == self.pod.status.nominated_node_name
+            and each.priority < self.pod.priority
+            and (each.preempted or each.metadata.deletion_timestamp is not None)
+        )
 
     def _show_placed(self) -> None:
         console = terminal()

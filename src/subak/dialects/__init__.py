@@ -182,8 +182,10 @@ class Agent:
     names cards by UUID.  `shares` is how many containers may have a part of a card, 0 means one for every MiB.
     `libraries` and `directories` are what the vendor's image has, in every container.
 
-    `lock` is the node annotation that must name the pod while the agent allocates.  `handshake` is the node annotation
-    by which the agent shows that it lives.  `of_free` makes the annotations that it writes on its node whenever a
+    `lock` is the node annotation that must name the pod while the agent allocates: it would guess which pod it serves.
+    `locks` are those of the cards' own agents, by vendor, if there are several.  `label` is the label of a pod that
+    names its node, by which the agent's monitor finds the pod.  `handshake` is the node annotation by which the agent
+    shows that it lives.  `of_free` makes the annotations that it writes on its node whenever a
     card is taken or given back, of all cards and of those that nobody holds.
     """
 
@@ -194,6 +196,8 @@ class Agent:
     model: str = ""
     modes: tuple[str, ...] = ()
     lock: str = ""
+    locks: Mapping[str, str] = field(default_factory=dict)
+    label: str = ""
     handshake: str = ""
     libraries: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()

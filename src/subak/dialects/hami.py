@@ -203,18 +203,6 @@ def _bad_weights(text: str) -> Refusal:
     )
 
 
-def check(pod: manifest.Pod) -> None:
-    """Refuse what no pod of the family may have: unknown policies, and privileged containers, which see all cards."""
-    check_policies(pod.annotations)
-    for container, field in zip(pod.containers, pod.fields, strict=True):
-        if container.security_context is not None and container.security_context.privileged:
-            raise Refusal(
-                f"{field}.securityContext.privileged",
-                "true",
-                f"container {container.name} is privileged, so that no limit would hold: do not make it so",
-            )
-
-
 def check_policies(annotations: Mapping[str, str]) -> None:
     """Refuse policies that nobody knows; HAMi would silently take another one."""
     for key, known in ((NODE_POLICY, NODE_POLICIES), (CARD_POLICY, CARD_POLICIES)):

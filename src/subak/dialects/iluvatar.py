@@ -109,7 +109,7 @@ class _Generation:
     def admit(self, pod: manifest.Pod) -> Patch:
         """All cores of each card where more than one is asked for."""
         patch = Patch()
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for position, ask in enumerate(asked(pod)):
             amounts = self.amounts(ask)
             if amounts is not None:
@@ -197,7 +197,7 @@ class IluvatarLegacy(_Generation):
         super().__init__(
             "hami-iluvatar",
             totals(names),
-            Agent("hami-legacy", (FAMILY,), libraries=LIBRARIES, directories=DIRECTORIES),
+            Agent("hami-legacy", (FAMILY,), label=hami.NODE, libraries=LIBRARIES, directories=DIRECTORIES),
             word=WORD,
             stem="iluvatar-vgpu",
             use_ids="iluvatar.ai/use-gpuuuid",
@@ -216,6 +216,7 @@ class IluvatarChip(_Generation):
             Source.REGISTER,
             model=word,
             lock=hami.LOCK,
+            label=hami.NODE,
             handshake=f"hami.io/node-handshake-{word}",
             libraries=LIBRARIES,
             directories=DIRECTORIES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import msgspec
@@ -23,6 +23,7 @@ from subak.dialects import (
 from subak.dialects.config import Config
 from subak.dialects.koordinator import Koordinator, owns_whole_cards
 from subak.dialects.koordinator_names import canonical, kind
+from subak.dialects.loopholes import DISABLE_CONTROL, check_loopholes
 from subak.dialects.metax_sgpu import MetaxSgpu
 from subak.dialects.nvidia import Nvidia
 from subak.dialects.registry import dialects
@@ -36,6 +37,8 @@ from subak.model.request import BINPACK, Request
 from tinykube.quantity import Quantity, QuantityError
 
 MOST_SHAPES = 4_096
+LONGEST_LABEL = 63
+"""What the API server takes as the value of a label; names of nodes may be longer."""
 
 CHOSEN = (hami.NODE, volcano_vgpu.NODE)
 """Annotations that name a node before the pod is bound to it."""
@@ -59,6 +62,7 @@ class Interpreter:
         self.owned = frozenset().union(*(dialect.owned for dialect in self.dialects))
         self._recorder = {key: number for number, each in enumerate(self.dialects) for key in each.recorded}
         self.recorded = frozenset(self._recorder)
+        self._written_labels = frozenset(each.agent.label for each in self.dialects) - {""}
         self._owned_stems = tuple(sorted(key.removesuffix("*") for key in self.owned if key.endswith("*")))
 
     def speaking(self, pod: manifest.Pod) -> list[Dialect]:
@@ -87,14 +91,17 @@ class Interpreter:
         owned, stems = self.owned, self._owned_stems
         return {key: text for key, text in annotations.items() if key in owned or key.startswith(stems)}
 
-    def admit(self, pod: manifest.Pod) -> manifest.Pod:
-        """The pod with all defaults filled in.  Raises Refusal if it cannot mean anything."""
+    def admit(self, pod: manifest.Pod, allowed: Container[str] = (DISABLE_CONTROL,)) -> manifest.Pod:
+        """The pod with all defaults filled in.  Raises Refusal if it cannot mean anything.
+
+        `allowed` are the loopholes that it may use.  On one machine that is HAMi's switch, which its users know.
+        """
         self._check(pod)
         speaking = self.speaking(pod)
         _check_contradictions(pod, speaking)
         for dialect in speaking:
             pod = apply(pod, dialect.admit(pod))
-        self.request(pod)
+        check_loopholes(pod, self.request(pod).claims, allowed)
         return pod
 
     def _check(self, pod: manifest.Pod) -> None:
@@ -158,7 +165,7 @@ class Interpreter:
         annotations = {
             key: "" if key in owned or key.startswith(stems) else text for key, text in pod.annotations.items()
         }
-        return self._encoder.encode((spec, annotations, pod.labels))
+        return self._encoder.encode((spec, annotations, self._own_labels(pod)))
 
     def _understand(self, pod: manifest.Pod) -> Request:
         asks = [dialect.ask(pod) for dialect in self.speaking(pod)]
@@ -209,6 +216,33 @@ class Interpreter:
         for name in dict.fromkeys(grant.dialect for grant in placement.grants):
             written |= self.by_name[name].write(pod, placement, node, now_ns)
         return written
+
+    def labels(self, placement: Placement) -> dict[str, str]:
+        """The labels that go with them, for the agents' monitors.  A label holds no longer name of a node."""
+        names = {self.by_name[grant.dialect].agent.label for grant in placement.grants} - {""}
+        return dict.fromkeys(sorted(names), placement.node) if len(placement.node) <= LONGEST_LABEL else {}
+
+    def same_labels(self, one: manifest.Pod, other: manifest.Pod) -> bool:
+        """Whether two versions of a pod have the same labels, but for those that a Binding writes."""
+        return one.metadata.labels == other.metadata.labels or self._own_labels(one) == self._own_labels(other)
+
+    def _own_labels(self, pod: manifest.Pod) -> Mapping[str, str]:
+        """The labels of a pod but for those that a Binding writes."""
+        labels = pod.labels
+        if self._written_labels.isdisjoint(labels):
+            return labels
+        return {key: text for key, text in labels.items() if key not in self._written_labels}
+
+    def locks(self, placement: Placement, node: Node | None) -> tuple[str, ...]:
+        """The node locks that the vendors' agents need for the cards of a placement, in order."""
+        found: set[str] = set()
+        for grant in placement.grants:
+            agent = self.by_name[grant.dialect].agent
+            found.add(agent.lock)
+            if agent.locks and node is not None:
+                devices = (node.device(share.id) for share in grant.shares)
+                found |= {agent.locks.get(device.family, "") for device in devices if device is not None}
+        return tuple(sorted(found - {""}))
 
     def placement(self, pod: manifest.Pod, node: Node) -> Placement:
         """What a bound pod holds, by its annotations.  Raises ValueError if they are malformed."""

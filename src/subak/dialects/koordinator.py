@@ -84,7 +84,7 @@ class Koordinator:
     resources = RESOURCES
     owned = frozenset({ALLOCATED, MINORS, BIND_TIME, *koordinator_vendor.OWNED})
     recorded = frozenset({ALLOCATED})
-    agent = Agent(name, ("nvidia", "metax"), Source.DEVICE_OBJECT)
+    agent = Agent(name, ("nvidia", "metax"), Source.DEVICE_OBJECT, locks=koordinator_vendor.LOCKS, label=hami.NODE)
     quota_units: Mapping[str, QuotaUnit] = {}
 
     def __init__(self, settings: Settings, slot: str = Metax().resource_v_count_name) -> None:

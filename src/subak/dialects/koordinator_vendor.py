@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from subak.dialects import annotation
+from subak.dialects import annotation, hami
 from subak.dialects.koordinator_device import minor
 from subak.dialects.koordinator_names import (
     ASCEND_310P,
@@ -29,6 +29,9 @@ OWNED = frozenset(
     {METAX_ALLOCATED, PREDICATE_TIME, NPU_CORE, ASCEND_310P, CAMBRICON_ASSIGNED, CAMBRICON_PROFILE},
 )
 """Annotations that are written here."""
+
+LOCKS = {"metax": hami.LOCK, "cambricon": "cambricon.com/dsmlu.lock"}
+"""Node locks of the vendors whose agents learn from them which pod they serve."""
 
 SLICE = 256 * MIB
 """Cambricon counts memory in slices of this size."""

@@ -103,7 +103,7 @@ class MetaxGpu:
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED}
     recorded = frozenset({ALLOCATED})
-    agent = Agent("hami", (FAMILY,), shares=1, modes=("",), of_free=_worth)
+    agent = Agent("hami", (FAMILY,), shares=1, modes=("",), label=hami.NODE, of_free=_worth)
     quota_units: Mapping[str, QuotaUnit] = {}
 
     def __init__(self, names: Names) -> None:
@@ -116,7 +116,7 @@ class MetaxGpu:
 
     def admit(self, pod: manifest.Pod) -> Patch:
         """Nothing to fill in; a part of a card is refused."""
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for ask in asked(pod):
             self.count(ask)
         return Patch()

@@ -79,7 +79,7 @@ class MetaxSgpu:
     families = frozenset({FAMILY})
     owned = hami.OWNED | {TO_ALLOCATE, ALLOCATED, VENDOR_ALLOCATED, PREDICATE_TIME}
     recorded = frozenset({ALLOCATED})
-    agent = Agent("hami", (FAMILY,), Source.REGISTER, 16, modes=("sgpu", "native"), lock=hami.LOCK)
+    agent = Agent("hami", (FAMILY,), Source.REGISTER, 16, modes=("sgpu", "native"), lock=hami.LOCK, label=hami.NODE)
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -97,7 +97,7 @@ class MetaxSgpu:
     def admit(self, pod: manifest.Pod) -> Patch:
         """The default QoS policy; online pods have none."""
         patch = Patch()
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for ask in asked(pod):
             ask.check_most(self.names.resource_v_core_name, FULL_CORES)
             ask.check_counted(self.names.resource_v_count_name, self.parts)

@@ -54,7 +54,7 @@ class Mthreads:
     # HAMi never writes TO_ALLOCATE, but reserves the name.
     owned = hami.OWNED | {ALLOCATED, TO_ALLOCATE, GPU_INDEX, PREDICATE_TIME, PREDICATE_NODE}
     recorded = frozenset({ALLOCATED})
-    agent = Agent("hami", (FAMILY,))
+    agent = Agent("hami", (FAMILY,), label=hami.NODE)
 
     def __init__(self, names: Names) -> None:
         self.totals = Totals(
@@ -76,7 +76,7 @@ class Mthreads:
     def admit(self, pod: manifest.Pod) -> Patch:
         """Whole cards where no memory is given or more than one card is asked for."""
         patch = Patch()
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for position, ask in self._asking(pod):
             self._admit_container(ask, position, patch)
         return patch

@@ -109,7 +109,9 @@ class Nvidia:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.agent = Agent("hami", (FAMILY,), Source.REGISTER, names.device_split_count)
+        self.agent = Agent(
+            "hami", (FAMILY,), Source.REGISTER, names.device_split_count, lock=hami.LOCK, label=hami.NODE
+        )
         self.shares = (names.resource_memory_name, names.resource_memory_percentage_name, names.resource_core_name)
         self.resources = frozenset({names.resource_count_name, names.resource_priority_name, *self.shares})
         self.quota_units = {
@@ -124,7 +126,7 @@ class Nvidia:
     def admit(self, pod: manifest.Pod) -> Patch:
         """One card where only a part is asked for; all cores where all memory is taken."""
         patch = Patch()
-        hami.check(pod)
+        hami.check_policies(pod.annotations)
         for position, ask in enumerate(asked(pod)):
             self._admit_container(ask, position, patch)
         return patch

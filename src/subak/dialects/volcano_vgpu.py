@@ -38,6 +38,7 @@ REGISTER = "volcano.sh/node-vgpu-register"
 NODE, TIME = "volcano.sh/vgpu-node", "volcano.sh/vgpu-time"
 ALLOCATED, TO_ALLOCATE = "volcano.sh/vgpu-ids-new", "volcano.sh/devices-to-allocate"
 BIND_PHASE, BIND_TIME = "volcano.sh/bind-phase", "volcano.sh/bind-time"
+LOCK = "hamivgpu"
 PODGROUP_POLICY = "volcano.sh/vgpu-podgroup-policy"
 
 ORDERS = {BINPACK: MOST_MEMORY_USED, SPREAD: FEWEST_TENANTS}
@@ -62,7 +63,7 @@ class VolcanoVgpu:
     resources = frozenset({NUMBER, MEMORY, PERCENTAGE, CORES})
     owned = frozenset({NODE, TIME, ALLOCATED, TO_ALLOCATE, BIND_PHASE, BIND_TIME})
     recorded = frozenset({ALLOCATED})
-    agent = Agent(name, (FAMILY,), Source.REGISTER, 10)
+    agent = Agent(name, (FAMILY,), Source.REGISTER, 10, lock=LOCK)
 
     def __init__(self, names: Volcano | None = None) -> None:
         self.factor = (names or Volcano()).gpu_memory_factor

@@ -17,8 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from subak.admission.records import guard
+from subak.admission.owned import Owned
+from subak.admission.records import Writers, guard
 from subak.admission.review import review
+from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.local import custom
 from subak.local.hardware.agents import Agents
@@ -50,7 +52,7 @@ AGENTS = User("system:subak-agents")
 KUBELET = User("system:subak-kubelet", (NODES, AUTHENTICATED))
 """Users of the API server, as in a cluster of many machines; the administrator of the kubeconfig is another."""
 
-WRITERS = frozenset({SCHEDULER.name, AGENTS.name})
+WRITERS = Writers(frozenset({SCHEDULER.name, AGENTS.name}))
 """Users who may write records of allocations."""
 
 RuntimeName = Literal["process", "stand-in", "none"]
@@ -97,7 +99,7 @@ class LocalCluster:
             self._store(),
             name=NAME,
             hooks=[partial(review, self.interpreter)],
-            guards=[partial(guard, self.interpreter, WRITERS)],
+            guards=[partial(guard, Owned.by(self.interpreter), WRITERS)],
         )
         kept = None if self._state is None else self._state / "identity"
         self.endpoint = Listener(self.server, identity(kept, NAME))
@@ -110,7 +112,9 @@ class LocalCluster:
         nodes = Nodes(self.client_of(KUBELET), self.machines)
         self._stack.push_async_callback(nodes.stop)
         self.kubelet = await self._kubelet(directory)
-        self.scheduler = Service(self.client_of(SCHEDULER), self.interpreter, served.on_one_machine)
+        self.scheduler = Service(
+            self.client_of(SCHEDULER), self.interpreter, served.on_one_machine, marked=mark.everywhere
+        )
         config = Published(self.client_of(SCHEDULER), self.interpreter.config)
         await config.start()
         started = await nodes.start()

@@ -22,8 +22,11 @@ Amounts = dict[str, Amount]
 
 DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False, kind="Device")
 
+DISRUPTION_TARGET = "DisruptionTarget"
+"""The condition of a pod that somebody sends away."""
+
 PREEMPTED = "PreemptionByScheduler"
-"""The reason of the condition `DisruptionTarget` on a pod that must go for a more important one."""
+"""The reason of that condition on a pod that must go for a more important one."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
@@ -367,15 +370,6 @@ class Pod(Object, frozen=True, gc=False, kw_only=True):
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
-    def started(self) -> bool:
-        """Whether a container runs that is no init container, or has run."""
-        return self.status.phase not in ("", "Pending")
-
-    def condition(self, type: str) -> Condition | None:
-        """The condition of this type."""
-        return next((each for each in self.status.conditions or () if each.type == type), None)
-
-    @property
     def priority(self) -> int:
         """How important the pod is; 0 when absent."""
         return self.spec.priority or 0
@@ -383,10 +377,17 @@ class Pod(Object, frozen=True, gc=False, kw_only=True):
     @property
     def preempted(self) -> bool:
         """Whether a scheduler has marked the pod as one that must go for a more important one."""
-        return any(
-            each.type == "DisruptionTarget" and each.status == "True" and each.reason == PREEMPTED
-            for each in self.status.conditions or ()
-        )
+        mark = self.condition(DISRUPTION_TARGET)
+        return mark is not None and mark.status == "True" and mark.reason == PREEMPTED
+
+    @property
+    def started(self) -> bool:
+        """Whether a container runs that is no init container, or has run."""
+        return self.status.phase not in ("", "Pending")
+
+    def condition(self, type: str) -> Condition | None:
+        """The condition of this type."""
+        return next((each for each in self.status.conditions or () if each.type == type), None)
 
     def resource_names(self) -> Iterator[str]:
         """Every resource name that any container mentions, repeated as often as it is."""
@@ -497,6 +498,19 @@ class ResourceQuota(Object, frozen=True, gc=False, kw_only=True):
     """A namespace's quota."""
 
     spec: QuotaSpec = QuotaSpec()
+
+
+class LeaseSpec(Lean, frozen=True, gc=False, kw_only=True):
+    """`spec` of a Lease: when its holder was last heard of, and for how long that holds."""
+
+    renew_time: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class Lease(Object, frozen=True, gc=False, kw_only=True):
+    """By what somebody shows that he lives."""
+
+    spec: LeaseSpec = LeaseSpec()
 
 
 def amount(amounts: Mapping[str, Amount], name: str) -> int:

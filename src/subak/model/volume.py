@@ -334,6 +334,7 @@ class Attachment(Object, frozen=True, gc=False, kw_only=True):
 Stored = Claim | Volume | Class | CsiNode | Driver | Capacity | Attachment
 """Any of the storage objects."""
 
+RESOURCES = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, DRIVERS, CAPACITIES, ATTACHMENTS)
 KINDS: dict[str, type[Stored]] = {
     CLAIMS.kind: Claim,
     VOLUMES.kind: Volume,

@@ -14,17 +14,20 @@ from subak.model.manifest import Pod
 
 
 class Budgets:
-    """All budgets of a cluster."""
+    """All budgets of a cluster.  `version` grows with every change."""
 
     def __init__(self) -> None:
+        self.version = 0
         self._of_namespace: dict[str, dict[str, Budget]] = {}
 
     def put(self, budget: Budget) -> None:
         """Take in a budget that is new or has changed."""
+        self.version += 1
         self._of_namespace.setdefault(budget.key.partition("/")[0], {})[budget.key] = budget
 
     def remove(self, key: str) -> None:
         """A budget is no longer there."""
+        self.version += 1
         self._of_namespace.get(key.partition("/")[0], {}).pop(key, None)
 
     def protecting(self, pod: Pod) -> list[Budget]:

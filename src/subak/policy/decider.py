@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from subak.dialects.interpreter import Interpreter
@@ -64,11 +64,15 @@ class Decider:
         return shaped(self.snapshot, request, pod)
 
     def decide(
-        self, namespace: str, request: Request, among: Sequence[str] | None = None
+        self,
+        namespace: str,
+        request: Request,
+        among: Sequence[str] | None = None,
+        within: Set[str] | None = None,
     ) -> Placement | Exceeded | None:
-        """Where a pod of the namespace goes.  Books nothing.  `among` names the only nodes worth asking, if known."""
+        """Where a pod of the namespace goes.  Books nothing.  `among` and `within` are those of `place`."""
         exceeded = self.quotas.refuse_claims(namespace, request.claims)
-        placement = None if exceeded else place(self.snapshot, request, among)
+        placement = None if exceeded else place(self.snapshot, request, among, within)
         if placement is not None:
             exceeded = self.quotas.refuse(namespace, placement)
         if exceeded is not None:

@@ -79,7 +79,7 @@ class Relief:
         emptier = copy(pool)
         emptier.state, emptier.plain = pool.state.copy(), pool.plain.copy()
         cards = len(pool.make)
-        emptier.state[:, :, : pool.size] += figures[: STATES * cards].reshape(STATES, cards, -1)
+        emptier.state[:, :, : pool.size] += figures[: STATES * cards].reshape(STATES, cards, pool.size)
         emptier.plain[:, : pool.size] += figures[STATES * cards :]
         return emptier
 

@@ -7,7 +7,7 @@ Deterministic: the same state and the same request give the same placement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -24,12 +24,15 @@ Points = Mapping[Pool, Column]
 """For each node of a pool, position by position."""
 
 
-def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = None) -> Placement | None:
+def place(
+    snapshot: Snapshot, request: Request, among: Sequence[str] | None = None, within: Set[str] | None = None
+) -> Placement | None:
     """Where the pod goes, None if nowhere (then `explain` tells why).  Books nothing.
 
-    `among` names the nodes to ask, where it is known that no other takes the pod.
+    `among` names the nodes to ask, where it is known that no other takes the pod: a few, and each is scored anew.
+    `within` names the nodes that may be chosen: many, and the others are left out of the columns.
     """
-    rows = snapshot.scores.rows(request, snapshot.pools, prepare)
+    rows = snapshot.scores.rows(registry.local(request), snapshot.pools, prepare)
     across = registry.across(snapshot, request)
     points = _points(snapshot, rows, request, across)
     if among is not None:
@@ -37,6 +40,8 @@ def place(snapshot: Snapshot, request: Request, among: Sequence[str] | None = No
     for row in rows:
         row.refresh()
     shut = {row.pool: _shut(row.pool, request, across) for row in rows} if across else None
+    if within is not None:
+        shut = _shut_outside(rows, within, shut)
     while (best := _best(rows, shut, points)) is not None:
         row, at = best
         node = row.pool.nodes[at]
@@ -79,6 +84,16 @@ def _shut(pool: Pool, request: Request, across: Sequence[Across]) -> Bools:
     """The nodes that filters across nodes refuse now.  The row must not learn of it: it may change with any pod."""
     shut: Bools = ~np.logical_and.reduce([each.verdicts(pool, request).passes for each in across])
     return shut
+
+
+def _shut_outside(rows: Sequence[Row], names: Set[str], shut: Mapping[Pool, Bools] | None) -> dict[Pool, Bools]:
+    """The nodes that are shut, and those that have none of these names."""
+    found: dict[Pool, Bools] = {}
+    for row in rows:
+        at = row.pool.positions(names)
+        outside = found[row.pool] = np.ones(row.pool.room, bool)
+        outside[at] = False if shut is None else shut[row.pool][at]
+    return found
 
 
 def _points(snapshot: Snapshot, rows: Sequence[Row], request: Request, across: Sequence[Across]) -> Points | None:

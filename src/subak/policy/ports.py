@@ -14,7 +14,6 @@ from typing import Self
 import numpy as np
 
 from subak.model import manifest
-from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.reason import NodeRefusal, Reason
 from subak.model.request import Request
@@ -90,10 +89,6 @@ class HostPorts(Across):
 
 def opened(pod: manifest.Pod) -> set[Opened]:
     """The ports of its node that the pod opens."""
-    found: set[Opened] = set()
-    for container, role in zip(pod.containers, pod.roles, strict=True):
-        if container.ports and role is not Role.INIT:
-            found |= {
-                (each.protocol, each.host_port, each.host_ip or ALL) for each in container.ports if each.host_port
-            }
-    return found
+    early = [each for each in pod.spec.init_containers or () if each.restart_policy == "Always"]
+    ports = [port for each in (*early, *pod.spec.containers) if each.ports for port in each.ports]
+    return {(port.protocol, port.host_port, port.host_ip or ALL) for port in ports if port.host_port}

@@ -7,8 +7,8 @@ found within transactions that are rolled back.  So it can also be sought for se
 an outer transaction.
 
 A limit is a priority that victims may have at most.  The first one at which a node makes room without a violated budget
-ends the search, because all others would cost more.  At most MOST_PLANS nodes are compared, in the order of their
-names.
+ends the search, because all others would cost more.  AT_ONCE nodes are compared, in the order of their names, and the
+next ones only if none of them helps.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from subak.policy import registry
 from subak.policy.budgets import Budgets
 from subak.policy.columns import possible
 from subak.policy.decider import Decider
+from subak.policy.guesses import Guesses
 from subak.policy.levels import Levels, Relief
 from subak.policy.on_node import on_node
 from subak.policy.shortage import Shortage
@@ -35,11 +36,15 @@ from subak.policy.victims import Occupant, Price, Search, price, started
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import PLAIN
 
-MOST_PLANS = 100
-"""So many nodes that make room are compared, as kube-scheduler does in clusters of up to 1,000 nodes."""
+AT_ONCE = 100
+"""So many nodes are compared, as kube-scheduler does in clusters of up to 1,000 nodes; more if none of them helps."""
 
 MOST_LOOKS = 400
 """So many nodes are asked at one limit."""
+
+
+MOST_UNSETTLED = 50
+"""So many nodes that somebody leaves are asked before victims are sought."""
 
 
 class Pods(Protocol):
@@ -90,6 +95,7 @@ class Preemption:
         self._pods = pods
         self._levels = decider.snapshot.watched(Levels)
         self._relief = Relief(decider.snapshot)
+        self._guesses = Guesses(decider.snapshot)
 
     def plan(self, preemptor: Preemptor, among: Collection[str] | None = None) -> Plan | None:
         """The cheapest way to a place; None if there is none, or nobody less important stands in the way.
@@ -102,28 +108,65 @@ class Preemption:
         best = self._without_victims(preemptor, among)
         if best is not None:
             return best
-        for limit in self._levels.limits(preemptor.priority):
-            plans = (self.on(name, preemptor, limit) for name in self._hopeful(preemptor.request, limit, among))
-            for plan in islice((each for each in plans if each is not None), MOST_PLANS):
-                if best is None or plan.price < best.price:
-                    best = plan
+        limits = self._levels.limits(preemptor.priority)
+        if next(self._hopeful(preemptor.request, limits[-1], among), None) is None:
+            return None
+        for limit in limits:
+            names = self._hopeful(preemptor.request, limit, among)
+            while chunk := list(islice(names, AT_ONCE)):
+                found = self._cheapest(chunk, preemptor, limit)
+                if found is not None:
+                    best = found if best is None else min(best, found, key=lambda plan: plan.price)
+                    break
             if best is not None and not best.price[0][0]:
                 return best
         return best
 
     def on(self, name: str, preemptor: Preemptor, limit: int) -> Plan | None:
         """The cheapest way to a place on this node, with victims of at most this priority."""
-        snapshot = self._snapshot
-        with snapshot.transaction():
-            self.settle(name, preemptor.priority)
-            placement = self.place(name, preemptor)
+        with self._snapshot.transaction():
+            search, occupants = self._search(name, preemptor, limit)
+            placement = search.fits()
             if placement is not None:
                 return Plan(placement)
-            occupants = [self._occupant(key) for key in snapshot.pods_on(name) if self._priority(key) <= limit]
-            shortage = Shortage.of(snapshot, name, preemptor.request)
-            search = Search(snapshot, lambda: self.place(name, preemptor), shortage, bool(preemptor.request.reads))
             found = search.run(occupants)
         return None if found is None else Plan(found[1], tuple(found[0]))
+
+    def _cheapest(self, names: Iterable[str], preemptor: Preemptor, limit: int) -> Plan | None:
+        """The best plan on these nodes.  They are asked in the order of what a plan there costs at least."""
+        known = self._guesses.of((preemptor, limit, self.budgets.version))
+        bounds: list[tuple[Price, str]] = []
+        for name in names:
+            if name not in known:
+                known[name] = self._bound(name, preemptor, limit)
+            if (bound := known[name]) is not None:
+                bounds.append((bound, name))
+        best: Plan | None = None
+        for bound, name in sorted(bounds):
+            if best is not None and best.price <= (bound, name):
+                break
+            plan = self.on(name, preemptor, limit)
+            if plan is not None and (best is None or plan.price < best.price):
+                best = plan
+        return best
+
+    def _bound(self, name: str, preemptor: Preemptor, limit: int) -> Price | None:
+        """What a plan on this node costs at least; None if there can be none."""
+        with self._snapshot.transaction():
+            search, occupants = self._search(name, preemptor, limit)
+            guess = search.guess(occupants)
+        return None if guess is None else guess.bound
+
+    def _search(self, name: str, preemptor: Preemptor, limit: int) -> tuple[Search, list[Occupant]]:
+        """A search on the node as it will be, and who may have to leave it."""
+        snapshot, request = self._snapshot, preemptor.request
+        self.settle(name, preemptor.priority)
+        occupants = [self._occupant(key) for key in snapshot.pods_on(name) if self._priority(key) <= limit]
+        node = snapshot.node(name)
+        assert node is not None, "a plan is sought on nodes that are there"
+        kept_off = any(each.refuse(node, request) is not None for each in registry.across(snapshot, request))
+        shortage = Shortage.of(snapshot, name, request)
+        return Search(snapshot, lambda: self.place(name, preemptor), shortage, everybody=kept_off), occupants
 
     def settle(self, name: str, priority: int) -> None:
         """Within a transaction: the node without less important pods that leave anyway, or are not there yet."""
@@ -141,7 +184,7 @@ class Preemption:
     def _without_victims(self, preemptor: Preemptor, among: Collection[str] | None) -> Plan | None:
         """The first node where nobody else has to leave."""
         names = sorted(name for name in self._pods.unsettled() if among is None or name in among)
-        for name in names[:MOST_LOOKS]:
+        for name in names[:MOST_UNSETTLED]:
             with self._snapshot.transaction():
                 self.settle(name, preemptor.priority)
                 placement = self.place(name, preemptor)

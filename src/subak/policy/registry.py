@@ -55,6 +55,12 @@ def shaped(snapshot: Snapshot, request: Request, pod: manifest.Pod) -> Request:
     return replace(request, reads=reads) if reads or request.reads else request
 
 
+def local(request: Request) -> Request:
+    """The request without what only policies across nodes read: pods that differ in nothing else share scores."""
+    reads = tuple([(name, read) for name, read in request.reads if name not in ACROSS and name not in PREFERENCES])
+    return request if len(reads) == len(request.reads) else replace(request, reads=reads)
+
+
 def epoch(snapshot: Snapshot) -> int:
     """Another one when policies may read more of pods than they did: requests of before are shaped again."""
     return sum([each.epoch for each in _watching(snapshot)])

@@ -4,9 +4,10 @@
              the latest start of the most important ones: kube-scheduler's order
 
 kube-scheduler lets all less important pods leave and takes them back one by one, the most important first.  It does
-not know the cards.  We do, so sets of pods are tried in the order of their price, as long as that takes few steps:
-the first set that makes room is the cheapest there is.  For a share of one card it is sought on each card by itself.
-Where sets are too many, the cheapest cards are chosen first, and pods are taken back as kube-scheduler does.
+not know the cards.  We do: amounts alone tell which set of pods is the cheapest on each card, and so no set can cost
+less than the cheapest cards together.  As a rule that very set makes room.  Where vendors' rules, node resources or
+several claims decide, sets are tried in the order of their price, as long as that takes few steps, and at last pods are
+taken back as kube-scheduler does.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from subak.model import manifest
 from subak.model.budget import Budget
 from subak.model.placement import Placement
 from subak.policy.budgets import violating
-from subak.policy.shortage import Lack, Shortage, Wanted
+from subak.policy.shortage import Shortage, Wanted
 from subak.snapshot.cluster import Booking, Snapshot
 
 MOST_SETS = 400
 """So many sets of pods are looked at, on one card or on the whole node, before a search gives up."""
 
 MOST_PROOFS = 64
-"""So many of them are put to the full rules on one node."""
+"""So many of them are put to the full rules."""
 
 OFFSET = 1 << 31
 """Added to each priority, so that two pods of a negative priority cost more than one."""
@@ -54,6 +55,16 @@ class Occupant:
         return (-self.pod.priority, self.started, self.key)
 
 
+Pricing = Callable[[Sequence[Occupant]], Price]
+Proof = Callable[[Sequence[Occupant]], bool]
+"""Whether all rules agree that these victims make room."""
+
+
+def unasked(victims: Sequence[Occupant]) -> bool:
+    """Amounts are enough: no rules are asked."""
+    return True
+
+
 def started(pod: manifest.Pod) -> float:
     """When the pod was started, in seconds since 1970; one that was not yet is later than any other."""
     try:
@@ -76,85 +87,132 @@ def price(victims: Sequence[Occupant]) -> Price:
     )
 
 
+def heaviness(victims: Sequence[Occupant]) -> Price:
+    """The price without the highest priority, where that is given."""
+    violations, _, total, count, start = price(victims)
+    return (violations, 0, total, count, start)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What amounts alone tell: no set costs less than `bound`.  `victims` cost just that, if they are known."""
+
+    bound: Price
+    victims: list[Occupant] | None
+
+
 @dataclass(slots=True)
 class Search:
-    """The search on one node, within a transaction.  With `everybody` pods that hold none of its cards matter too."""
+    """The search on one node, within a transaction.
+
+    With `everybody` pods matter that hold none of its cards too: a filter that looks at pods keeps the pod off.
+    """
 
     snapshot: Snapshot
     fits: Fits
     shortage: Shortage
     everybody: bool = False
-    proofs: int = 0
+
+    def guess(self, occupants: Iterable[Occupant]) -> Guess | None:
+        """A quick look, which asks no rules; None if there is no room even without all of them."""
+        ranked = self._ranked(occupants)
+        if not ranked or not self.shortage.met(each.booking for each in ranked):
+            return None
+        if (claim := self._only_claim()) is not None:
+            return self._guess_cards(claim, ranked)
+        found, reached = self._cheapest(ranked, self.shortage.met, price)
+        return Guess(reached, found)
 
     def run(self, occupants: Iterable[Occupant]) -> tuple[list[Occupant], Placement] | None:
         """The victims, the most important first, and the place that the pod then gets; None if it gets none."""
-        ranked = sorted(occupants, key=lambda each: each.rank)
-        if not self.everybody:
-            ranked = [each for each in ranked if self.shortage.concerns(each.booking)]
-        if not ranked or not self.shortage.met(each.booking for each in ranked):
+        ranked = self._ranked(occupants)
+        guess = self.guess(ranked)
+        if guess is None:
             return None
-        alone = self._one_card()
-        if alone is not None:
-            victims, all_tried = self._on_cards(alone, ranked)
-            if all_tried:
-                return self._checked(victims)
-        else:
-            victims, all_tried = self._cheapest(ranked, self.shortage.met, self._make_room)
-            if all_tried:
-                return self._checked(victims)
-        return self._checked(self._best([victims, self._reprieved(ranked), *self._by_cards(ranked)]))
+        if guess.victims is not None and (placement := self._place_without(guess.victims)) is not None:
+            return guess.victims, placement
+        if self._place_without(ranked) is None:
+            return None
+        found = self._tried(ranked) or self._best([self._reprieved(ranked), *self._by_cards(ranked)])
+        placement = None if found is None else self._place_without(found)
+        return None if found is None or placement is None else (found, placement)
 
-    def _one_card(self) -> Wanted | None:
-        """The only claim, if it wants a share of one card and the node lacks nothing else."""
+    def _ranked(self, occupants: Iterable[Occupant]) -> list[Occupant]:
+        """Those whose leaving could help, the most important first."""
+        ranked = sorted(occupants, key=lambda each: each.rank)
+        return [each for each in ranked if self.everybody or self.shortage.concerns(each.booking)]
+
+    def _only_claim(self) -> Wanted | None:
+        """The claim, if there is but one and cards are all that the node lacks."""
         wanted = self.shortage.wanted
-        one = not self.everybody and not self.shortage.resources and len(wanted) == 1 and wanted[0].count == 1
-        return wanted[0] if one else None
+        if self.everybody or self.shortage.resources or len(wanted) != 1 or wanted[0].stacks:
+            return None
+        return wanted[0]
 
-    def _on_cards(self, claim: Wanted, ranked: Sequence[Occupant]) -> tuple[list[Occupant] | None, bool]:
-        """The cheapest victims on a single card, and whether all that could be cheaper were tried."""
-        best: list[Occupant] | None = None
-        complete = True
+    def _tried(self, ranked: Sequence[Occupant]) -> list[Occupant] | None:
+        """The cheapest set by all rules, if it is found within few steps: for a share of one card, card by card."""
+        claim = self._only_claim()
+        if claim is not None and claim.count == 1:
+            return next(iter(self._cards(claim, ranked, price, self._makes_room)), None)
+        return self._cheapest(ranked, self.shortage.met, price, self._makes_room)[0]
+
+    def _guess_cards(self, claim: Wanted, ranked: Sequence[Occupant]) -> Guess | None:
+        """The cheapest cards.  What two of them cost is what each costs, if no pod holds more than one."""
+        cards = self._cards(claim, ranked, price)[: claim.count]
+        if len(cards) < claim.count:
+            return None
+        if claim.count == 1:
+            return Guess(price(cards[0]), cards[0])
+        highest = max(price(each)[1] for each in cards)
+        if any(price(each)[0] for each in cards) or any(len(each.booking.charges) > 1 for each in ranked):
+            return Guess((0, highest, 0, 0, -inf), None)
+        lower = [each for each in ranked if each.pod.priority <= highest]
+        lightest = self._cards(claim, lower, heaviness)[: claim.count]
+        victims = sorted((each for card in lightest for each in card), key=lambda each: each.rank)
+        if price(victims)[0]:  # one budget protects pods on several cards
+            return Guess((0, highest, 0, 0, -inf), None)
+        return Guess(price(victims), victims)
+
+    def _cards(
+        self, claim: Wanted, ranked: Sequence[Occupant], priced: Pricing, proven: Proof = unasked
+    ) -> list[list[Occupant]]:
+        """For each card of the claim the cheapest victims that make room there; the cheapest card first."""
+        found: list[tuple[Price, str, list[Occupant]]] = []
         for id, lack in claim.lacks.items():
             tenants = [each for each in ranked if id in each.booking.charges]
-            card = _only(id, lack)
-            if tenants and card.met(each.booking for each in tenants):
-                found, all_tried = self._cheapest(tenants, card.met, self._make_room, best)
-                best = found or best
-                complete &= all_tried
-        return best, complete
+            victims, _ = self._cheapest(tenants, Shortage((Wanted(1, {id: lack}),), {}).met, priced, proven)
+            if victims is not None:
+                found.append((priced(victims), id, victims))
+        return [victims for _, _, victims in sorted(found, key=lambda each: each[:2])]
 
     def _cheapest(
         self,
         ranked: Sequence[Occupant],
         enough: Callable[[Iterable[Booking]], bool],
-        proven: Callable[[Sequence[Occupant]], bool],
-        below: Sequence[Occupant] | None = None,
-    ) -> tuple[list[Occupant] | None, bool]:
-        """The cheapest set of these that is enough, cheaper than `below`; and whether all cheaper ones were tried.
+        priced: Pricing,
+        proven: Proof = unasked,
+    ) -> tuple[list[Occupant] | None, Price]:
+        """The cheapest set of these that is enough; and the price up to which all sets were tried.
 
         A set costs more than its parts: so sets come from a heap in the order of their price, and the first one that
         is enough is the cheapest.
         """
-        limit = None if below is None else price(below)
-        heap: list[tuple[Price, tuple[int, ...]]] = [(price(()), ())]
-        looked = 0
-        while heap:
-            _, chosen = heapq.heappop(heap)
+        heap: list[tuple[Price, tuple[int, ...]]] = [(priced(()), ())]
+        looked, proofs, reached = 0, 0, priced(())
+        while heap and looked < MOST_SETS and proofs < MOST_PROOFS:
+            reached, chosen = heapq.heappop(heap)
             victims = [ranked[i] for i in chosen]
-            if enough(each.booking for each in victims) and proven(victims):
-                return victims, True
             looked += 1
-            if looked > MOST_SETS or self.proofs > MOST_PROOFS:
-                return None, False
+            if enough(each.booking for each in victims):
+                if proven(victims):
+                    return victims, reached
+                proofs += 1
             for i in range(chosen[-1] + 1 if chosen else 0, len(ranked)):
                 larger = (*chosen, i)
-                cost = price([ranked[each] for each in larger])
-                if limit is None or cost < limit:
-                    heapq.heappush(heap, (cost, larger))
-        return None, True
+                heapq.heappush(heap, (priced([ranked[each] for each in larger]), larger))
+        return None, reached
 
-    def _make_room(self, victims: Sequence[Occupant]) -> bool:
-        self.proofs += 1
+    def _makes_room(self, victims: Sequence[Occupant]) -> bool:
         return self._place_without(victims) is not None
 
     def _place_without(self, victims: Iterable[Occupant]) -> Placement | None:
@@ -181,29 +239,12 @@ class Search:
         return sorted(victims, key=lambda each: each.rank)
 
     def _by_cards(self, ranked: Sequence[Occupant]) -> Iterable[list[Occupant] | None]:
-        """For each claim: the cheapest victims on each of its cards, and as many of the cheapest cards as it wants."""
-        leaving: dict[str, Occupant] = {}
-        for claim in self.shortage.wanted:
-            cards: list[tuple[Price, str, list[Occupant]]] = []
-            for id, lack in claim.lacks.items():
-                tenants = [each for each in ranked if id in each.booking.charges]
-                found, _ = self._cheapest(tenants, _only(id, lack).met, lambda victims: True)
-                if found is not None:
-                    cards.append((price(found), id, found))
-            for _, _, found in sorted(cards, key=lambda each: each[:2])[: claim.count]:
-                leaving |= {each.key: each for each in found}
+        """Those on the cheapest cards of every claim leave, and are taken back if they can be."""
+        cards = [card for claim in self.shortage.wanted for card in self._cards(claim, ranked, price)[: claim.count]]
+        leaving = {each.key: each for card in cards for each in card}
         if leaving:
             yield self._reprieved(sorted(leaving.values(), key=lambda each: each.rank))
 
     @staticmethod
     def _best(found: Iterable[list[Occupant] | None]) -> list[Occupant] | None:
         return min((each for each in found if each is not None), key=price, default=None)
-
-    def _checked(self, victims: list[Occupant] | None) -> tuple[list[Occupant], Placement] | None:
-        placement = None if victims is None else self._place_without(victims)
-        return None if victims is None or placement is None else (victims, placement)
-
-
-def _only(id: str, lack: Lack) -> Shortage:
-    """What one card by itself lacks."""
-    return Shortage((Wanted(1, {id: lack}),), {})

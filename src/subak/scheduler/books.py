@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -22,6 +23,7 @@ from subak.model.request import Request
 from subak.model.volume import Stored
 from subak.policy.decider import Decider
 from subak.policy.held import held
+from subak.scheduler.agents import Agents
 from subak.scheduler.load import became_smaller
 from subak.scheduler.record import Record, State
 
@@ -38,15 +40,15 @@ class Books:
         self.interpreter = decider.interpreter
         self.snapshot = decider.snapshot
         self.warnings: list[str] = []
+        self.volumes = decider.volumes
         self.overdrawn: dict[str, None] = {}
         self.shrunk: dict[str, None] = {}
-        self.volumes = decider.volumes
-        self.volumes.tell(self.snapshot.changes, self.snapshot.freed)
         self._nodes: dict[str, manifest.Node] = {}
         self._devices: dict[str, manifest.Device] = {}
         self._there: dict[str, dict[str, Record]] = {}
         self._now: float | None = None
         self._doubts: list[tuple[float, str]] = []
+        self._agents = Agents()
 
     # Nodes
 
@@ -56,19 +58,24 @@ class Books:
         while self._doubts and self._doubts[0][0] < now:
             _, name = heapq.heappop(self._doubts)
             self._describe(name)
+        for name in self._agents.pass_time(now):
+            self._describe(name)
 
     def next_doubt_ends(self) -> float | None:
         """When to describe a node again without an event; None if no node is in doubt."""
-        return self._doubts[0][0] if self._doubts else None
+        ends = (self._doubts[0][0] if self._doubts else None, self._agents.next_look())
+        return min((each for each in ends if each is not None), default=None)
 
     def see_node(self, node: manifest.Node) -> None:
         """Take in a node that was added or has changed."""
         self._nodes[node.name] = node
+        self._agents.see_node(node)
         self._describe(node.name)
 
     def lose_node(self, name: str) -> None:
         """Remove a node.  Its pods stay where they are, and count again when it comes back."""
         self._nodes.pop(name, None)
+        self._agents.lose_node(name)
         for record in self._there.get(name, {}).values():
             self.snapshot.forget(record.key)
             self.shrunk[name] = None
@@ -94,12 +101,26 @@ class Books:
         self.volumes.lose(object)
         self.snapshot.version += 1
 
+    def see_agent(self, name: str, until: float) -> None:
+        """Our agent on a node lives until then."""
+        if self._agents.renewed(name, until):
+            self._describe(name)
+
+    def lose_agent(self, name: str) -> None:
+        """The Lease of our agent on a node is gone."""
+        if self._agents.lost(name):
+            self._describe(name)
+
     def _describe(self, name: str) -> None:
         """Describe a node again after it or its Device object has changed, and book its pods again."""
         node = self._nodes.get(name)
         if node is None:
             return
         digest, warnings = self.interpreter.node(node, self._devices.get(name), self._now)
+        death = self._agents.death(name)
+        if death is not None:
+            digest = replace(digest, dead=dict.fromkeys(digest.offers, death))
+            warnings = [*warnings, f"node {name}: {death}; no new pods"]
         if digest.doubtful_until is not None:
             heapq.heappush(self._doubts, (digest.doubtful_until, name))
         known = self.snapshot.node(name)

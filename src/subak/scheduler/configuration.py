@@ -119,8 +119,7 @@ class Published:
         except ApiError as error:
             if error.code != 404:
                 raise
-            await self._create_namespace()
-            await self._client.create(CONFIG_MAPS, wanted, NAMESPACE)
+            await self._create(wanted)
             return True
         if found.get("data") == self._data:
             return False
@@ -132,10 +131,12 @@ class Published:
             await self._client.update(CONFIG_MAPS, NAME, NAMESPACE, wanted)
         return True
 
-    async def _create_namespace(self) -> None:
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    async def _create(self, wanted: dict[str, Any]) -> None:
+        """Create the ConfigMap; its namespace too, if there is none, which a controller of a cluster may not do."""
         try:
-            await self._client.create(NAMESPACES, namespace)
+            await self._client.create(CONFIG_MAPS, wanted, NAMESPACE)
         except ApiError as error:
-            if error.reason != "AlreadyExists":
+            if error.code != 404:
                 raise
+            await self._client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+            await self._client.create(CONFIG_MAPS, wanted, NAMESPACE)

@@ -1,6 +1,7 @@
 """The controller: the scheduler's service on a real cluster, with replicas of which one decides.
 
     every replica      window (health, metrics), watches, the ledger         always, so that it can take over at once
+                       companions (admission)
     the leader         decides and writes                                    while it holds the Lease
 
 A replica that has just got the Lease first makes sure that it has seen all that the last leader wrote; then it
@@ -13,21 +14,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
-from subak.scheduler import configuration
+from subak.scheduler import configuration, volumes
 from subak.scheduler.configuration import Published
+from subak.scheduler.extender.extender import Extender
+from subak.scheduler.extender.listener import listening
 from subak.scheduler.fence import Fenced
 from subak.scheduler.metrics import Metrics
 from subak.scheduler.observed import Observed
 from subak.scheduler.rivals import Rivals
-from subak.scheduler.served import NAMES, Served
+from subak.scheduler.served import NAMES, OWN_LEASES, Served
 from subak.scheduler.service import NAME, Service
-from subak.scheduler.window import Window
+from subak.scheduler.window import CannotListen, Window
 from tinykube.client import Client
 from tinykube.lease import Elector
 from tinykube.reflector import Reflector
@@ -40,6 +44,8 @@ ROLE = "subak-controller"
 PAUSE, LONGEST_PAUSE = 1.0, 30.0
 RETIREMENT = 8.0
 """Seconds that bindings under way may take when we are asked to end."""
+FLUSH = 1.0
+"""Seconds that events may take then."""
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +54,13 @@ class LostLease(Exception):
     """Another replica may lead now: this one must end."""
 
 
+class BadConfig(Exception):
+    """The device config of the cluster cannot be read; the message says where and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line says.  `foreign_leases` are the Leases by which other schedulers of our names are known."""
+    """What the command line says.  `foreign_leases` are Leases of other schedulers, by the name that they serve."""
 
     names: tuple[str, ...] = NAMES
     elect: bool = True
@@ -61,26 +71,69 @@ class Settings:
     port: int = 9440
     config: Config | None = None
     foreign_leases: Mapping[str, str] = field(default_factory=dict)
+    volume_timeout: float = volumes.TIMEOUT
+    extender: tuple[str, int] | None = None
 
     def leases(self) -> dict[str, str]:
-        """The Lease that tells whether a name has a scheduler of its own: called as the name, unless said otherwise."""
-        return {name: self.foreign_leases.get(name, name) for name in self.names if name != NAME}
+        """The Leases that tell whether one of our names has a scheduler of its own."""
+        known = {**OWN_LEASES, **self.foreign_leases}
+        return {name: known[name] for name in self.served if name in known}
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The names of pods that we place by ourselves."""
+        return () if self.extender else self.names
+
+
+class Companion(Protocol):
+    """What runs beside the scheduler on every replica, as admission does.  `trouble` is empty while all is well."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not do all of its work."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+    def lead(self) -> None:
+        """This replica leads from now on."""
+
+    def names_changed(self) -> None:
+        """Other scheduler names are served than before."""
+
+
+Companions = Callable[[Client, Interpreter, Served], Sequence[Companion]]
+"""Makes what runs beside the scheduler, as soon as the device config is known."""
+
+
+def alone(client: Client, interpreter: Interpreter, served: Served) -> Sequence[Companion]:
+    """Nothing runs beside the scheduler."""
+    return ()
 
 
 class Controller:
     """One replica."""
 
-    def __init__(self, transport: Transport, settings: Settings) -> None:
+    def __init__(self, transport: Transport, settings: Settings, companions: Companions = alone) -> None:
         self.settings = settings
-        self.served = Served(settings.names)
+        self.companions: Sequence[Companion] = ()
+        self._make_companions = companions
+        self.served = Served(settings.served)
         self.service: Service | None = None
         self.metrics: Metrics | None = None
         self.window = Window(self, settings.host, settings.port)
         self._observed = Observed(transport, ROLE)
         self._client = Client(self._observed, NAME)
         self._elector = Elector(self._client, settings.lease_namespace, settings.lease_name, settings.identity)
+        fenced = Fenced(self._observed, self._elector.left)
+        self._writing = Client(fenced, NAME) if settings.elect else self._client
         self._elected: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._rivals = Rivals(self._client, settings.leases(), self._names_taken)
+
+    @property
+    def trouble(self) -> list[str]:
+        """What does not work as it should."""
+        return [each.trouble for each in self.companions if each.trouble]
 
     @property
     def leader(self) -> str:
@@ -93,7 +146,7 @@ class Controller:
         return () if self.service is None else (*self.service.feed.reflectors, *self._rivals.reflectors)
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Work until `stopped` is set.  Raises LostLease, and CannotListen if the address cannot be used."""
+        """Work until `stopped` is set.  Raises LostLease, BadConfig, and CannotListen if the address cannot be used."""
         await self.window.start()
         stop = asyncio.create_task(stopped.wait())
         work = asyncio.create_task(self._work())
@@ -107,13 +160,18 @@ class Controller:
                 task.cancel()
             await asyncio.gather(stop, work, return_exceptions=True)
             await self.window.stop()
+        if self.settings.elect and self._elector.left():
+            await self._elector.release()
 
     async def _work(self) -> None:
         config = self.settings.config or await self._config()
-        service = self._service(Interpreter(config))
-        # What every replica does, leader or not, belongs in this list: the admission webhook too, once it is built.
-        parts = (self._serve(service), self._rivals.run(), self._hold_lease(), self._lead(service))
-        tasks = [asyncio.create_task(part) for part in parts]
+        interpreter = Interpreter(config)
+        service = self._service(interpreter)
+        self.companions = self._make_companions(self._client, interpreter, self.served)
+        parts = [self._serve(service), self._rivals.run(), self._hold_lease(), self._lead(service)]
+        if self.settings.extender is not None:
+            parts.append(self._extend(service, *self.settings.extender))
+        tasks = [asyncio.create_task(part) for part in (*parts, *(each.run() for each in self.companions))]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -122,8 +180,8 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _service(self, interpreter: Interpreter) -> Service:
-        writing = Client(Fenced(self._observed, self._elector.left), NAME) if self.settings.elect else self._client
-        self.service = Service(writing, interpreter, self.served, standby=True)
+        timeout = self.settings.volume_timeout
+        self.service = Service(self._writing, interpreter, self.served, standby=True, volume_timeout=timeout)
         self.metrics = Metrics(self.service, self._observed)
         return self.service
 
@@ -150,33 +208,54 @@ class Controller:
         await service.ready.wait()
         await service.feed.pods.refresh(elected_at)
         service.lead()
+        for companion in self.companions:
+            companion.lead()
         log.info("this replica leads", extra={"identity": self.settings.identity})
-        if self.settings.config is not None:  # other programs must read pods and nodes as we do
-            await Published(self._client, self.settings.config).run()
+        if self.settings.config is not None:
+            await self._publish(self.settings.config)
+
+    async def _extend(self, service: Service, host: str, port: int) -> None:
+        """Answer a kube-scheduler.  Raises CannotListen."""
+        try:
+            async with listening(Extender(service), host, port):
+                await asyncio.Event().wait()
+        except OSError as error:
+            raise CannotListen(f"{host}:{port} cannot be listened on: {error.strerror or error}") from None
+
+    async def _publish(self, config: Config) -> None:
+        """Tell the cluster the config that was given to us: other programs must read pods and nodes as we do."""
+        published = Published(self._writing, config)
+        with suppress(ApiError, OSError, TimeoutError):  # `run` tries again, and says what is wrong
+            await published.start()
+        await published.run()
 
     async def _config(self) -> Config:
-        """The device config of the cluster, as soon as the API server gives it."""
+        """The device config of the cluster, as soon as the API server gives it.  Raises BadConfig."""
         pause = PAUSE
         while True:
             try:
                 return await configuration.in_force(self._client)
             except (ApiError, OSError, TimeoutError) as error:
                 log.warning("the API server does not tell the device config: %s; next try in %.0f s", error, pause)
+            except ValueError as error:
+                raise BadConfig(str(error)) from None
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _names_taken(self, taken: Mapping[str, str]) -> None:
+        before = self.served.foreign.keys()
         self.served.leave(taken)
-        if self.service is not None:
+        if self.service is not None and self.served.foreign.keys() != before:
             self.service.names_changed()
+            for companion in self.companions:
+                companion.names_changed()
 
     async def _retire(self) -> None:
-        """Let bindings finish that are under way, then give the Lease back."""
+        """Let bindings and events finish that are under way."""
         if self.service is not None:
             try:
                 async with asyncio.timeout(RETIREMENT):
                     await self.service.retire()
             except TimeoutError:
                 log.warning("some bindings are still under way; whoever leads next finds out about them")
-        if self.settings.elect and self._elector.left():
-            await self._elector.release()
+            await self.service.recorder.flush(FLUSH)

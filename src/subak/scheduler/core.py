@@ -8,7 +8,7 @@ pods knows the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
@@ -16,11 +16,14 @@ from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
+from subak.model.request import Request
 from subak.policy.decider import Decider, Exceeded
 from subak.policy.explain import Explanation
 from subak.scheduler.books import Books
 from subak.scheduler.explainer import Explainer
 from subak.scheduler.messages import (
+    AgentGone,
+    AgentSeen,
     Bind,
     BindFailed,
     BudgetGone,
@@ -119,6 +122,14 @@ class Core:
         record = self._records.get(key)
         return None if record is None else record.since.at
 
+    def locks(self, key: str) -> tuple[str, ...]:
+        """The node locks that the vendors' agents need for the cards of a decided pod."""
+        booking = self.snapshot.bookings.get(key)
+        if booking is None:
+            return ()
+        placement = booking.placement
+        return self.interpreter.locks(placement, self.snapshot.node(placement.node))
+
     def handle(self, event: Event) -> None:
         """Take in an event.  Repeated events do no harm, nor do late ones about a bound pod."""
         match event:
@@ -149,6 +160,10 @@ class Core:
                 self._books.see_stored(object)
             case StorageGone(object):
                 self._books.lose_stored(object)
+            case AgentSeen(name, until):
+                self._books.see_agent(name, until)
+            case AgentGone(name):
+                self._books.lose_agent(name)
             case BindFailed(key, uid, message):
                 self._bind_failed(key, uid, message)
             case BudgetSeen(budget):
@@ -164,8 +179,8 @@ class Core:
         self._moment.at = now
         self._books.pass_time(now)
         self._pass_on()
-        self._out += self._repair.look(now, self._moment)
         self._preemptor.restore(now)
+        self._out += self._repair.look(now, self._moment)
         for _ in range(most):
             ticket = self._line.pop(now)
             for joined in self._line.joined:
@@ -286,12 +301,14 @@ class Core:
         )
         if record.ticket is not None:
             self._leave_line(record.key)
+        self._preemptor.forget(record)
         if record.state is not State.ASSUMED or record.node != pod.spec.node_name:
             record.came = self._moment
-        self._preemptor.forget(record)
         record.state, record.ticket, record.annotations, record.reported = State.HELD, None, carried, ""
         record.note(self._moment, Word.BOUND, pod.spec.node_name)
         if as_decided:  # it carries exactly what we booked
+            if before.labels != pod.labels:
+                self.snapshot.relabel(record.key, pod)
             self._books.confirm(record)
         else:
             self._books.move(record, pod.spec.node_name)
@@ -388,6 +405,43 @@ class Core:
             self._preemptor.forget(record)
             self._books.move(record, "")
 
+    # Decisions for another scheduler
+
+    def asks_for_cards(self, pod: manifest.Pod) -> bool:
+        """Whether a pod asks for cards at all.  Raises Refusal if what it asks for cannot be."""
+        return bool(self._decider.request(pod).claims)
+
+    def place_within(self, pod: manifest.Pod, names: Collection[str], now: float) -> Bind | Exceeded | None:
+        """Decide for a pod that is not ours to place, among these nodes, and book it; None if none of them takes it.
+
+        The booking ends as one of our own does: the pod is seen bound, is gone, or BindFailed gives it up.
+        """
+        record = self._records.get(pod.key)
+        if record is None or record.pod.metadata.uid != pod.metadata.uid:
+            self.handle(PodSeen(pod))  # the watch is late
+            record = self._records.get(pod.key)
+        if record is None or record.state is not State.ASIDE:
+            return None
+        request = self._decider.request(record.pod)
+        answer = self._decider.decide(record.pod.namespace, request, within=frozenset(names))
+        return self._assume(record, request, answer, now) if isinstance(answer, Placement) else answer
+
+    def explain(self, pod: manifest.Pod) -> Explanation:
+        """What every node says to a pod."""
+        return self._decider.explain(pod)
+
+    def pods_on(self, node: str) -> list[manifest.Pod]:
+        """The pods that are bound to a node, or will be."""
+        return [record.pod for record in self._books.there(node).values()]
+
+    def fits_without(self, pod: manifest.Pod, node: str, keys: Iterable[str]) -> bool:
+        """Whether a pod would fit on a node if these pods were gone."""
+        request = self._decider.request(pod)
+        with self.snapshot.transaction():
+            for key in keys:
+                self.snapshot.forget(key)
+            return isinstance(self._decider.decide(pod.namespace, request, [node]), Placement)
+
     # Decisions
 
     def _decide(self, ticket: Ticket, now: float) -> None:
@@ -430,9 +484,16 @@ class Core:
         return self._decider.decide(ticket.namespace, ticket.request, ticket.hopes)
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
+        bind = self._assume(record, ticket.request, placement, now)
+        self._line.placed(ticket, placement.node)
+        self._pass_on()
+        self._out.append(bind)
+
+    def _assume(self, record: Record, request: Request, placement: Placement, now: float) -> Bind:
+        """Book a decision; gives the binding that carries it out."""
         record.note(self._moment, Word.DECIDED, placement)
         try:
-            self._books.assume(record, ticket.request, placement)
+            self._books.assume(record, request, placement)
         except Overcommitted as error:
             error.add_note(printed(record.story))
             raise
@@ -441,10 +502,8 @@ class Core:
         record.state, record.reported, record.edited = State.ASSUMED, "", None
         record.came = self._moment
         record.annotations = self._books.recorded(record.pod, annotations)
-        self._line.placed(ticket, placement.node)
-        self._pass_on()
-        volumes = self._books.volumes.promises.of(record.key)
-        self._out.append(Bind(record.key, record.pod.metadata.uid, placement.node, annotations, volumes=volumes))
+        labels, volumes = self.interpreter.labels(placement), self._books.volumes.promises.of(record.key)
+        return Bind(record.key, record.pod.metadata.uid, placement.node, annotations, labels, volumes)
 
     def _report(self, record: Record, message: str, reasons: dict[str, int]) -> None:
         """Report why the pod waits, unless its last report said the same."""
@@ -455,7 +514,7 @@ class Core:
 
     def _asks_the_same(self, one: manifest.Pod, other: manifest.Pod) -> bool:
         """Whether both versions of a pod ask for the same; its node and its allocation may differ."""
-        if one.metadata.labels != other.metadata.labels:
+        if not self.interpreter.same_labels(one, other):
             return False
         if (one.metadata.deletion_timestamp is None) != (other.metadata.deletion_timestamp is None):
             return False  # pods that are being deleted do not count for topology spread

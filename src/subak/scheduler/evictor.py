@@ -45,7 +45,7 @@ class Evictor:
         """Mark and delete the pod.  False if it stays.  Never raises; logs a failure."""
         namespace, name = evict.key.split("/")
         condition = {
-            "type": "DisruptionTarget",
+            "type": manifest.DISRUPTION_TARGET,
             "status": "True",
             "reason": evict.reason,
             "message": evict.message,
@@ -85,5 +85,6 @@ class Evictor:
             except (OSError, TimeoutError) as error:
                 problem = str(error)
             await asyncio.sleep(PAUSE * 2**attempt)
-        log.warning("pod %s could not be evicted (%s): %s", evict.key, evict.message, problem)
+        fields = {"pod": evict.key}
+        log.warning("pod %s could not be evicted (%s): %s", evict.key, evict.message, problem, extra=fields)
         return Outcome.REFUSED

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from subak.dialects import mark
 from subak.model import manifest, volume
 from subak.model.budget import BUDGETS, Budget
 from subak.scheduler.messages import (
+    AgentGone,
+    AgentSeen,
     BudgetGone,
     BudgetSeen,
     DeviceGone,
@@ -26,11 +29,11 @@ from subak.scheduler.messages import (
 )
 from tinykube.client import Client
 from tinykube.reflector import DELETED, Reflector
-from tinykube.resource import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
+from tinykube.resource import LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:
-    """Pods, nodes, Koordinator's Devices, namespaces, quotas, PodDisruptionBudgets and storage objects.
+    """Pods, nodes, Koordinator's Devices, namespaces, quotas, PodDisruptionBudgets, storage, the Leases of our agents.
 
     A server may lack some of the kinds.
     """
@@ -56,6 +59,7 @@ class Feed:
             Reflector(client, volume.CAPACITIES, volume.Capacity, self._stored, optional=True),
             Reflector(client, volume.ATTACHMENTS, volume.Attachment, self._stored, optional=True),
             Reflector(client, BUDGETS, Budget, self._budget, optional=True),
+            Reflector(client, LEASES, manifest.Lease, self._lease, namespace=mark.NAMESPACE, labels=mark.MARK),
         )
 
     async def run(self) -> None:
@@ -86,6 +90,10 @@ class Feed:
 
     def _budget(self, change: str, budget: Budget) -> None:
         self._handle(BudgetGone(budget.key) if change == DELETED else BudgetSeen(budget))
+
+    def _lease(self, change: str, lease: manifest.Lease) -> None:
+        gone = change == DELETED
+        self._handle(AgentGone(lease.name) if gone else AgentSeen(lease.name, mark.lives_until(lease)))
 
     def _quota(self, change: str, quota: manifest.ResourceQuota) -> None:
         namespace = quota.metadata.namespace

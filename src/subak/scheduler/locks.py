@@ -2,9 +2,9 @@
 
 Pods that need the lock of one node take turns, in the order in which they were decided; pods of other nodes, and pods
 that need no lock, do not wait.  A waiting pod is woken when the node changes, when the holder or the pod itself goes,
-or when the lock becomes void.  A lock is void at once if its holder is gone, has finished, or is bound elsewhere; also
-if its holder waits here for its turn, since then an earlier run took the lock and never bound the pod.  The vendor's
-agent releases the lock; we release it only if we do not bind.
+or when the lock becomes void.  A lock is void at once if its holder is gone, runs, has finished, or is bound elsewhere;
+also if its holder waits here for its turn, since then an earlier run took the lock and never bound the pod.  The
+vendor's agent releases the lock; we release it only if we do not bind.
 """
 
 from __future__ import annotations
@@ -141,12 +141,12 @@ class NodeLocks:
             held = nodelock.Lock.parse(value or "")
             return Busy(max((held.since + nodelock.EXPIRY - now).total_seconds(), 0.0) + 0.1, held.owner)
         except ValueError as error:
-            log.warning(
-                "node %s: annotation %s: %s; pod %s waits until it is removed", bind.node, lock, error, bind.key
-            )
+            text = "node %s: annotation %s: %s; pod %s waits until it is removed"
+            log.warning(text, bind.node, lock, error, bind.key, extra=_fields(bind))
             return Busy(nodelock.EXPIRY.total_seconds())
         except (OSError, TimeoutError) as error:
-            log.warning("node %s: its lock cannot be taken for pod %s now: %s", bind.node, bind.key, error)
+            text = "node %s: its lock cannot be taken for pod %s now: %s"
+            log.warning(text, bind.node, bind.key, error, extra=_fields(bind))
             return Busy(PAUSE)
         raise NotBound(f"node {bind.node} is gone")
 
@@ -161,7 +161,9 @@ class NodeLocks:
         if holder in self._ours:  # it waits here for its turn, so it cannot be at work
             return False
         pod = self._feed.pods.objects.get(holder)
-        return pod is not None and not pod.finished and pod.spec.node_name in ("", node)
+        if pod is None or pod.status.phase not in ("", "Pending"):  # one that runs has its cards
+            return False
+        return pod.spec.node_name in ("", node)
 
     async def _write(self, node: manifest.Node, lock: str, value: str | None) -> bool:
         """Set or remove the lock; False if the node has changed since it was read."""
@@ -197,4 +199,10 @@ class NodeLocks:
                 await asyncio.sleep(PAUSE)
             except (NotBound, ValueError):
                 return
-        log.warning("node %s: the lock of pod %s could not be released", bind.node, bind.key)
+        text = "node %s: the lock of pod %s could not be released"
+        log.warning(text, bind.node, bind.key, extra=_fields(bind))
+
+
+def _fields(bind: Bind) -> dict[str, str]:
+    """What a line of the log is about."""
+    return {"pod": bind.key, "node": bind.node}

@@ -84,6 +84,19 @@ class StorageGone(Message, frozen=True, gc=False):
     object: Stored
 
 
+class AgentSeen(Message, frozen=True, gc=False):
+    """Our agent on a node has renewed its Lease, and lives until then, in seconds since 1970."""
+
+    node: str
+    until: float
+
+
+class AgentGone(Message, frozen=True, gc=False):
+    """The Lease of our agent on a node was removed."""
+
+    node: str
+
+
 class BindFailed(Message, frozen=True, gc=False):
     """A binding was refused, and the pod is certainly not bound by it.  Look up an uncertain outcome first."""
 
@@ -122,6 +135,8 @@ Event = (
     | NamespaceGone
     | QuotasSeen
     | NamesChanged
+    | AgentSeen
+    | AgentGone
     | StorageSeen
     | StorageGone
     | BudgetSeen

@@ -28,7 +28,7 @@ class Nominator:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._wishes: dict[str, Nominate] = {}
-        self._writing: set[str] = set()
+        self._writing: dict[str, asyncio.Event] = {}
 
     async def nominate(self, nominate: Nominate) -> None:
         """Write the field, or leave it to the task that writes about this pod already.  Never raises."""
@@ -36,12 +36,18 @@ class Nominator:
         self._wishes[key] = nominate
         if key in self._writing:
             return
-        self._writing.add(key)
+        self._writing[key] = done = asyncio.Event()
         try:
             while (wish := self._wishes.pop(key, None)) is not None:
                 await self._write(wish)
         finally:
-            self._writing.discard(key)
+            del self._writing[key]
+            done.set()
+
+    async def written(self) -> None:
+        """Wait until all that is being written now is written, or given up."""
+        for done in list(self._writing.values()):
+            await done.wait()
 
     async def _write(self, wish: Nominate) -> None:
         namespace, name = wish.key.split("/")

@@ -129,10 +129,10 @@ class Preemptor:
 
     def _carry_out(self, plan: Plan, record: Record, ticket: Ticket, now: float) -> Nominated:
         self._nominate(record, ticket, plan.placement, now)
+        self.out.append(Nominate(record.key, record.pod.metadata.uid, record.node))
         for victim in plan.victims:
             self._evict(self._records[victim.key], record)
         self._finish_evictions(record)
-        self.out.append(Nominate(record.key, record.pod.metadata.uid, record.node))
         return Nominated(waits_for(record.node, self._nominations.in_the_way(record)))
 
     def _nominate(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:

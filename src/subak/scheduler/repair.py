@@ -45,7 +45,7 @@ def worth(pod: manifest.Pod) -> tuple[bool, bool, bool, int, str, str]:
     Last are pods that are being deleted, then those that somebody has marked to go, that have not started, are less
     important, were bound later.
     """
-    bound, marked = pod.condition("PodScheduled"), pod.condition("DisruptionTarget")
+    bound, marked = pod.condition("PodScheduled"), pod.condition(manifest.DISRUPTION_TARGET)
     return (
         pod.metadata.deletion_timestamp is not None,
         marked is not None and marked.status == "True",

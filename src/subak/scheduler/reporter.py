@@ -80,7 +80,7 @@ class Reporter:
                 await self._write(report)
                 failures = 0
             except (ApiError, OSError, TimeoutError) as error:
-                log.warning("pod %s could not be told why it waits: %s", key, error)
+                log.warning("pod %s could not be told why it waits: %s", key, error, extra={"pod": key})
                 if is_temporary(error):
                     await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(failures, 10), LONGEST_PAUSE))
                     failures += 1

@@ -44,4 +44,5 @@ class Restorer:
             except (OSError, TimeoutError) as error:
                 problem = str(error)
             await asyncio.sleep(PAUSE * 2**attempt)
-        log.warning("pod %s: its record could not be put back: %s", restore.key, problem)
+        fields = {"pod": restore.key}
+        log.warning("pod %s: its record could not be put back: %s", restore.key, problem, extra=fields)

@@ -1,7 +1,7 @@
 """Other schedulers that serve names of ours, known by the Leases that they hold.
 
-HAMi's, Volcano's and Koordinator's schedulers each hold a Lease that is called as the scheduler is, in whichever
-namespace they were installed.  While it is renewed, its name is theirs and we leave its pods alone.
+HAMi's, Volcano's and Koordinator's schedulers each hold a Lease (`served.OWN_LEASES`), in whichever namespace they were
+installed.  While it is renewed, the name is theirs and we leave its pods alone.
 
 A Lease lives while its renewals come within its duration, by our own clock.  One that we see for the first time is
 believed to live for one duration: two schedulers for one pod are worse than a pod that waits some seconds.

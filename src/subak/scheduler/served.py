@@ -5,7 +5,7 @@ On a cluster, pods of `default-scheduler` belong to kube-scheduler.  On one mach
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from subak.model import manifest
 
@@ -14,6 +14,14 @@ DEFAULT = "default-scheduler"
 
 NAMES = ("subak", "hami-scheduler", "volcano", "koord-scheduler")
 """Our own name, and those in the YAML of users who come from the systems whose requests we read."""
+
+OWN_LEASES = {
+    "hami-scheduler": "hami-scheduler",
+    "volcano": "volcano",
+    "koord-scheduler": "koord-scheduler",
+    DEFAULT: "kube-scheduler",
+}
+"""The Lease that the scheduler holds from which a name comes, in the namespace where it was installed."""
 
 ON_ONE_MACHINE = (DEFAULT, *NAMES)
 
@@ -38,6 +46,15 @@ class Served:
         """Leave these names to others, and no more."""
         self.foreign = {name: foreign[name] for name in self.names if name in foreign}
         self._ours = frozenset(self.names) - self.foreign.keys()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ours
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._ours))
+
+    def __len__(self) -> int:
+        return len(self._ours)
 
     def __call__(self, pod: manifest.Pod) -> bool:
         """Whether the pod is ours."""

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.scheduler import volumes
@@ -75,8 +76,9 @@ class Service:
         at_once: int = AT_ONCE,
         standby: bool = False,
         volume_timeout: float = volumes.TIMEOUT,
+        marked: Callable[[manifest.Node], bool] = mark.marked,
     ) -> None:
-        """`standby`: decide nothing until `lead` is called."""
+        """`standby`: decide nothing until `lead` is called.  `marked`: where our own agent runs, which needs no lock."""
         self.core = Core(interpreter, serves)
         self.counters = Counters()
         self.ready = asyncio.Event()
@@ -100,6 +102,7 @@ class Service:
             Warn: self._warn,
         }
         self._leading = not standby
+        self._marked = marked
         self._under_way = 0
         self._epoch = 0.0
 
@@ -148,6 +151,30 @@ class Service:
             self._executors[type(instruction)](instruction)
         await self._news.wait()
 
+    async def carry_out(self, bind: Bind, patience: float) -> None:
+        """Bind a pod for another scheduler, which reports the outcome.  Raises NotBound.
+
+        It waits no longer than `patience` seconds for the locks of the node.
+        """
+        try:
+            async with asyncio.timeout(patience) as limit, self._locks.held(bind, self._locks_of(bind)):
+                limit.reschedule(None)
+                await self._binder.bind(bind)
+            self.counters.bound += 1
+        except (NotBound, TimeoutError) as problem:
+            self.counters.bind_failures += 1
+            why = str(problem) or f"the lock of node {bind.node} is held for another pod"
+            self.tell(BindFailed(bind.key, bind.uid, why))
+            raise NotBound(why) from problem
+
+    def tell(self, event: Event) -> None:
+        """Tell the core of something that no watch reports."""
+        self._handle(event)
+
+    def now(self) -> float:
+        """The time as the core counts it."""
+        return self._now()
+
     def _handle(self, event: Event) -> None:
         self.counters.events += 1
         self.core.handle(event)
@@ -185,6 +212,7 @@ class Service:
         self._tasks.create_task(self._evict(evict))
 
     async def _evict(self, evict: Evict) -> None:
+        await self._nominator.written()  # so that a new scheduler knows for whom the pod has left
         if not await self._evictor.evict(evict):
             self._handle(EvictFailed(evict.key, evict.uid))
 
@@ -194,7 +222,9 @@ class Service:
 
     def _warn(self, warn: Warn) -> None:
         self.counters.warnings += 1
-        log.warning("%s", warn.text)
+        about, _, rest = warn.text.partition(" ")  # most begin with what they are about: "pod a/b: ..."
+        fields = {about: rest.partition(" ")[0].rstrip(":")} if about in ("pod", "node") else {}
+        log.warning("%s", warn.text, extra=fields)
 
     async def _next_turn(self) -> None:
         """Wait until another cycle makes sense."""
@@ -241,10 +271,11 @@ class Service:
             self.counters.created_to_bound.add(max(self._now() - created, 0.0))
 
     def _locks_of(self, bind: Bind) -> tuple[str, ...]:
-        """The locks that the agents of the pod's cards need."""
-        grants = self.core.snapshot.bookings[bind.key].placement.grants
-        dialects = (self.core.interpreter.by_name[grant.dialect] for grant in grants)
-        return tuple(sorted({dialect.agent.lock for dialect in dialects if dialect.agent.lock}))
+        """The locks that the agents of the pod's cards need; our own agent needs none."""
+        node = self.feed.nodes.objects.get(bind.node)
+        if node is not None and self._marked(node):
+            return ()
+        return self.core.locks(bind.key)
 
     def _now(self) -> float:
         """Wall time that never jumps, since pauses are measured by it."""

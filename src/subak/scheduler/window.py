@@ -37,6 +37,10 @@ class Shown(Protocol):
     metrics: Metrics | None
 
     @property
+    def trouble(self) -> list[str]:
+        """What does not work as it should."""
+
+    @property
     def leader(self) -> str:
         """Who leads; empty if nobody does."""
 
@@ -80,9 +84,9 @@ class Window:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         shown = self._shown
-        ready = shown.service is not None and shown.service.ready.is_set()
-        leading = shown.service is not None and shown.service.leading
         missing = [str(each) for each in shown.reflectors if not each.synced.is_set()]
+        ready = shown.service is not None and shown.service.ready.is_set() and not missing
+        leading = shown.service is not None and shown.service.leading
         content = {
             "ready": ready,
             "role": "leader" if leading else "standby",
@@ -90,6 +94,7 @@ class Window:
             "served": [name for name in shown.served.names if name not in shown.served.foreign],
             "not_served": shown.served.foreign,
             "waiting_for": missing,
+            "trouble": shown.trouble,
         }
         return web.json_response(content, status=200 if ready else 503)
 

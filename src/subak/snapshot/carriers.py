@@ -12,6 +12,9 @@ from subak.model.selector import Pair, Term, pairs
 from subak.snapshot.pool import Column
 from subak.snapshot.topology import Counts, Topology
 
+ANY = ("", "")
+"""Stands for a label, where a term names none."""
+
 Stated = tuple[Term, str, int]
 """A term, the label that makes its domains, and its weight."""
 
@@ -38,7 +41,6 @@ class Carriers:
         self.news = 0
         self._carried: dict[Stated, Carried] = {}
         self._for_label: dict[Pair, dict[Carried, None]] = {}
-        self._for_any: dict[Carried, None] = {}
 
     def __len__(self) -> int:
         return len(self._carried)
@@ -49,13 +51,15 @@ class Carriers:
         if carried is None:
             carried = self._carried[stated] = Carried(stated, self._topology)
             self.news += 1
-            for place in self._places(carried.term):
-                place[carried] = None
+            for pair in pairs(carried.term.selector) or (ANY,):
+                self._for_label.setdefault(pair, {})[carried] = None
         carried.counts.add(self._topology.number(node), amount)
         if not carried.counts.total:
             del self._carried[stated]
-            for place in self._places(carried.term):
-                del place[carried]
+            for pair in pairs(carried.term.selector) or (ANY,):
+                del self._for_label[pair][carried]
+                if not self._for_label[pair]:
+                    del self._for_label[pair]
         return carried
 
     def meaning(self, pod: manifest.Pod, namespace_labels: Mapping[str, str]) -> frozenset[Carried]:
@@ -63,11 +67,7 @@ class Carriers:
         if not self._carried:
             return frozenset()
         labels = pod.labels
-        found = [*self._for_any]
-        for pair in labels.items():
+        found: list[Carried] = []
+        for pair in (ANY, *labels.items()):
             found += self._for_label.get(pair, ())
         return frozenset([each for each in found if each.term.means(pod.namespace, namespace_labels, labels)])
-
-    def _places(self, term: Term) -> list[dict[Carried, None]]:
-        wanted = pairs(term.selector)
-        return [self._for_label.setdefault(pair, {}) for pair in wanted] if wanted else [self._for_any]

@@ -10,7 +10,7 @@ A query is kept while somebody keeps the object, as requests do that read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
@@ -22,8 +22,8 @@ from subak.snapshot.topology import Counts, Topology
 from subak.snapshot.watcher import Watcher
 
 Terms = tuple[Term, ...]
-Alike = tuple[str, frozenset[Pair], bool]
-"""Namespace, labels, and whether the pods are being deleted."""
+Alike = tuple[str | bool, ...]
+"""Namespace, whether the pods are being deleted, the keys of their labels, and the values in the same order."""
 
 Key = TypeVar("Key")
 
@@ -124,7 +124,7 @@ class Census(Watcher):
 
     def _count(self, pod: manifest.Pod, node: str, amount: int) -> None:
         labels, terminating = pod.labels, pod.metadata.deletion_timestamp is not None
-        alike = (pod.namespace, frozenset(labels.items()), terminating)
+        alike: Alike = (pod.namespace, terminating, *labels, *labels.values())
         kind = self._kinds.get(alike)
         if kind is None:
             kind = self._kinds[alike] = Kind(pod.namespace, labels, terminating)
@@ -156,16 +156,15 @@ class Census(Watcher):
             _leave(self._with_label, pair, kind)
 
     def _candidates(self, term: Term) -> Iterator[Kind]:
-        """Kinds that the term may mean."""
-        wanted = pairs(term.selector)
-        places: Iterable[dict[Kind, None]]
-        if wanted:
-            places = [self._with_label[pair] for pair in wanted if pair in self._with_label]
-        elif term.namespace_selector is None:
-            places = [self._in_namespace[name] for name in term.namespaces if name in self._in_namespace]
-        else:
-            places = self._in_namespace.values()
-        for place in places:
+        """Kinds that the term may mean: those of its namespaces, or those with a label that it names, if fewer."""
+        places = [
+            [self._with_label[pair] for pair in pairs((line,)) if pair in self._with_label]
+            for line in term.selector or ()
+            if line.operator == "In"
+        ]
+        names = term.namespaces if term.namespace_selector is None else self._in_namespace.keys()
+        places.append([self._in_namespace[name] for name in names if name in self._in_namespace])
+        for place in min(places, key=lambda several: sum(map(len, several))):
             yield from place
 
     def _places(self, query: Query) -> list[WeakSet[Query]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import cast
 
 import msgspec
 
@@ -65,6 +66,7 @@ class Snapshot:
         self.changes: dict[Hashable, None] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self._watchers: dict[type[Watcher], Watcher] = {}
+        self._hear_pods: list[Watcher] = []
         self._count = count
         self._journal = Journal()
         self._pools: dict[Make, Pool] = {}
@@ -110,14 +112,15 @@ class Snapshot:
         watcher = self._watchers.get(kind)
         if watcher is None:
             watcher = self._watchers[kind] = kind.start(self)
+            if kind.pod_came is not Watcher.pod_came:  # most care for nodes or for requests only
+                self._hear_pods.append(watcher)
             for name, labels in self.namespaces.items():
                 watcher.namespace_seen(name, labels)
             for node in self:
                 watcher.node_seen(node)
             for booking in self._bookings.values():
                 _tell([watcher], booking, 1)
-        assert isinstance(watcher, kind), "kept under its own kind"
-        return watcher
+        return cast(W, watcher)  # every decision asks for some: no time to check that it is under its own kind
 
     def put(self, nodes: Iterable[Node]) -> None:
         """Add nodes, or replace them by what they are now; bookings stay.  Not within a transaction."""
@@ -210,6 +213,11 @@ class Snapshot:
         """Bookings that can be rolled back: see `snapshot.transaction`."""
         return self._journal.transaction()
 
+    @property
+    def tentative(self) -> bool:
+        """Whether a transaction is open: then what is seen may never have happened."""
+        return self._journal.depth > 0
+
     def assume(
         self, key: str, placement: Placement, resources: Resources = (), pod: manifest.Pod | None = None
     ) -> Booking:
@@ -265,8 +273,8 @@ class Snapshot:
         self._bookings[key] = new = msgspec.structs.replace(old, pod=pod)
         self.version += 1
         self.changes[Change.POD_RELABELLED] = None
-        _tell(self._watchers.values(), old, -1)
-        _tell(self._watchers.values(), new, 1)
+        _tell(self._hear_pods, old, -1)
+        _tell(self._hear_pods, new, 1)
 
     def _booking(
         self, placement: Placement, resources: Resources, counted: Placement | None, pod: manifest.Pod | None
@@ -288,7 +296,7 @@ class Snapshot:
         else:
             del self._bookings[key], self._on_node[node][key]
             self.freed[node] = self.relieved[namespace] = self.changes[_LEFT] = None
-        _tell(self._watchers.values(), booking, sign)
+        _tell(self._hear_pods, booking, sign)
         for name, amount in booking.counted:
             self.used[namespace, name] = self.used.get((namespace, name), 0) + sign * amount
             if not self.used[namespace, name]:
@@ -300,7 +308,7 @@ class Snapshot:
         """Note how to undo what `_enter` is about to do."""
         journal, home = self._journal, self.home(node)
         journal.note(partial(setattr, self, "version", self.version))
-        journal.note(lambda: _tell(self._watchers.values(), booking, -sign))
+        journal.note(lambda: _tell(self._hear_pods, booking, -sign))
         journal.keep(self._bookings, key)
         journal.keep(self._on_node.setdefault(node, {}), key)
         journal.keep(self.freed, node)

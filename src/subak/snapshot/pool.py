@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -207,6 +207,10 @@ class Pool:
     def position(self, name: str) -> int | None:
         """Where the node stands, None if it is not here."""
         return self._positions.get(name)
+
+    def positions(self, names: Set[str]) -> list[int]:
+        """Where those of these nodes stand that are here."""
+        return [self._positions[name] for name in self._positions.keys() & names]
 
     def insert(self, nodes: Sequence[Node]) -> None:
         """Add nodes that are not here yet, unused."""

@@ -98,7 +98,7 @@ def test_zones_of_a_label_are_separated_by_two_underscores() -> None:
 def test_a_class_that_makes_no_volumes_needs_some() -> None:
     world = World(claim("data", class_name="local"))
     assert world.why("data") == (
-        "3 nodes: no volume fits claim default/data, and class local makes none (VolumeNotAvailable)"
+        "3 nodes: no volume of class local fits, and the class makes none (VolumeNotAvailable)"
     )
 
 
@@ -106,7 +106,7 @@ def test_a_class_makes_volumes_for_its_topologies_only() -> None:
     terms = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b", "c"]}]}, {"matchLabelExpressions": []}]
     world = World(storage_class(WAITING, allowedTopologies=terms), claim("data"))
     assert world.fits("data") == {"b1"}
-    assert world.why("data") == "2 nodes: class waiting makes no volumes for such nodes (VolumeNotAvailable)"
+    assert world.why("data") == "2 nodes: class waiting makes no volumes for such nodes (VolumeNodeConflict)"
 
 
 def test_a_new_volume_goes_where_enough_is_left() -> None:
@@ -115,9 +115,7 @@ def test_a_new_volume_goes_where_enough_is_left() -> None:
     assert world.fits("data") == EVERYWHERE, "nobody says that it counts"
     world.see(driver(counts=True))
     assert world.fits("data") == {"a2"}
-    assert world.why("data") == (
-        "2 nodes: class waiting has no 2Gi left for claim default/data (VolumeInsufficientCapacity)"
-    )
+    assert world.why("data") == ("2 nodes: class waiting has no 2Gi left for the node (VolumeInsufficientCapacity)")
     world.see({**large, "maximumVolumeSize": "1Gi"})
     assert world.fits("data") == set()
     world.see({key: value for key, value in small.items() if key != "nodeTopology"} | {"capacity": "5Gi"})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model.placement import Placement
+from subak.model.volume import HOSTNAME
 from subak.policy.volumes.storage import of_claim, of_class
 from subak.snapshot.watcher import Change
-from tests.policy.volumes.world import World, pod
+from tests.policy.volumes.world import World, node, pod
 from tests.support.volumes import (
     LOCAL,
     WAITING,
@@ -52,7 +51,9 @@ STEPS = st.one_of(
     st.tuples(st.just("lose"), STORED),
     st.tuples(st.just("run"), st.tuples(st.sampled_from("pqr"), nodes, PODS)),
     st.tuples(st.just("place"), st.tuples(st.sampled_from("pqr"), PODS)),
+    st.tuples(st.just("place"), st.tuples(st.sampled_from("pqr"), PODS)),
     st.tuples(st.just("leave"), st.sampled_from("pqr")),
+    st.tuples(st.just("node"), st.tuples(nodes, nodes)),
 )
 
 
@@ -60,9 +61,10 @@ def name_of(stored: Json) -> tuple[str, str]:
     return stored["kind"], stored["metadata"]["name"]
 
 
-@given(st.lists(STEPS, max_size=25))
+@given(st.lists(STEPS, min_size=3, max_size=25))
 def test_what_events_keep_is_what_a_fresh_look_finds(steps: list[tuple[str, object]]) -> None:
-    world, there = World(), dict[tuple[str, str], Json]()
+    first = [*(claim(name, class_name=LOCAL) for name in CLAIMS), persistent_volume("pv1", host="a1")]
+    world, there = World(*first), {name_of(each): each for each in first}
     for step in steps:
         match step:
             case "see", dict() as stored:
@@ -74,10 +76,14 @@ def test_what_events_keep_is_what_a_fresh_look_finds(steps: list[tuple[str, obje
             case "run", (str() as name, str() as where, list() as wanted):
                 world.run(name, where, *wanted)
             case "place", (str() as name, list() as wanted):
-                world.leave(name)
-                world.place(name, *wanted)
+                place_once(world, name, wanted)
             case "leave", str() as name:
                 world.leave(name)
+            case "node", (str() as name, str() as host):
+                world.snapshot.put([node(name, **{HOSTNAME: host})])
+        for each in CLAIMS:  # what is remembered of now must not be what is said later
+            for pool in world.snapshot.pools:
+                world.volumes.verdicts(pool, world.request(pod("asked", each)))
     fresh = looked_at_anew(world, there)
     for wanted in (["one"], ["two"], ["three"], ["one", "two"], ["one", "two", "three"]):
         request = world.request(pod("asked", *wanted))
@@ -89,9 +95,20 @@ def test_what_events_keep_is_what_a_fresh_look_finds(steps: list[tuple[str, obje
                 assert kept.texts[kept.codes[at]] == refusal
 
 
+def place_once(world: World, name: str, wanted: list[str]) -> None:
+    """Place a pod; what others are promised is not promised to it, unless its user says so in the volume."""
+    world.leave(name)
+    others = {each for other in "pqr" for each in world.volumes.promises.of(f"default/{other}")}
+    world.place(name, *wanted)
+    for mine in world.volumes.promises.of(f"default/{name}"):
+        if mine.volume and world.volumes.storage.volumes[mine.volume].spec.claim_ref is None:
+            assert {each.claim for each in others if each.volume == mine.volume} <= {mine.claim}
+
+
 def looked_at_anew(world: World, there: dict[tuple[str, str], Json]) -> World:
     """A world that sees all objects at once, the last ones first."""
     fresh = World(*reversed(there.values()))
+    fresh.snapshot.put(world.snapshot)
     for key, booking in reversed(world.snapshot.bookings.items()):
         assert booking.pod is not None
         where = booking.placement.node
@@ -103,8 +120,8 @@ def looked_at_anew(world: World, there: dict[tuple[str, str], Json]) -> World:
 
 def test_news_reach_only_those_that_they_may_help() -> None:
     world = World(claim("one"), claim("two", class_name=LOCAL))
-    news: dict[Hashable, None] = {}
-    world.volumes.tell(news, {})
+    news = world.snapshot.changes
+    news.clear()
     request = world.request(pod("asked", "two"))
     cures = world.volumes.cured_by(request)
     assert cures == {Change.VOLUME_CHANGED, of_claim("default/two"), of_class(LOCAL)}
@@ -117,8 +134,8 @@ def test_news_reach_only_those_that_they_may_help() -> None:
 def test_a_freed_volume_is_news_for_its_class() -> None:
     world = World(claim("one", class_name=LOCAL), claim("two", class_name=LOCAL), persistent_volume("pv", host="a1"))
     world.place("first", "one")
-    news: dict[Hashable, None] = {}
-    world.volumes.tell(news, {})
+    news = world.snapshot.changes
+    news.clear()
     world.leave("first")
     assert of_class(LOCAL) in news
     assert of_claim("default/one") in news

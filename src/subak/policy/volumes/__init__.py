@@ -15,23 +15,26 @@ storage objects are kept here (`storage`).  Pods without volumes cost a look at 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-
-import numpy as np
+from typing import Self
 
 from subak.model import manifest
 from subak.model.node import Node
 from subak.model.reason import NodeRefusal, Reason
 from subak.model.request import Request
-from subak.model.volume import HOSTNAME, Assignment, Claim, Class, Stored, Volume
+from subak.model.volume import HOSTNAME, Assignment, Attachment, Claim, Class, CsiNode, Stored, Volume
 from subak.policy import Across
 from subak.policy.volumes import disks
 from subak.policy.volumes.limits import Attached, Limits
 from subak.policy.volumes.matching import Matching
 from subak.policy.volumes.need import Need, Needs, Tie
 from subak.policy.volumes.promises import Promises
+from subak.policy.volumes.reach import Reach
+from subak.policy.volumes.sheet import Sheet
+from subak.policy.volumes.shelves import Shelves
 from subak.policy.volumes.storage import Storage, hosts, of_claim, of_class
 from subak.policy.volumes.wants import Wants, wants
-from subak.snapshot.pool import Pool, Verdicts
+from subak.snapshot.cluster import Snapshot
+from subak.snapshot.pool import Bools, Pool, Verdicts
 from subak.snapshot.watcher import Change
 
 
@@ -41,27 +44,30 @@ class Volumes(Across):
     name = "volumes"
     cures = frozenset({Change.VOLUME_CHANGED})
 
-    def __init__(self) -> None:
-        self.storage = Storage()
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._note = snapshot.note
+        self.storage = Storage(snapshot.note, lambda node: snapshot.freed.update({node: None}))
         self.promises = Promises()
         self.limits = Limits(self.storage)
         self._matching = Matching(self.storage, self.promises)
         self._needs = Needs(self.storage, self.promises, self._matching, self.limits.used)
         self._nodes: dict[str, Node] = {}
         self._hosts: dict[str, dict[str, None]] = {}
+        self._shelves = Shelves(self._hosts, self._matching.any_on)
 
-    def tell(self, news: dict[Hashable, None], nodes: dict[str, None]) -> None:
-        """Note from now on in `news` what may help pods that wait, and in `nodes` where."""
-        self.storage.news, self.storage.nodes = news, nodes
+    @classmethod
+    def start(cls, snapshot: Snapshot) -> Self:
+        return cls(snapshot)
 
     # What is there
 
     def see(self, object: Stored) -> None:
         """Take in a storage object that was added or has changed."""
-        self._reconsider(object)
+        self._reconsider(object)  # by what was known of it
         self.storage.see(object)
         self._reconsider(object)
         if isinstance(object, Claim) and object.bound:
+            self._touch(self.promises.about(object.key))
             self.promises.settle(object.key)
 
     def lose(self, object: Stored) -> None:
@@ -77,13 +83,23 @@ class Volumes(Across):
             case Volume():
                 for claim in self.storage.claims_of(object.name):
                     self.limits.reconsider(claim)
+                for node in self.storage.attached(object.name):
+                    self.limits.look_again(node)
+                known_volume = self.storage.volumes.get(object.name, object)
+                self._shelves.touch(known_volume.terms)
             case Class():
                 self.limits.reconsider_all()
+            case CsiNode():
+                self.limits.look_again(object.name)
+            case Attachment():
+                known = self.storage.attachment(object.name) or object
+                self.limits.look_again(known.spec.node_name)
 
     def node_seen(self, node: Node) -> None:
         self.node_gone(node.name)
         self._nodes[node.name] = node
         self._hosts.setdefault(node.labels.get(HOSTNAME, ""), {})[node.name] = None
+        self._shelves.touch_node(node.name)
 
     def node_gone(self, name: str) -> None:
         node = self._nodes.pop(name, None)
@@ -96,19 +112,26 @@ class Volumes(Across):
             return
         if not pod.spec.node_name and node in self._nodes:
             self.promises.make(pod.key, node, self._assignments(wanted, self._nodes[node]))
+            self._touch(self.promises.of(pod.key))
         self.limits.come(pod.key, wanted, node)
 
     def pod_left(self, pod: manifest.Pod, node: str) -> None:
         wanted = wants(pod)
         if wanted is None:
             return
-        for each in self.promises.of(pod.key):
-            volume = self.storage.volumes.get(each.volume)
-            if volume is not None:
-                self.storage.news[of_class(volume.class_name)] = None
+        for volume in self._touch(self.promises.of(pod.key)):
+            self._note(of_class(volume.class_name))
         self.promises.withdraw(pod.key)
         self.limits.leave(pod.key, wanted, node)
-        self.storage.news |= dict.fromkeys(map(of_claim, wanted.claims))
+        for claim in wanted.claims:
+            self._note(of_claim(claim))
+
+    def _touch(self, promised: Iterable[Assignment]) -> list[Volume]:
+        """The volumes of promises that are made or withdrawn."""
+        found = [volume for each in promised if (volume := self.storage.volumes.get(each.volume)) is not None]
+        for volume in found:
+            self._shelves.touch(volume.terms)
+        return found
 
     # Decisions
 
@@ -132,31 +155,44 @@ class Volumes(Across):
         wanted = _wanted(request)
         need = self._needs.of(wanted)
         if isinstance(need, NodeRefusal):
-            return Verdicts.of(np.ones(pool.room, np.int32), [None, need])
-        pinned, new = need.pinned, self.limits.new(wanted)
+            return Sheet(pool.room, need).verdicts()
+        new, pinned = self.limits.new(wanted), need.pinned
         if pinned is not None:
-            others = pinned.refuse(Node(""))
-            codes, texts = np.ones(pool.room, np.int32), list[Hashable | None]([None, others])
-            look = self._at(pool, [pinned.node] if isinstance(pinned, Tie) else self._on_hosts(hosts(pinned.terms)))
-        else:
-            reached = pool.verdicts((self.name, need.reach), need.reach.refuse)
-            if not need.open and not wanted.disks and not self._limited(new):
-                return reached
-            codes, texts = reached.codes.copy(), list(reached.texts)
-            look = np.flatnonzero(reached.passes).tolist()
-        code_of = {text: code for code, text in enumerate(texts)}
-        for at in look:
-            node = pool.nodes[at]
-            refusal = (need.refuse(node) if pinned else None) or self._refuse_here(node, need, wanted, new)
-            codes[at] = code_of.setdefault(refusal, len(code_of))
-        return Verdicts.of(codes, list(code_of))
+            sheet = Sheet(pool.room, pinned.refuse(Node("")))
+            names = [pinned.node] if isinstance(pinned, Tie) else self._on_hosts(hosts(pinned.terms))
+            for at in self._at(pool, names):
+                node = pool.nodes[at]
+                sheet.write(at, need.refuse(node) or self._refuse_here(node, need, wanted, new))
+            return sheet.verdicts()
+        sheet = Sheet(pool.room)
+        self._add_labels(sheet, pool, need.reach)
+        if simple := self._is_simple(need, wanted):
+            for ask, provision in zip(need.open, need.otherwise, strict=True):
+                self._add_labels(sheet, pool, Reach((), (provision,)), ~self._shelves.there(pool, ask)[: pool.room])
+        passing = sheet.passing
+        for at in self._at(pool, self.limits.near(new)) if simple else pool:
+            if passing[at]:
+                sheet.write(at, self._refuse_here(pool.nodes[at], need, wanted, new))
+        return sheet.verdicts()
+
+    def _add_labels(self, sheet: Sheet, pool: Pool, reach: Reach, where: Bools | None = None) -> None:
+        """What labels say, remembered for all nodes of a pool."""
+        if any(each.picky for each in reach.demands):
+            known = pool.verdicts((self.name, reach), reach.judge)
+            sheet.add(known.codes, [reach.tell(each) for each in known.texts], where)
+
+    def _is_simple(self, need: Need, wanted: Wants) -> bool:
+        """Whether columns say all but what is attached: at most one open claim, for which no volume is meant."""
+        return not wanted.disks and (
+            not need.open or (len(need.open) == 1 and not self._matching.meant_for(need.open[0].claim))
+        )
 
     def _refuse_here(self, node: Node, need: Need, wanted: Wants, new: Attached) -> NodeRefusal | None:
         """What else, besides names and labels, the node has against the pod."""
         if need.open:
             found = self._matching.on(node, need.open)
-            for claim in need.open:
-                if claim.key not in found and (refusal := self._needs.provision(claim).refuse(node)) is not None:
+            for ask, provision in zip(need.open, need.otherwise, strict=True):
+                if ask.claim.key not in found and (refusal := provision.refuse(node)) is not None:
                     return refusal
         if wanted.disks:
             for other in self.limits.pods(node.name).values():
@@ -171,13 +207,8 @@ class Volumes(Across):
         if isinstance(need, NodeRefusal):
             return
         found = self._matching.on(node, need.open)
-        for claim in (*need.open, *need.provided):
-            volume = found.get(claim.key)
-            yield Assignment(claim.key, claim.metadata.uid, "" if volume is None else volume.name)
-
-    def _limited(self, new: Attached) -> bool:
-        """Whether nodes need be asked for their limits."""
-        return bool(new) and bool(self.storage.limits)
+        for claim in (*(ask.claim for ask in need.open), *need.provided):
+            yield Assignment(claim.key, claim.metadata.uid, found.get(claim.key, ""))
 
     def _on_hosts(self, names: Iterable[str]) -> list[str]:
         return [node for name in names for node in self._hosts.get(name, ())]

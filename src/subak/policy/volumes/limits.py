@@ -3,6 +3,7 @@
     attached = volumes of pods on the node + other volumes that are attached there
     attached + new volumes of the pod <= limit, for each driver of a new volume
 
+Most nodes are far from their limits: `near` names the others, so that only those need be asked.
 A claim without a volume counts as one of its class's driver.  Disks of the clouds that Kubernetes once attached by
 itself count for the drivers that took them over.
 """
@@ -41,13 +42,15 @@ class Limits:
         self._pods: dict[str, dict[str, Wants]] = {}
         self._nodes_of: dict[str, Counter[str]] = {}
         self._known: dict[str, Attached] = {}
+        self._left: dict[str, dict[str, int]] = {}
+        self._stale: dict[str, None] = {}
 
     def come(self, pod: str, wants: Wants, node: str) -> None:
         """A pod is on the node now."""
         self._pods.setdefault(node, {})[pod] = wants
         for claim in wants.claims:
             self._nodes_of.setdefault(claim, Counter())[node] += 1
-        self._known.pop(node, None)
+        self.look_again(node)
 
     def leave(self, pod: str, wants: Wants, node: str) -> None:
         """A pod is there no more."""
@@ -62,7 +65,7 @@ class Limits:
                 del nodes[node]
             if not nodes:
                 del self._nodes_of[claim]
-        self._known.pop(node, None)
+        self.look_again(node)
 
     def pods(self, node: str) -> dict[str, Wants]:
         """The pods with volumes on a node."""
@@ -75,11 +78,37 @@ class Limits:
     def reconsider(self, claim: str) -> None:
         """The claim, or its volume, has changed."""
         for node in self._nodes_of.get(claim, ()):
-            self._known.pop(node, None)
+            self.look_again(node)
 
     def reconsider_all(self) -> None:
         """A class has changed."""
+        for node in self._storage.limits:
+            self.look_again(node)
         self._known.clear()
+
+    def look_again(self, node: str) -> None:
+        """Something on the node has changed."""
+        self._known.pop(node, None)
+        self._stale[node] = None
+
+    def near(self, new: Attached) -> list[str]:
+        """The nodes that may not take so many volumes."""
+        for node in self._stale:
+            self._count(node)
+        self._stale.clear()
+        found: dict[str, None] = {}
+        for driver, count in Counter(new.values()).items():
+            found |= {node: None for node, left in self._left.get(driver, {}).items() if left < count}
+        return list(found)
+
+    def _count(self, node: str) -> None:
+        """Find out how many more volumes the node takes, of each driver."""
+        for left in self._left.values():
+            left.pop(node, None)
+        limits = self._storage.limits.get(node, {})
+        taken = self._taken(node) if limits else Counter[str]()
+        for driver, limit in limits.items():
+            self._left.setdefault(driver, {})[node] = limit - taken[driver]
 
     def new(self, wants: Wants) -> Attached:
         """What a pod would attach."""
@@ -102,12 +131,17 @@ class Limits:
         more = Counter(driver for handle, driver in new.items() if handle not in there)
         if not more:
             return None
-        taken = Counter([*there.values(), *self._others(node.name, there).values()])
+        taken = self._taken(node.name)
         for driver, count in sorted(more.items()):
             if driver in limits and taken[driver] + count > limits[driver]:
                 text = f"{driver} takes {limits[driver]} volumes, {taken[driver]} attached, {count} asked"
                 return NodeRefusal(Reason.VOLUME_LIMIT_REACHED, text)
         return None
+
+    def _taken(self, node: str) -> Counter[str]:
+        """How many volumes of each driver are attached to a node."""
+        there = self._attached(node)
+        return Counter([*there.values(), *self._others(node, there).values()])
 
     def _attached(self, node: str) -> Attached:
         """The volumes of the pods on a node."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from subak.model.node import Node
-from subak.model.volume import HOSTNAME, Claim, Volume
+from subak.model.volume import HOSTNAME, Claim
 from subak.policy.volumes.promises import Promises
 from subak.policy.volumes.reach import within
-from subak.policy.volumes.storage import AVAILABLE, Storage
-
-FILESYSTEM = "Filesystem"
+from subak.policy.volumes.storage import Storage
+from subak.policy.volumes.supply import Ask, Supply
 
 
 class Matching:
@@ -28,53 +27,46 @@ class Matching:
 
     def possible(self, claim: Claim) -> bool:
         """Whether any volume may be the claim's on some node; otherwise there is no need to ask for each node."""
-        return bool(self._meant_for(claim)) or self._storage.any_free(claim.class_name)
+        return self._storage.any_free(claim.class_name) or bool(self.meant_for(claim))
 
-    def on(self, node: Node, claims: Sequence[Claim]) -> dict[str, Volume]:
-        """The volume of each claim that has one on this node, by the claim's key.  `claims` come by size."""
-        found: dict[str, Volume] = {}
-        taken: set[str] = set()
-        for claim in claims:
-            volume = self._find(node, claim, taken)
-            if volume is not None:
-                found[claim.key] = volume
-                taken.add(volume.name)
+    def any_on(self, node: Node, ask: Ask) -> bool:
+        """Whether a claim for which no volume is meant gets one on this node."""
+        return self._smallest(node, ask, ()) is not None
+
+    def on(self, node: Node, asks: Sequence[Ask]) -> dict[str, str]:
+        """The volume of each claim that has one on this node, by the claim's key.  `asks` come by size."""
+        found: dict[str, str] = {}
+        for ask in asks:
+            supply = self._find(node, ask, found.values())
+            if supply is not None:
+                found[ask.claim.key] = supply.name
         return found
 
-    def _find(self, node: Node, claim: Claim, taken: set[str]) -> Volume | None:
-        for volume in self._meant_for(claim):
-            if volume.name not in taken and _may_hold(claim, volume):
-                return volume if within(volume.terms, node.labels) else None
-        free = self._storage.free(claim.class_name, node.labels.get(HOSTNAME, ""))
-        return _smallest(
-            volume
-            for volume in free
-            if volume.name not in taken
-            and volume.status.phase == AVAILABLE
-            and _may_hold(claim, volume)
-            and (claim.spec.selector is None or claim.spec.selector.holds(volume.labels))
-            and set(claim.spec.access_modes or ()) <= set(volume.spec.access_modes or ())
-            and within(volume.terms, node.labels)
-            and not self._promises.to_another(volume.name, claim)
-        )
+    def _find(self, node: Node, ask: Ask, taken: Iterable[str]) -> Supply | None:
+        claim = ask.claim
+        for supply in self.meant_for(claim):
+            if supply.name not in taken and ask.held_by(supply):
+                return supply if within(supply.terms, node.labels) else None
+        return self._smallest(node, ask, taken)
 
-    def _meant_for(self, claim: Claim) -> list[Volume]:
+    def _smallest(self, node: Node, ask: Ask, taken: Iterable[str]) -> Supply | None:
+        """The smallest volume that is free."""
+        claim, best = ask.claim, None
+        for supply in self._storage.free(claim.class_name, node.labels.get(HOSTNAME, "")):
+            if (
+                (best is None or (supply.size, supply.name) < (best.size, best.name))
+                and ask.met_by(supply)
+                and supply.name not in taken
+                and within(supply.terms, node.labels)
+                and not self._promises.to_another(supply.name, claim)
+            ):
+                best = supply
+        return best
+
+    def meant_for(self, claim: Claim) -> list[Supply]:
+        """Volumes that the claim gets before all others, or not at all."""
         found = self._storage.reserved(claim)
         promised = self._storage.volumes.get(self._promises.volume(claim))
         if promised is not None and promised.spec.claim_ref is None:
-            found.append(promised)
+            found.append(Supply.of(promised))
         return found
-
-
-def _may_hold(claim: Claim, volume: Volume) -> bool:
-    """Whether the volume is large enough, of the right kind, and there to stay."""
-    return (
-        volume.size >= claim.size
-        and (claim.spec.volume_mode or FILESYSTEM) == (volume.spec.volume_mode or FILESYSTEM)
-        and (claim.spec.volume_attributes_class_name or "") == (volume.spec.volume_attributes_class_name or "")
-        and volume.metadata.deletion_timestamp is None
-    )
-
-
-def _smallest(volumes: Iterable[Volume]) -> Volume | None:
-    return min(volumes, key=lambda each: (each.size, each.name), default=None)

@@ -21,6 +21,7 @@ from subak.policy.volumes.matching import Matching
 from subak.policy.volumes.promises import Promises
 from subak.policy.volumes.reach import Fixed, Provision, Reach, lines
 from subak.policy.volumes.storage import ANYWHERE, Storage, hosts
+from subak.policy.volumes.supply import Ask
 from subak.policy.volumes.wants import Wants
 
 ONCE_PER_POD = "ReadWriteOncePod"
@@ -42,11 +43,15 @@ class Tie:
 
 @dataclass(slots=True)
 class Need:
-    """The claims of a pod.  `open` come by size; `provided` are to be provisioned wherever the pod goes."""
+    """The claims of a pod.  `open` come by size; `provided` are to be provisioned wherever the pod goes.
+
+    `otherwise` is what a new volume would need, for each of the open claims that finds none.
+    """
 
     ties: list[Tie] = field(default_factory=list)
     reach: Reach = field(default_factory=Reach)
-    open: list[Claim] = field(default_factory=list)
+    open: list[Ask] = field(default_factory=list)
+    otherwise: list[Provision] = field(default_factory=list)
     provided: list[Claim] = field(default_factory=list)
 
     def refuse(self, node: Node) -> NodeRefusal | None:
@@ -82,13 +87,15 @@ class Needs:
                 return refusal or _not_ready(f"claim {key} is not there")
             if claim.bound:
                 volume = self._storage.volumes[claim.spec.volume_name]
-                fixed.append(Fixed.of(volume, zoned=key not in wants.own))
+                demands = Fixed.of(volume, zoned=key not in wants.own)
+                fixed += [demands] if demands.picky else []
             else:
                 waiting.append(claim)
         for claim in sorted(waiting, key=lambda each: each.size):
             self._enter(claim, need)
         fixed.sort(key=lambda each: not _few(each))
-        need.reach = Reach(tuple(fixed), tuple(self.provision(claim) for claim in need.provided))
+        provisions = dict.fromkeys(self.provision(claim) for claim in need.provided)
+        need.reach = Reach(tuple(fixed), tuple(each for each in provisions if each.picky))
         return need
 
     def provision(self, claim: Claim) -> Provision:
@@ -103,7 +110,7 @@ class Needs:
                 if each.node_topology is not None and each.largest >= claim.asked.ceil()
             )
         asked = "" if room is None else str(claim.asked)
-        return Provision(claim.key, found.name, found.provisions, found.allowed_topologies or (), room, asked)
+        return Provision(found.name, found.provisions, found.allowed_topologies or (), room, asked)
 
     def _enter(self, claim: Claim, need: Need) -> None:
         promised = self._promises.node(claim)
@@ -113,7 +120,8 @@ class Needs:
         if node is not None or not self._matching.possible(claim):
             need.provided.append(claim)
         else:
-            need.open.append(claim)
+            need.open.append(Ask.of(claim))
+            need.otherwise.append(self.provision(claim))
 
     def _refuse(self, key: str, claim: Claim | None, wants: Wants) -> NodeRefusal | None:
         """Why no node will do."""

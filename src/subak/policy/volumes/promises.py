@@ -35,6 +35,10 @@ class Promises:
         """What a pod is promised."""
         return tuple(self._pods.get(pod, {}).values())
 
+    def about(self, claim: str) -> tuple[Assignment, ...]:
+        """What pods are promised about a claim."""
+        return tuple(each for each, _ in self._claims.get(claim, {}).values())
+
     def withdraw(self, pod: str) -> None:
         """The pod has given its place back."""
         for each in self.of(pod):

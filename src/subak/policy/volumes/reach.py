@@ -3,13 +3,13 @@
     a bound volume     its node affinity holds, and the node is in one of the zones and regions of its labels
     a new volume       its class is provisioned for the node, and has room left there
 
-A `Reach` is a value: the answers for all nodes are remembered under it.
+A `Reach` is a value: the answers for all nodes are remembered under it, without the names of volumes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 
 from subak.model.manifest import Expression
 from subak.model.node import Node
@@ -27,37 +27,54 @@ Lines = tuple[Expression, ...]
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """A volume that is made for a claim.  `room` selects the nodes for which enough is left; None if nobody counts."""
+    """A volume that is made.  `room` selects the nodes for which enough is left; None if nobody counts."""
 
-    claim: str
     class_name: str
     provisions: bool
     topologies: tuple[TopologyTerm, ...] = ()
     room: tuple[Lines, ...] | None = None
     asked: str = ""
 
+    @property
+    def picky(self) -> bool:
+        """Whether it demands anything of a node."""
+        return not self.provisions or bool(self.topologies) or self.room is not None
+
+    def judge(self, labels: Mapping[str, str]) -> Reason | None:
+        """Why the volume cannot be made for a node with these labels."""
+        if not self.provisions:
+            return Reason.VOLUME_NOT_AVAILABLE
+        if self.topologies and not any(term.holds(labels) for term in self.topologies):
+            return Reason.VOLUME_NODE_CONFLICT
+        if self.room is not None and not any(_all(lines, labels) for lines in self.room):
+            return Reason.VOLUME_INSUFFICIENT_CAPACITY
+        return None
+
+    def tell(self, reason: Reason) -> NodeRefusal:
+        """The same in words."""
+        match reason:
+            case Reason.VOLUME_NOT_AVAILABLE:
+                text = f"no volume of class {self.class_name} fits, and the class makes none"
+            case Reason.VOLUME_NODE_CONFLICT:
+                text = f"class {self.class_name} makes no volumes for such nodes"
+            case _:
+                text = f"class {self.class_name} has no {self.asked} left for the node"
+        return NodeRefusal(reason, text)
+
     def refuse(self, node: Node) -> NodeRefusal | None:
         """Why the volume cannot be made for this node."""
-        if not self.provisions:
-            return NodeRefusal(
-                Reason.VOLUME_NOT_AVAILABLE,
-                f"no volume fits claim {self.claim}, and class {self.class_name} makes none",
-            )
-        if self.topologies and not any(term.holds(node.labels) for term in self.topologies):
-            return NodeRefusal(Reason.VOLUME_NOT_AVAILABLE, f"class {self.class_name} makes no volumes for such nodes")
-        if self.room is not None and not any(_all(lines, node.labels) for lines in self.room):
-            return NodeRefusal(
-                Reason.VOLUME_INSUFFICIENT_CAPACITY,
-                f"class {self.class_name} has no {self.asked} left for claim {self.claim}",
-            )
-        return None
+        reason = self.judge(node.labels)
+        return None if reason is None else self.tell(reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A bound volume: the terms of its node affinity, and its zones by the label that names them."""
+    """A bound volume: the terms of its node affinity, and its zones by the label that names them.
 
-    volume: str
+    Volumes that demand the same are equal, so that pods with volumes in one zone share the answers.
+    """
+
+    volume: str = field(compare=False)
     terms: Terms | None = None
     zones: tuple[tuple[str, frozenset[str]], ...] = ()
 
@@ -67,16 +84,31 @@ class Fixed:
         found = tuple((key, zones(volume.labels[key])) for key in TOPOLOGY if zoned and key in volume.labels)
         return cls(volume.name, volume.terms, tuple((key, values) for key, values in found if values))
 
+    @property
+    def picky(self) -> bool:
+        """Whether it demands anything of a node."""
+        return self.terms is not None or bool(self.zones)
+
+    def judge(self, labels: Mapping[str, str]) -> Reason | None:
+        """Why a node with these labels does not reach the volume."""
+        if not within(self.terms, labels):
+            return Reason.VOLUME_NODE_CONFLICT
+        zoned = any(key in labels for key in TOPOLOGY)  # otherwise it is a cluster without zones
+        if zoned and any(labels.get(key, labels.get(_NEW.get(key, key))) not in values for key, values in self.zones):
+            return Reason.VOLUME_ZONE_CONFLICT
+        return None
+
+    def tell(self, reason: Reason) -> NodeRefusal:
+        """The same in words."""
+        if reason is Reason.VOLUME_NODE_CONFLICT:
+            return NodeRefusal(reason, f"volume {self.volume} is not within reach of the node")
+        where = ", ".join(f"{key.rpartition('/')[2]} {' or '.join(sorted(values))}" for key, values in self.zones)
+        return NodeRefusal(reason, f"volume {self.volume} is in {where}")
+
     def refuse(self, node: Node) -> NodeRefusal | None:
         """Why the node does not reach the volume."""
-        if not within(self.terms, node.labels):
-            return NodeRefusal(Reason.VOLUME_NODE_CONFLICT, f"volume {self.volume} is not within reach of the node")
-        if self.zones and any(key in node.labels for key in TOPOLOGY):
-            for key, values in self.zones:
-                if node.labels.get(key, node.labels.get(_NEW.get(key, key))) not in values:
-                    where = f"{key.rpartition('/')[2]} {', '.join(sorted(values))}"
-                    return NodeRefusal(Reason.VOLUME_ZONE_CONFLICT, f"volume {self.volume} is in {where}")
-        return None
+        reason = self.judge(node.labels)
+        return None if reason is None else self.tell(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +118,26 @@ class Reach:
     fixed: tuple[Fixed, ...] = ()
     provisions: tuple[Provision, ...] = ()
 
+    @property
+    def demands(self) -> tuple[Fixed | Provision, ...]:
+        """All demands, in the order in which they are made."""
+        return (*self.fixed, *self.provisions)
+
+    def judge(self, node: Node) -> tuple[int, Reason] | None:
+        """Which demand the node does not meet, and why."""
+        judged = ((at, each.judge(node.labels)) for at, each in enumerate(self.demands))
+        return next(((at, reason) for at, reason in judged if reason is not None), None)
+
+    def tell(self, verdict: Hashable | None) -> NodeRefusal | None:
+        """The same in words."""
+        if not isinstance(verdict, tuple):
+            return None
+        at, reason = verdict
+        return self.demands[at].tell(reason)
+
     def refuse(self, node: Node) -> NodeRefusal | None:
-        """Why the node is out of reach of one of them."""
-        demands: tuple[Fixed | Provision, ...] = (*self.fixed, *self.provisions)
-        refusals = (each.refuse(node) for each in demands)
-        return next((refusal for refusal in refusals if refusal is not None), None)
+        """Why the node is out of reach of one of the volumes."""
+        return self.tell(self.judge(node))
 
 
 def within(terms: Terms | None, labels: Mapping[str, str]) -> bool:

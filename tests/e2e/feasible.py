@@ -1,4 +1,4 @@
-"""A scheduler extender that lets no pod pass, and remembers the nodes that kube-scheduler would have chosen from."""
+"""What kube-scheduler finds feasible: an extender that lets no pod pass, and remembers the nodes that it was handed."""
 
 from __future__ import annotations
 

@@ -1,0 +1,36 @@
+"""`subak extender`: the configuration with which a kube-scheduler asks Subak for cards."""
+
+from __future__ import annotations
+
+import click
+import yaml
+
+from subak.cli.options import config_option, interpreter
+from subak.scheduler.extender.configuration import PROFILES, configuration
+
+URL = "http://127.0.0.1:8118"
+
+
+@click.command()
+@click.option("--url", default=URL, show_default=True, help="Where kube-scheduler reaches Subak.")
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    default=PROFILES,
+    show_default=True,
+    help="A scheduler that pods name; give one for each.",
+)
+@config_option
+def extender(url: str, profiles: tuple[str, ...], device_config: str | None) -> None:
+    """Print the configuration with which a kube-scheduler asks Subak for cards.
+
+    All resource names of the device config are left to Subak.
+
+    \b
+    Examples:
+      subak extender > scheduler.yaml
+      subak extender --url https://subak.subak-system:8118 --profile hami-scheduler
+    """
+    content = configuration(interpreter(device_config).resources, url, profiles)
+    click.echo(yaml.safe_dump(content, sort_keys=False), nl=False)

@@ -1,0 +1,37 @@
+"""The mark of our own agent on a node, and the Lease by which it shows that it lives.
+
+    Node   annotation `subak.io/agent`, with any value
+    Lease  in the namespace `subak-system`, named after the node, with the label `subak.io/agent`
+
+A marked node needs nothing but the Binding: our agent knows each pod by its UID.  On other nodes vendors' agents guess
+which pod they serve, so pods take turns there (`Agent.lock`).  A mark without a live Lease means that our agent is
+dead: new pods are refused, and running ones keep what they hold.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from subak.model import manifest
+
+MARK = "subak.io/agent"
+NAMESPACE = "subak-system"
+
+
+def marked(node: manifest.Node) -> bool:
+    """Whether our agent runs on the node."""
+    return MARK in node.annotations
+
+
+def everywhere(node: manifest.Node) -> bool:
+    """Our agent runs on all nodes, as on one machine."""
+    return True
+
+
+def lives_until(lease: manifest.Lease) -> float:
+    """Until when the agent lives unless it renews its Lease, in seconds since 1970; 0 if that cannot be read."""
+    spec = lease.spec
+    try:
+        return datetime.fromisoformat(spec.renew_time or "").timestamp() + (spec.lease_duration_seconds or 0)
+    except ValueError:
+        return 0.0
