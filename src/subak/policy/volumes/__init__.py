@@ -76,7 +76,7 @@ class Volumes(Across):
         self.storage.lose(object)
 
     def _reconsider(self, object: Stored) -> None:
-        """What is attached to nodes may depend on this object."""
+        """What is attached to nodes, and which volumes are free there, may depend on this object."""
         match object:
             case Claim():
                 self.limits.reconsider(object.key)
@@ -85,8 +85,9 @@ class Volumes(Across):
                     self.limits.reconsider(claim)
                 for node in self.storage.attached(object.name):
                     self.limits.look_again(node)
-                known_volume = self.storage.volumes.get(object.name, object)
-                self._shelves.touch(known_volume.terms)
+                volume = self.storage.volumes.get(object.name, object)
+                if volume.spec.claim_ref is None:  # claimed volumes stand on no shelf
+                    self._shelves.touch(volume.terms)
             case Class():
                 self.limits.reconsider_all()
             case CsiNode():

@@ -49,11 +49,12 @@ class Shelves:
         for host in hosts(terms):
             if host == ANYWHERE:
                 self._start_anew()
-            else:
-                self._log += self._nodes.get(host, ())
+                return
+            for name in self._nodes.get(host, ()):
+                self.touch_node(name)
 
     def touch_node(self, name: str) -> None:
-        """A node came or changed."""
+        """A node came or changed, or a volume there."""
         self._log.append(name)
         if len(self._log) > LONGEST_LOG:
             self._start_anew()
