@@ -29,7 +29,7 @@ class History:
         self.slow = Neighbours()
         self.numbers = 0
         if chance.random() < 0.5:  # the counters see everything as it happens, or all at once in the end
-            registry.epoch(self.decider.snapshot)
+            self.decider.request(self.pod())
 
     def node(self) -> None:
         """A node comes or changes."""

@@ -135,15 +135,15 @@ def test_a_node_that_is_gone_keeps_its_number_while_its_pods_are_counted() -> No
 
 
 def test_terms_that_mean_a_pod_are_found_while_somebody_carries_them() -> None:
-    topology = Snapshot([node("n1")]).watched(Topology)
-    carriers = Carriers(topology)
+    snapshot = Snapshot([node("n1")])
+    carriers = Carriers(snapshot)
     web, anything = (term(app="web"), ZONE, 1), (Term(frozenset(("default",)), None, ()), ZONE, 1)
     for stated in (web, web, anything):
         carriers.count(stated, "n1", 1)
     assert {each.term for each in carriers.meaning(pod("p", app="web"), {})} == {web[0], anything[0]}
     assert {each.term for each in carriers.meaning(pod("p", app="db"), {})} == {anything[0]}
     assert not carriers.meaning(pod("p", "other", app="web"), {})
-    assert carriers.news == 2
+    assert snapshot.epoch == 2
     for stated in (web, web, anything):
         carriers.count(stated, "n1", -1)
     assert not carriers.meaning(pod("p", app="web"), {})

@@ -16,7 +16,8 @@ A filter and a score have a form for one node, which is easy to read, and one in
 once.  Both must say the same; where the second is left out, the first is asked node by node.
 
 Pods come in shapes: those of one shape share cached scores, and wait together once refused.  A shape is a `Request`.
-So a policy that reads more of a pod than its request must say so in `reads`.
+So a policy that reads more of a pod than its request must say so in `reads`.  What it reads may depend on other pods:
+if it would read more of a pod than before, it begins another `Snapshot.epoch`.
 
 What vendors add about their own cards is no policy: see `model.rules`.
 """
@@ -74,11 +75,6 @@ class Across(Filter, Watcher, Protocol):
     cures: frozenset[Change]
     """After which events, anywhere in the cluster, a refused pod is worth another try."""
 
-    @property
-    def epoch(self) -> int:
-        """Grows when `reads` may tell more of pods that it has been asked about before: they are read again."""
-        return 0
-
     def cured_by(self, request: Request) -> frozenset[Hashable]:
         """The same for one request, which may also name changes that a watcher notes itself (`Snapshot.note`)."""
         return frozenset(self.cures)
@@ -118,11 +114,6 @@ class Preference(Watcher, Protocol):
 
     weight: int
     """How much it counts beside other preferences."""
-
-    @property
-    def epoch(self) -> int:
-        """As `Across.epoch`."""
-        return 0
 
     def reads(self, pod: manifest.Pod) -> Hashable | None:
         """As `Filter.reads`."""

@@ -11,7 +11,7 @@ nothing, where nobody states any.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Self
 
@@ -53,20 +53,15 @@ class PodAffinity(Across):
     cures = frozenset({Change.NAMESPACE_CHANGED})
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._note = snapshot.note
+        self._snapshot = snapshot
         self._census = snapshot.watched(Census)
         self._topology = self._census.topology
-        self._carriers = Carriers(self._topology)
-        self._relabelled = 0
+        self._carriers = Carriers(snapshot)
         self._memory = Memory(self._topology, self._judge)
 
     @classmethod
     def start(cls, snapshot: Snapshot) -> Self:
         return cls(snapshot)
-
-    @property
-    def epoch(self) -> int:
-        return self._carriers.news + self._relabelled
 
     def reads(self, pod: manifest.Pod) -> Hashable | None:
         labels = self._census.labels_of(pod.namespace)
@@ -101,16 +96,10 @@ class PodAffinity(Across):
     def pod_left(self, pod: manifest.Pod, node: str) -> None:
         self._carry(pod, node, -1)
 
-    def namespace_seen(self, name: str, labels: Mapping[str, str]) -> None:
-        self._relabelled += 1
-
-    def namespace_gone(self, name: str) -> None:
-        self._relabelled += 1
-
     def _carry(self, pod: manifest.Pod, node: str, amount: int) -> None:
         for stated in avoided(pod):
             self._carriers.count(stated, node, amount)
-            self._note(stated)
+            self._snapshot.note(stated)
 
     def _wants(self, request: Request) -> Company:
         wants = request.read(self.name)

@@ -22,7 +22,7 @@ from subak.policy.explain import Explanation, Group, explaining, explanation
 from subak.policy.held import Holding, held
 from subak.policy.place import place
 from subak.policy.quota import Quotas
-from subak.policy.registry import epoch, shaped
+from subak.policy.registry import shaped
 from subak.policy.tally import Tally
 from subak.policy.volumes import Volumes
 from subak.snapshot.cluster import Booking, Snapshot
@@ -54,13 +54,8 @@ class Decider:
         """What an admitted pod asks for, with all that policies read of it.  Raises Refusal if that cannot be."""
         return shaped(self.snapshot, self.interpreter.request(pod), pod)
 
-    @property
-    def epoch(self) -> int:
-        """Another one when requests of before must be read again (`again`)."""
-        return epoch(self.snapshot)
-
     def again(self, request: Request, pod: manifest.Pod) -> Request:
-        """The pod's request with all that policies read of the pod now."""
+        """The pod's request with all that policies read of the pod in this epoch of the snapshot."""
         return shaped(self.snapshot, request, pod)
 
     def decide(

@@ -43,16 +43,11 @@ class PreferredPods(Preference):
     def __init__(self, snapshot: Snapshot) -> None:
         self._census = snapshot.watched(Census)
         self._topology = self._census.topology
-        self._carriers = Carriers(self._topology)
-        self._relabelled = 0
+        self._carriers = Carriers(snapshot)
 
     @classmethod
     def start(cls, snapshot: Snapshot) -> Self:
         return cls(snapshot)
-
-    @property
-    def epoch(self) -> int:
-        return self._carriers.news + self._relabelled
 
     def reads(self, pod: manifest.Pod) -> Hashable | None:
         others = self._carriers.meaning(pod, self._census.labels_of(pod.namespace))
@@ -75,12 +70,6 @@ class PreferredPods(Preference):
 
     def pod_left(self, pod: manifest.Pod, node: str) -> None:
         self._carry(pod, node, -1)
-
-    def namespace_seen(self, name: str, labels: Mapping[str, str]) -> None:
-        self._relabelled += 1
-
-    def namespace_gone(self, name: str) -> None:
-        self._relabelled += 1
 
     def _carry(self, pod: manifest.Pod, node: str, amount: int) -> None:
         if pod.spec.affinity is not None:

@@ -50,7 +50,8 @@ def score_of(request: Request) -> NodeScore:
 def shaped(snapshot: Snapshot, request: Request, pod: manifest.Pod) -> Request:
     """The request with all that policies read of the pod besides."""
     policies: list[Filter | NodeScore | Preference] = [*FILTERS.values(), score_of(request)]
-    policies += _watching(snapshot)
+    policies += [snapshot.watched(kind) for kind in ACROSS.values()]
+    policies += [snapshot.watched(kind) for kind in PREFERENCES.values()]
     reads = tuple([(each.name, read) for each in policies if (read := each.reads(pod)) is not None])
     return replace(request, reads=reads) if reads or request.reads else request
 
@@ -59,16 +60,6 @@ def local(request: Request) -> Request:
     """The request without what only policies across nodes read: pods that differ in nothing else share scores."""
     reads = tuple([(name, read) for name, read in request.reads if name not in ACROSS and name not in PREFERENCES])
     return request if len(reads) == len(request.reads) else replace(request, reads=reads)
-
-
-def epoch(snapshot: Snapshot) -> int:
-    """Another one when policies may read more of pods than they did: requests of before are shaped again."""
-    return sum([each.epoch for each in _watching(snapshot)])
-
-
-def _watching(snapshot: Snapshot) -> list[Across | Preference]:
-    across = [snapshot.watched(kind) for kind in ACROSS.values()]
-    return [*across, *[snapshot.watched(kind) for kind in PREFERENCES.values()]]
 
 
 def across(snapshot: Snapshot, request: Request) -> list[Across]:

@@ -360,7 +360,7 @@ class Core:
         self._arrivals += 1
         self._explainer.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
-        ticket.epoch = self._decider.epoch
+        ticket.epoch = self.snapshot.epoch
         ticket.preempts = pod.spec.preemption_policy != NEVER
         record.state, record.ticket = State.WAITING, ticket
         record.note(self._moment, Word.QUEUED)
@@ -464,9 +464,8 @@ class Core:
 
     def _read_again(self, ticket: Ticket, record: Record) -> None:
         """Read the request anew if other pods that concern this one may have come since it was read."""
-        epoch = self._decider.epoch
-        if ticket.epoch != epoch:
-            ticket.epoch = epoch
+        if ticket.epoch != self.snapshot.epoch:
+            ticket.epoch = self.snapshot.epoch
             request = self._decider.again(ticket.request, record.pod)
             if request != ticket.request:
                 self._explainer.forget(ticket.key)

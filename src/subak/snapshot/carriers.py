@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from subak.model import manifest
 from subak.model.selector import Pair, Term, pairs
+from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Column
 from subak.snapshot.topology import Counts, Topology
 
@@ -35,11 +36,11 @@ class Carried:
 
 
 class Carriers:
-    """All terms of one sort that running pods state.  `news` grows when a term is the first of its kind."""
+    """All terms of one sort that running pods state.  One that nobody stated before begins another epoch."""
 
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self.news = 0
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._topology = snapshot.watched(Topology)
         self._carried: dict[Stated, Carried] = {}
         self._for_label: dict[Pair, dict[Carried, None]] = {}
 
@@ -51,7 +52,7 @@ class Carriers:
         carried = self._carried.get(stated)
         if carried is None:
             carried = self._carried[stated] = Carried(stated, self._topology)
-            self.news += 1
+            self._snapshot.epoch += 1
             for pair in pairs(carried.term.selector) or (ANY,):
                 self._for_label.setdefault(pair, {})[carried] = None
         carried.counts.add(self._topology.number(node), amount)

@@ -55,11 +55,13 @@ class Snapshot:
     `used` is what each namespace uses of each resource that `count` counts.  `freed` are the nodes, and `relieved` the
     namespaces, of which something was given back since somebody last emptied them: waiting pods may fit there now.
     `changes` are what else has happened, anywhere.  `namespaces` are the labels of each.
+    `epoch` grows when a watcher finds that requests read before may lack something: they are read again.
     """
 
     def __init__(self, nodes: Iterable[Node] = (), count: Count = _nothing) -> None:
         self.scores = Scores()
         self.version = 0
+        self.epoch = 0
         self.used: dict[tuple[str, str], int] = {}
         self.freed: dict[str, None] = {}
         self.relieved: dict[str, None] = {}
@@ -178,6 +180,7 @@ class Snapshot:
 
     def _namespace_changed(self) -> None:
         self.version += 1
+        self.epoch += 1
         self.changes[Change.NAMESPACE_CHANGED] = None
 
     def note(self, change: Hashable) -> None:
