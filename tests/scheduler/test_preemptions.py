@@ -86,6 +86,8 @@ class Faults:
         for i, instruction in enumerate(instructions):
             if isinstance(instruction, Evict):
                 self.check_evict(instruction)
+            if isinstance(instruction, Nominate) and not instruction.node:
+                self.check_withdrawal(instruction)
             if word in ("lose", "half") and i == number % 4:
                 if word == "half" and isinstance(instruction, Evict):  # it came to the mark, not to the deletion
                     self.cluster.mark(instruction.key, instruction.uid)
@@ -107,6 +109,15 @@ class Faults:
         preemptor = by.get(evict.message.removeprefix("Preempted by pod ").partition(" ")[0])
         if victim is not None and preemptor is not None:
             assert victim.priority < preemptor.priority
+
+    def check_withdrawal(self, nominate: Nominate) -> None:
+        """Only a more important pod, or a victim that stays, takes a place away."""
+        loser = self.cluster.pods.get(nominate.key)
+        if loser is not None and loser.status.nominated_node_name and not self.staying:
+            there = self.cluster.core.snapshot.bookings.items()
+            on_node = [key for key, held in there if held.placement.node == loser.status.nominated_node_name]
+            others = [each for key in on_node if (each := self.cluster.pods.get(key)) is not None]
+            assert any(each.priority > loser.priority for each in others)
 
     def check_future(self, instructions: list[Instruction]) -> None:
         """Once all that leave are gone, everybody who is booked has room: also those who wait for it."""

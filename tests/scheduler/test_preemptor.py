@@ -307,3 +307,40 @@ def test_a_pod_on_its_way_to_a_node_can_be_a_victim(cluster: Cluster) -> None:
     cluster.settle()
     assert len(cluster.placed()) == 2
     assert "vip" in cluster.placed()
+
+
+def test_a_nominated_pod_that_asks_for_something_else_begins_anew(cluster: Cluster) -> None:
+    add(cluster, "a", 900)
+    add(cluster, "b", 900, priority=50)
+    add(cluster, "vip", 800, priority=10)
+    cluster.create(pod("vip", {MEMORY: 50}, priority=10))
+    cluster.settle()
+    assert cluster.placed()["vip"] == "n1"
+    cluster.kubelets()
+    add(cluster, "c", 900)
+    assert cluster.placed() == {"b": "n1", "vip": "n1", "c": "n1"}
+
+
+def test_a_nominated_pod_keeps_its_place_while_its_status_changes(cluster: Cluster) -> None:
+    add(cluster, "a", 900)
+    add(cluster, "b", 900, priority=50)
+    add(cluster, "vip", 800, priority=10)
+    for _ in range(3):
+        cluster.core.handle(PodSeen(cluster.pods["default/vip"]))
+    assert not cluster.cycle()
+    assert cluster.core.state("default/vip") is State.NOMINATED
+    assert cluster.core.snapshot.bookings["default/vip"].placement.node == "n1"
+
+
+def test_a_place_that_another_scheduler_promises_is_kept(cluster: Cluster) -> None:
+    add(cluster, "a", 900)
+    add(cluster, "b", 900, priority=10)
+    add(cluster, "waits", 800, priority=10, preemptionPolicy="Never")
+    cluster.terminate("default/a")
+    cluster.carry_out(Nominate("default/waits", "uid-waits", "n1"))
+    cluster.settle()
+    assert cluster.core.state("default/waits") is State.NOMINATED
+    add(cluster, "rival", 800, priority=10)
+    cluster.kubelets()
+    cluster.settle()
+    assert cluster.placed() == {"b": "n1", "waits": "n1"}

@@ -133,7 +133,9 @@ class Preemption:
 
     def _cheapest(self, names: Iterable[str], preemptor: Preemptor, limit: int) -> Plan | None:
         """The best plan on these nodes.  They are asked in the order of what a plan there costs at least."""
-        known = self._guesses.of((preemptor, limit, self.budgets.version))
+        # What filters across nodes say changes with other nodes too.
+        across = registry.across(self._snapshot, preemptor.request)
+        known = {} if across else self._guesses.of((preemptor, limit, self.budgets.version))
         bounds: list[tuple[Price, str]] = []
         for name in names:
             if name not in known:

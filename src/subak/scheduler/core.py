@@ -77,7 +77,13 @@ class Core:
         self._line = Line(self.snapshot)
         self._explainer = Explainer(self.snapshot)
         self._records: dict[str, Record] = {}
-        self._preemptor = Preemptor(self._books, self._line, self._records, lambda: self._moment)
+        self._preemptor = Preemptor(
+            self._books,
+            self._line,
+            self._records,
+            lambda instruction: self._out.append(instruction),
+            lambda: self._moment,
+        )
         self._out: list[Instruction] = []
         self._arrivals = 0
         self._moment = Moment()
@@ -191,8 +197,7 @@ class Core:
             self._decide(ticket, now)
         for key, message, reasons in self._explainer.answers(now):
             self._report(self._records[key], message, reasons)
-        out, self._out, self._moment = [*self._out, *self._preemptor.out], [], Moment()
-        self._preemptor.out.clear()
+        out, self._out, self._moment = self._out, [], Moment()
         return out
 
     def stand_by(self, now: float) -> list[Instruction]:
@@ -264,6 +269,7 @@ class Core:
             self._release(key)
             return
         carried = self.interpreter.record(pod)
+        nominated = "" if record is None else record.pod.status.nominated_node_name
         if record is None:
             record = self._records[key] = Record(key, pod, carried, self._moment)
             if not pod.spec.node_name:
@@ -278,9 +284,14 @@ class Core:
             record.see(pod, carried)
             if not self._asks_the_same(before, pod):
                 self._books.book(record)  # its binding is under way: the allocation stays, other fields may differ
+        elif record.state is State.NOMINATED and self._goes_on(record.pod, pod):
+            record.see(pod, carried)
         elif record.state is not State.HELD:  # a held pod without a node is a late event
             record.see(pod, carried)
+            self._preemptor.withdraw(record)
             self._enqueue(record)
+            if pod.status.nominated_node_name not in ("", nominated):
+                self._preemptor.returning.append(key)
 
     def _hold(self, record: Record, before: manifest.Pod) -> None:
         """Book what a bound pod holds."""
@@ -354,9 +365,6 @@ class Core:
         standing = self._line.get(record.key)
         if standing is not None and standing.request == request and standing.priority == priority:
             return  # nothing relevant has changed: it keeps its place
-        self._preemptor.withdraw(record)
-        if pod.status.nominated_node_name and record.ticket is None:
-            self._preemptor.returning.append(record.key)
         self._arrivals += 1
         self._explainer.forget(record.key)
         ticket = Ticket(record.key, pod.namespace, request, priority, self._arrivals, failures)
@@ -378,7 +386,6 @@ class Core:
 
     def _set_aside(self, record: Record, why: str) -> None:
         self._leave_line(record.key)
-        self._preemptor.withdraw(record)
         record.state, record.ticket = State.ASIDE, None
         record.note(self._moment, Word.ASIDE, why)
 
@@ -522,6 +529,10 @@ class Core:
         if one.spec.node_name == other.spec.node_name:
             return one.spec == other.spec
         return one.spec == msgspec.structs.replace(other.spec, node_name=one.spec.node_name)
+
+    def _goes_on(self, before: manifest.Pod, pod: manifest.Pod) -> bool:
+        """Whether a nominated pod waits on for its place: nothing that matters there has changed."""
+        return pod.metadata.deletion_timestamp is None and self._asks_the_same(before, pod)
 
     def _wishes(self, pod: manifest.Pod) -> dict[str, str]:
         owned = self.interpreter.owned

@@ -33,11 +33,18 @@ class Nominated:
 
 
 class Preemptor:
-    """Makes room for pods of the line.  `out` are instructions, `returning` pods that were nominated before we came."""
+    """Makes room for pods of the line.  `returning` are pods that others have nominated, or we did before a restart."""
 
-    def __init__(self, books: Books, line: Line, records: Mapping[str, Record], moment: Callable[[], Moment]) -> None:
-        self.out: list[Instruction] = []
+    def __init__(
+        self,
+        books: Books,
+        line: Line,
+        records: Mapping[str, Record],
+        emit: Callable[[Instruction], None],
+        moment: Callable[[], Moment],
+    ) -> None:
         self.returning: list[str] = []
+        self._emit = emit
         self._books = books
         self._line = line
         self._records = records
@@ -93,13 +100,14 @@ class Preemptor:
     def withdraw(self, record: Record, why: str = "") -> None:
         """End a pod's nomination, if it has one, and give up the place that was kept."""
         if record.state is State.NOMINATED:
+            self._line.remove(record.key)
             record.note(self._moment(), Word.WITHDRAWN, why)
             self._nominations.leave(record)
             self._books.move(record, "")
             record.state, record.annotations, record.reported = State.ASIDE, {}, ""
             if record.ticket is not None:
                 record.ticket.nominated = ""
-            self.out.append(Nominate(record.key, record.pod.metadata.uid, ""))
+            self._emit(Nominate(record.key, record.pod.metadata.uid, ""))
 
     def evict_failed(self, key: str, uid: str) -> None:
         """A victim stays: those that wait for its place look for another one, after a pause."""
@@ -112,12 +120,12 @@ class Preemptor:
             self._requeue(self._records[waiting], f"pod {key} could not be evicted", pause=True)
 
     def restore(self, now: float) -> None:
-        """Keep the places of pods that were nominated before we came, before anybody else is decided on."""
+        """Keep the places of pods that others have nominated, before anybody else is decided on."""
         if not self.returning:
             return
         tickets = [ticket for key in dict.fromkeys(self.returning) if (ticket := self._line.get(key)) is not None]
         self.returning.clear()
-        for ticket in sorted(tickets, key=lambda each: each.rank):
+        for ticket in sorted((each for each in tickets if not each.nominated), key=lambda each: each.rank):
             record = self._records[ticket.key]
             found = self._nominations.restored(record.pod.status.nominated_node_name, ticket)
             if found is not None:
@@ -129,7 +137,7 @@ class Preemptor:
 
     def _carry_out(self, plan: Plan, record: Record, ticket: Ticket, now: float) -> Nominated:
         self._nominate(record, ticket, plan.placement, now)
-        self.out.append(Nominate(record.key, record.pod.metadata.uid, record.node))
+        self._emit(Nominate(record.key, record.pod.metadata.uid, record.node))
         for victim in plan.victims:
             self._evict(self._records[victim.key], record)
         self._finish_evictions(record)
@@ -161,7 +169,7 @@ class Preemptor:
         victim.evicted = True
         victim.note(self._moment(), Word.EVICTED, message)
         self._nominations.see(victim)
-        self.out.append(Evict(victim.key, victim.pod.metadata.uid, "Preempted", manifest.PREEMPTED, message))
+        self._emit(Evict(victim.key, victim.pod.metadata.uid, "Preempted", manifest.PREEMPTED, message))
 
     def _finish_evictions(self, preemptor: Record) -> None:
         """Delete those that a scheduler before us marked, but did not come to delete."""
