@@ -20,7 +20,7 @@ from subak.scheduler.core import Core
 from subak.scheduler.messages import Bind, NodeSeen, PodSeen
 from tests.support.machines import machines
 from tinykube.client import Client
-from tinykube.resource import NODES, PODS
+from tinykube.resource import EVENTS, NODES, PODS
 
 SHARED = "volcano.sh/gpu-memory"
 PLAIN = "example.com/gpu-memory"
@@ -115,8 +115,9 @@ async def create_pods(client: Client, pods: Iterable[dict[str, Any]]) -> None:
 
 
 async def delete_pods(client: Client) -> None:
-    """Delete all pods, and count that none is left."""
+    """Delete all pods, and count that none is left; also what was written about them."""
     found = await client.list(PODS, "default", type=manifest.Object)
     await each(found.items, lambda pod: client.delete(PODS, pod.name, "default", grace=0))
     left = len((await client.list(PODS, "default", type=manifest.Object)).items)
     assert not left, f"{left} pods are left"
+    await client.request("DELETE", EVENTS.path("default"))

@@ -52,7 +52,7 @@ async def measure(cluster: Cluster, nodes: int, cards: int, pods: int, rounds: i
         async with fleet.beating(creator, made):
             for round in range(rounds):
                 for contender in order(round):
-                    found = await measure_one(cluster, creator, looker, contender, pods)
+                    found = await measure_one(cluster, looker, contender, pods)
                     results[contender.name].append(found)
                     say(
                         f"round {round + 1} of {rounds}: {contender.name} bound {found.rate:,.1f} pods a second, "
@@ -62,12 +62,12 @@ async def measure(cluster: Cluster, nodes: int, cards: int, pods: int, rounds: i
     return results
 
 
-async def measure_one(cluster: Cluster, creator: Client, looker: Client, contender: Contender, pods: int) -> Burst:
+async def measure_one(cluster: Cluster, looker: Client, contender: Contender, pods: int) -> Burst:
     """One burst of a contender."""
     servers = {name: Usage(cluster.pid(name)) for name in ("kube-apiserver", "etcd")}
     with contender.running(cluster) as processes:
-        every = {**processes, **servers, "client": Usage(os.getpid())}
-        return await burst(creator, looker, pods, contender.scheduler, contender.resource, every)
+        every = {**processes, **servers}
+        return await burst(cluster.kubeconfig, looker, pods, contender.scheduler, contender.resource, every)
 
 
 async def start_up(cluster: Cluster, nodes: int, cards: int, pods: int) -> tuple[float, int]:
@@ -89,13 +89,27 @@ def rates(results: dict[str, list[Burst]]) -> str:
             f"{_rate(found):,.1f}",
             ", ".join(f"{each.rate:,.1f}" for each in found),
             f"{_rate(found) / stock:.2f}",
+            f"{_with_events(found):,.1f}",
+            f"{_with_events(found) / _with_events(results[STOCK]):.2f}",
+            f"{statistics.median(each.told_early / each.pods for each in found):.0%}",
             f"{GOALS[name]:.1f}" if name in GOALS else "",
             f"{statistics.median(each.waits.p50 for each in found) * 1e3:,.0f}",
             f"{statistics.median(each.waits.p99 for each in found) * 1e3:,.0f}",
         ]
         for name, found in results.items()
     ]
-    headings = ["scheduler", "bound/s", "by round", "ratio", "goal", "created to bound, p50 ms", "p99 ms"]
+    headings = [
+        "scheduler",
+        "bound/s",
+        "by round",
+        "ratio",
+        "with events/s",
+        "ratio",
+        "events by then",
+        "goal",
+        "created to bound, p50 ms",
+        "p99 ms",
+    ]
     return table(headings, rows)
 
 
@@ -112,6 +126,10 @@ def costs(results: dict[str, list[Burst]]) -> str:
         for process in found[0].cpu
     ]
     return table(["scheduler", "process", "CPU, ms a pod", "memory, MiB"], rows)
+
+
+def _with_events(found: Sequence[Burst]) -> float:
+    return statistics.median(each.rate_with_events for each in found)
 
 
 def _rate(found: Sequence[Burst]) -> float:
