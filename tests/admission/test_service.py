@@ -173,9 +173,13 @@ async def test_records_are_guarded_even_if_the_webhook_cannot_be_served(caplog: 
         await world.client.create(SECRETS, taken, NAMESPACE)
         (replica,) = world.replicas
         replica.lead()
+
+        async def only_policies() -> bool:
+            return [await world.get(*place) is not None for place in PLACES] == [False, False, True, True]
+
+        await until(only_policies)
         await until(lambda: "secret subak-system/subak-webhook is not ours" in replica.trouble)
-        found = [await world.get(*place) is not None for place in PLACES]
-        assert found == [False, False, True, True]
+        assert await only_policies()
         await world.client.delete(SECRETS, "subak-webhook", NAMESPACE)
         await until(world.all)
         await until(lambda: replica.trouble == "")
