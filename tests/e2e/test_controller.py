@@ -152,7 +152,7 @@ async def test_every_pod_of_the_seeds_is_bound_with_the_record_that_its_agent_re
     found: dict[str, Any] = {}
     async with (
         nobody_leads(cluster) as client,
-        fake_nodes(client, profiles.default(Interpreter())),
+        fake_nodes(client, profiles.default(Interpreter()), marked=False),
         controller(cluster, client, *(f"--scheduler-name={name}" for name in NAMES)) as running,
     ):
         await running.until_ready("leader")
