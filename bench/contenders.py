@@ -63,7 +63,7 @@ def extended(cluster: Cluster) -> Iterator[Processes]:
     """kube-scheduler that asks Subak for cards."""
     content = configuration(Interpreter().resources, f"http://{runner.HOST}:{PORT}")
     with (
-        runner.running(cluster.kubeconfig, str(PORT)) as process,
+        runner.running(cluster.kubeconfig, f"--extender={runner.HOST}:{PORT}") as process,
         kube_scheduler(cluster, content) as processes,
     ):
         yield {**processes, SUBAK: Usage(process.pid)}

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -15,14 +14,13 @@ from typing import Any
 
 from subak.model import manifest
 from subak.node.machine import Machine
+from tests.e2e.runner import COMMAND
 from tests.support.held_cards import overcommitted
 from tests.support.machines import machines
 from tinykube.client import Client
 from tinykube.reflector import Reflector
 from tinykube.resource import NODES, PODS
 
-COMMAND = (sys.executable, "-m", "tests.e2e.scheduler_process")
-"""Gets `--kubeconfig=FILE`, and decides without a lease."""
 PATIENCE = 60.0
 AT_ONCE = 16
 
@@ -61,7 +59,15 @@ class Scheduler:
     def start(self) -> None:
         with self.log.open("ab") as log:
             # setpriv: if this process is killed, the kernel ends the scheduler too.
-            command = ["setpriv", "--pdeathsig", "KILL", "--", *COMMAND, f"--kubeconfig={self._config}"]
+            command = [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                "--",
+                *COMMAND,
+                "--listen=127.0.0.1:0",
+                f"--kubeconfig={self._config}",
+            ]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"PATH": os.environ["PATH"]}
             )

@@ -107,7 +107,7 @@ async def test_the_documents_pods_get_their_cards_through_kube_scheduler(cluster
         pods[path.replace("/", "-")] = body
     hardware = profiles.default(INTERPRETER)
     async with administrator(cluster) as client, fake_nodes(client, hardware):
-        with runner.running(cluster.kubeconfig, str(PORT)), kube_scheduler(cluster):
+        with runner.running(cluster.kubeconfig, f"--extender={runner.HOST}:{PORT}"), kube_scheduler(cluster):
             async with created(client, pods):
                 found = await bound(client, len(pods))
                 for path, key in SEEDS.items():
@@ -132,7 +132,7 @@ async def test_an_extender_that_is_killed_midway_loses_no_pod_and_overcommits_no
     async with administrator(cluster) as client, fake_nodes(client, hardware):
         with ExitStack() as stack:
             running = stack.enter_context(ExitStack())
-            running.enter_context(runner.running(cluster.kubeconfig, str(PORT)))
+            running.enter_context(runner.running(cluster.kubeconfig, f"--extender={runner.HOST}:{PORT}"))
             async with created(client, pods):
                 stack.enter_context(kube_scheduler(cluster))
                 for kill in range(1, KILLS + 1):
@@ -140,7 +140,7 @@ async def test_an_extender_that_is_killed_midway_loses_no_pod_and_overcommits_no
                     running.close()  # killed, whatever it was doing
                     found = await bound(client, 0)
                     assert not all(each["spec"].get("nodeName") for each in found.values()), "it was too late to kill"
-                    running.enter_context(runner.running(cluster.kubeconfig, str(PORT)))
+                    running.enter_context(runner.running(cluster.kubeconfig, f"--extender={runner.HOST}:{PORT}"))
                 await bound(client, len(pods))
                 core = await check_cards(client)
                 assert len(core.snapshot.bookings) == len(pods)

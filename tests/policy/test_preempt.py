@@ -202,6 +202,18 @@ def test_two_cards_take_the_cheapest_victims_of_both(world: World) -> None:
     assert sorted(victims(planned(world, share(7_000, cards=2), 5))) == ["a", "c"]
 
 
+@pytest.mark.parametrize("many", [10, 40])
+@pytest.mark.parametrize("wanted", [1, 2, 10])
+def test_many_small_tenants_leave_if_need_be(many: int, wanted: int) -> None:
+    world = World(Decider(INTERPRETER, [node("n1", {"volcano.sh/gpu-memory": 16_000, "volcano.sh/gpu-number": 1}, {})]))
+    for i in range(many):
+        world.add(named(asking({"volcano.sh/gpu-memory": 16_000 // many}), f"p{i}", i % 3))
+    leaving = planned(world, asking({"volcano.sh/gpu-memory": 1_600 * wanted}), 5)
+    assert leaving is not None
+    assert len(leaving.victims) == wanted * many // 10
+    assert max(each.pod.priority for each in leaving.victims) == (wanted > 3) + (wanted > 6)
+
+
 def test_pods_that_leave_anyway_cost_nothing(world: World) -> None:
     world.add(named(on_card(15_000, 0), "a", 1))
     world.add(named(on_card(15_000, 1), "b", 3))

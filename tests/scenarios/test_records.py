@@ -117,7 +117,7 @@ def test_all_that_leaves_the_record_alone_works_as_ever(cluster: Live, held: dic
     cluster.run("kubectl", "replace", "-f", "-", stdin=json.dumps(saved(cluster)))
     cluster.run("subak", "apply", "-f", "-", stdin=json.dumps(saved(cluster)))
     now = stored(cluster)
-    assert now["metadata"]["labels"] == {"team": "x"}
+    assert now["metadata"]["labels"] == {"team": "x", "hami.io/vgpu-node": "p40"}
     assert now["metadata"]["annotations"][RECORD] == held["metadata"]["annotations"][RECORD]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.policy.decider import Decider
-from subak.scheduler.messages import Bind, Instruction, NamespaceSeen, NodeGone, NodeSeen, PodSeen
+from subak.scheduler.messages import Bind, Instruction, NamespaceSeen, NodeGone, PodSeen
 from tests.e2e import worlds
 from tests.policy.neighbours import Neighbours
 from tests.scheduler.live import living
@@ -121,6 +122,22 @@ class TestAffinity:
         two.delete("default/db")
         two.settle()
         assert two.placed()["plain"] == "n2"
+
+    def test_it_is_woken_also_if_the_others_left_and_came_back_in_a_trial(self) -> None:
+        two = cluster(node("n1"))
+        for number in range(3):
+            two.create(pod(f"full-{number}", "other"))
+        two.create(pod("db", "db", affinity=away(term("web", ZONE))))
+        two.settle()
+        two.add_node(node("n2"))
+        two.create(pod("plain", containers=[{"name": "c", "resources": {"limits": {"cpu": "2"}}}]))
+        two.settle()
+        assert "plain" not in two.placed()
+        with two.core.snapshot.transaction():
+            two.core.snapshot.forget("default/db")
+        two.delete("default/db")
+        two.settle()
+        assert two.placed()["plain"] == "n2", "where nothing was freed"
 
     def test_the_first_of_a_group_needs_no_company_and_the_others_follow_it(self) -> None:
         two = cluster(node("n1", "a"), node("n2", "b"))
@@ -272,15 +289,18 @@ def namespace(name: str, **labels: str) -> manifest.Namespace:
     return msgspec.convert({"metadata": {"name": name, "labels": labels}}, manifest.Namespace)
 
 
+@dataclass
 class Town(Cluster):
-    """A cluster in which each binding is checked against a slow recount."""
+    """A cluster in which things happen by chance, and each binding is checked against a slow recount."""
 
-    interpreter = Interpreter()
+    chance: random.Random = field(default_factory=random.Random)
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    interpreter: Interpreter = field(default_factory=Interpreter)
 
     def slow(self) -> Neighbours:
         nodes = {name: self.interpreter.node(each)[0] for name, each in self.nodes.items()}
         pods = {key: (each, each.spec.node_name) for key, each in self.pods.items() if each.spec.node_name}
-        return Neighbours(nodes, pods, {name: dict(labels) for name, labels in worlds.NAMESPACES.items()})
+        return Neighbours(nodes, pods, dict(self.namespaces))
 
     def carry_out(self, instruction: Instruction, refuse: bool = False) -> None:
         if isinstance(instruction, Bind) and instruction.key in self.pods:
@@ -289,10 +309,50 @@ class Town(Cluster):
             assert slow.takes(pod, needs, slow.nodes[instruction.node]), instruction
         super().carry_out(instruction, refuse)
 
+    def happen(self, number: int) -> None:
+        """Something, most often a new pod."""
+        bound = sorted(key for key, pod in self.pods.items() if pod.spec.node_name)
+        match self.chance.randrange(12):
+            case 0 | 1 if self.pods:
+                self.delete(self.chance.choice(sorted(self.pods)))
+            case 2:
+                self.add_node(msgspec.convert(worlds.node(self.chance, self.chance.randrange(5)), manifest.Node))
+            case 3 if len(self.nodes) > 2:
+                gone = self.chance.choice(sorted(self.nodes))
+                if not any(each.spec.node_name == gone for each in self.pods.values()):
+                    del self.nodes[gone]
+                    self.unseen.append(NodeGone(gone))
+            case 4 if bound:
+                self.relabel(self.chance.choice(bound))
+            case 5:
+                self.see_namespace(self.chance.choice(list(worlds.NAMESPACES)))
+            case 6 if bound:
+                self.settle()
+                with self.core.snapshot.transaction():
+                    self.core.snapshot.forget(self.chance.choice(bound))
+            case _:
+                fresh = worlds.pod(self.chance, f"p{number}")
+                fresh["metadata"]["uid"] = f"uid-{number}"
+                fresh["spec"].pop("schedulingGates", None)
+                self.create(msgspec.convert(fresh, manifest.Pod))
+
+    def relabel(self, key: str) -> None:
+        """A running pod gets another label, or is being deleted from now on."""
+        pod = self.pods[key]
+        change: Json = {"labels": {"app": self.chance.choice(["web", "db"])}}
+        if self.chance.random() < 0.5:
+            change = {"deletion_timestamp": "2026-11-16T00:00:00Z"}
+        self.pods[key] = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, **change))
+        self.unseen.append(PodSeen(self.pods[key]))
+
+    def see_namespace(self, name: str) -> None:
+        self.namespaces[name] = self.chance.choice(list(worlds.NAMESPACES.values()))
+        self.unseen.append(NamespaceSeen(namespace(name, **self.namespaces[name])))
+
     def check_waiting(self) -> None:
         """Nobody waits who could go somewhere."""
         decider = Decider(self.interpreter)
-        for name, labels in worlds.NAMESPACES.items():
+        for name, labels in self.namespaces.items():
             decider.snapshot.see_namespace(name, labels)
         decider.snapshot.put(self.interpreter.node(each)[0] for each in self.nodes.values())
         for pod in self.pods.values():
@@ -307,30 +367,14 @@ class Town(Cluster):
 @histories(quick=40, ci=600)
 @given(st.integers(0, 2**32))
 def test_pods_go_where_rules_let_them_and_nobody_waits_who_could_go(seed: int) -> None:
-    chance, town = random.Random(seed), Town()
-    for name, labels in worlds.NAMESPACES.items():
-        town.unseen.append(NamespaceSeen(namespace(name, **labels)))
-    for number in range(chance.randint(2, 5)):
-        town.add_node(msgspec.convert(worlds.node(chance, number), manifest.Node))
-    for number in range(chance.randint(5, 30)):
-        match chance.randrange(8):
-            case 0 if town.pods:
-                town.delete(chance.choice(sorted(town.pods)))
-            case 1:
-                changed = msgspec.convert(worlds.node(chance, chance.randrange(5)), manifest.Node)
-                town.nodes[changed.name] = changed
-                town.unseen.append(NodeSeen(changed))
-            case 2 if len(town.nodes) > 2:
-                gone = chance.choice(sorted(town.nodes))
-                if not any(each.spec.node_name == gone for each in town.pods.values()):
-                    del town.nodes[gone]
-                    town.unseen.append(NodeGone(gone))
-            case _:
-                fresh = worlds.pod(chance, f"p{number}")
-                fresh["metadata"]["uid"] = f"uid-{number}"
-                fresh["spec"].pop("schedulingGates", None)
-                town.create(msgspec.convert(fresh, manifest.Pod))
-        if chance.random() < 0.6:
+    town = Town(chance=random.Random(seed))
+    for name in worlds.NAMESPACES:
+        town.see_namespace(name)
+    for number in range(town.chance.randint(2, 5)):
+        town.add_node(msgspec.convert(worlds.node(town.chance, number), manifest.Node))
+    for number in range(town.chance.randint(5, 40)):
+        town.happen(number)
+        if town.chance.random() < 0.6:
             town.settle()
     town.settle()
     town.check_waiting()

@@ -69,12 +69,11 @@ class PodAffinity(Across):
         return self._carriers.news + self._relabelled
 
     def reads(self, pod: manifest.Pod) -> Hashable | None:
-        against = self._carriers.meaning(pod, self._census.labels_of(pod.namespace))
-        near, away = demanded(pod), avoided(pod)
+        labels = self._census.labels_of(pod.namespace)
+        against, near, away = self._carriers.meaning(pod, labels), demanded(pod), avoided(pod)
         if not near and not away and not against:
             return None
         terms = [term for term, _, _ in near]
-        labels = self._census.labels_of(pod.namespace)
         return Company(
             self._census.query(*terms) if terms else None,
             tuple([key for _, key, _ in near]),
@@ -86,10 +85,9 @@ class PodAffinity(Across):
     def cured_by(self, request: Request) -> frozenset[Hashable]:
         wants = self._wants(request)
         keys = {*wants.keys, *[key for _, key in wants.away], *[each.key for each in wants.against]}
-        queries = (
-            [query for query, _ in wants.away] if wants.near is None else [wants.near, *[q for q, _ in wants.away]]
-        )
-        return frozenset([*self.cures, *queries, *wants.against, *map(self._topology.domains, keys)])
+        pods = [query for query in (wants.near, *[query for query, _ in wants.away]) if query is not None]
+        others = [each.stated for each in wants.against]
+        return frozenset([*self.cures, *pods, *others, *map(self._topology.domains, keys)])
 
     def refuse(self, node: Node, request: Request) -> NodeRefusal | None:
         return self._memory.refuse(node, request)
@@ -111,7 +109,8 @@ class PodAffinity(Across):
 
     def _carry(self, pod: manifest.Pod, node: str, amount: int) -> None:
         for stated in avoided(pod):
-            self._note(self._carriers.count(stated, node, amount))
+            self._carriers.count(stated, node, amount)
+            self._note(stated)
 
     def _wants(self, request: Request) -> Company:
         wants = request.read(self.name)

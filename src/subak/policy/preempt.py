@@ -42,7 +42,6 @@ AT_ONCE = 100
 MOST_LOOKS = 400
 """So many nodes are asked at one limit."""
 
-
 MOST_UNSETTLED = 50
 """So many nodes that somebody leaves are asked before victims are sought."""
 

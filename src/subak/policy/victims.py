@@ -13,7 +13,7 @@ taken back as kube-scheduler does.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
@@ -54,6 +54,9 @@ class Occupant:
         """The lowest is the most important: by priority, then the one that has run longest."""
         return (-self.pod.priority, self.started, self.key)
 
+
+Enough = Callable[[Iterable[Booking]], bool]
+"""Whether it is enough, by amounts, that these leave."""
 
 Pricing = Callable[[Sequence[Occupant]], Price]
 Proof = Callable[[Sequence[Occupant]], bool]
@@ -133,7 +136,7 @@ class Search:
             return guess.victims, placement
         if self._place_without(ranked) is None:
             return None
-        found = self._tried(ranked) or self._best([self._reprieved(ranked), *self._by_cards(ranked)])
+        found = self._tried(ranked) or self._taken_back(ranked)
         placement = None if found is None else self._place_without(found)
         return None if found is None or placement is None else (found, placement)
 
@@ -180,15 +183,16 @@ class Search:
         found: list[tuple[Price, str, list[Occupant]]] = []
         for id, lack in claim.lacks.items():
             tenants = [each for each in ranked if id in each.booking.charges]
-            victims, _ = self._cheapest(tenants, Shortage((Wanted(1, {id: lack}),), {}).met, priced, proven)
-            if victims is not None:
+            enough = Shortage((Wanted(1, {id: lack}),), {}).met
+            victims = self._cheapest(tenants, enough, priced, proven)[0] or _spared(tenants, enough)
+            if victims is not None and proven(victims):
                 found.append((priced(victims), id, victims))
         return [victims for _, _, victims in sorted(found, key=lambda each: each[:2])]
 
     def _cheapest(
         self,
         ranked: Sequence[Occupant],
-        enough: Callable[[Iterable[Booking]], bool],
+        enough: Enough,
         priced: Pricing,
         proven: Proof = unasked,
     ) -> tuple[list[Occupant] | None, Price]:
@@ -197,19 +201,20 @@ class Search:
         A set costs more than its parts: so sets come from a heap in the order of their price, and the first one that
         is enough is the cheapest.
         """
+        cheap = ranked[::-1]
+        protected = any(each.budgets for each in ranked)
         heap: list[tuple[Price, tuple[int, ...]]] = [(priced(()), ())]
         looked, proofs, reached = 0, 0, priced(())
         while heap and looked < MOST_SETS and proofs < MOST_PROOFS:
             reached, chosen = heapq.heappop(heap)
-            victims = [ranked[i] for i in chosen]
+            victims = [cheap[i] for i in reversed(chosen)]
             looked += 1
             if enough(each.booking for each in victims):
                 if proven(victims):
                     return victims, reached
                 proofs += 1
-            for i in range(chosen[-1] + 1 if chosen else 0, len(ranked)):
-                larger = (*chosen, i)
-                heapq.heappush(heap, (priced([ranked[each] for each in larger]), larger))
+            for larger in _following(chosen, len(cheap), protected):
+                heapq.heappush(heap, (priced([cheap[i] for i in reversed(larger)]), larger))
         return None, reached
 
     def _makes_room(self, victims: Sequence[Occupant]) -> bool:
@@ -238,13 +243,36 @@ class Search:
                     victims.append(each)
         return sorted(victims, key=lambda each: each.rank)
 
-    def _by_cards(self, ranked: Sequence[Occupant]) -> Iterable[list[Occupant] | None]:
-        """Those on the cheapest cards of every claim leave, and are taken back if they can be."""
+    def _taken_back(self, ranked: Sequence[Occupant]) -> list[Occupant] | None:
+        """All leave and are taken back, or only those on the cheapest cards of every claim: the better of both."""
         cards = [card for claim in self.shortage.wanted for card in self._cards(claim, ranked, price)[: claim.count]]
-        leaving = {each.key: each for card in cards for each in card}
-        if leaving:
-            yield self._reprieved(sorted(leaving.values(), key=lambda each: each.rank))
-
-    @staticmethod
-    def _best(found: Iterable[list[Occupant] | None]) -> list[Occupant] | None:
+        on_cards = {each.key: each for card in cards for each in card}
+        found = [self._reprieved(ranked), self._reprieved([each for each in ranked if each.key in on_cards])]
         return min((each for each in found if each is not None), key=price, default=None)
+
+
+def _following(chosen: tuple[int, ...], size: int, protected: bool) -> Iterator[tuple[int, ...]]:
+    """The sets to look at after this one, so that each comes once and none before a cheaper one.
+
+    The cheapest pods come first: so it is enough to add the next one, or to take it in place of the last.  Not so if
+    budgets protect some: then every pod is added that comes later.
+    """
+    following = chosen[-1] + 1 if chosen else 0
+    if protected:
+        yield from ((*chosen, i) for i in range(following, size))
+    elif following < size:
+        yield (*chosen, following)
+        if chosen:
+            yield (*chosen[:-1], following)
+
+
+def _spared(ranked: Sequence[Occupant], enough: Enough) -> list[Occupant] | None:
+    """All leave but those, the most important first, whom amounts allow to stay."""
+    if not enough(each.booking for each in ranked):
+        return None
+    leaving = list(ranked)
+    for each in ranked:
+        rest = [other for other in leaving if other is not each]
+        if enough(other.booking for other in rest):
+            leaving = rest
+    return leaving

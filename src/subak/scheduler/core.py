@@ -179,8 +179,8 @@ class Core:
         self._moment.at = now
         self._books.pass_time(now)
         self._pass_on()
-        self._preemptor.restore(now)
         self._out += self._repair.look(now, self._moment)
+        self._preemptor.restore(now)
         for _ in range(most):
             ticket = self._line.pop(now)
             for joined in self._line.joined:
@@ -301,15 +301,15 @@ class Core:
         )
         if record.ticket is not None:
             self._leave_line(record.key)
-        self._preemptor.forget(record)
         if record.state is not State.ASSUMED or record.node != pod.spec.node_name:
             record.came = self._moment
+        self._preemptor.forget(record)
         record.state, record.ticket, record.annotations, record.reported = State.HELD, None, carried, ""
         record.note(self._moment, Word.BOUND, pod.spec.node_name)
         if as_decided:  # it carries exactly what we booked
+            self._books.confirm(record)
             if before.labels != pod.labels:
                 self.snapshot.relabel(record.key, pod)
-            self._books.confirm(record)
         else:
             self._books.move(record, pod.spec.node_name)
             self._books.book(record)

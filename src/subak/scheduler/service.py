@@ -78,7 +78,7 @@ class Service:
         volume_timeout: float = volumes.TIMEOUT,
         marked: Callable[[manifest.Node], bool] = mark.marked,
     ) -> None:
-        """`standby`: decide nothing until `lead` is called.  `marked`: where our own agent runs, which needs no lock."""
+        """`standby`: decide nothing until `lead` is called.  `marked`: where our own agent runs; it needs no lock."""
         self.core = Core(interpreter, serves)
         self.counters = Counters()
         self.ready = asyncio.Event()

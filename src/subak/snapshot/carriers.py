@@ -23,6 +23,7 @@ class Carried:
     """A term that running pods state, and how many of them run on each node."""
 
     def __init__(self, stated: Stated, topology: Topology) -> None:
+        self.stated = stated
         self.term, self.key, self.weight = stated
         self.counts = Counts()
         self._topology = topology
@@ -45,7 +46,7 @@ class Carriers:
     def __len__(self) -> int:
         return len(self._carried)
 
-    def count(self, stated: Stated, node: str, amount: int) -> Carried:
+    def count(self, stated: Stated, node: str, amount: int) -> None:
         """One pod more, or less, carries the term on this node."""
         carried = self._carried.get(stated)
         if carried is None:
@@ -60,7 +61,6 @@ class Carriers:
                 del self._for_label[pair][carried]
                 if not self._for_label[pair]:
                     del self._for_label[pair]
-        return carried
 
     def meaning(self, pod: manifest.Pod, namespace_labels: Mapping[str, str]) -> frozenset[Carried]:
         """The terms that mean this pod."""
