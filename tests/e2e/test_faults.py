@@ -55,8 +55,8 @@ class Stage:
         if watches:
             self._between.cut()
         await self.create()
+        await self._seen.until(lambda: self._between.disturbed == times)
         await self.recovers()
-        assert self._between.disturbed == times, "the fault was not met as often as it should"
 
     async def recovers(self) -> None:
         """Wait until all pods are bound, and look whether all is well."""
