@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from subak.model.manifest import LabelSelector, Lean, Object, Pod
+from subak.model.manifest import LabelSelector, Lean, Namespaced, Pod
 from subak.model.selector import chosen, selector
 from tinykube.resource import Resource
 
@@ -24,23 +24,18 @@ class BudgetStatus(Lean, frozen=True, gc=False, kw_only=True):
     disrupted_pods: dict[str, Any] | None = None
 
 
-class Budget(Object, frozen=True, gc=False, kw_only=True):
+class Budget(Namespaced, frozen=True, gc=False, kw_only=True):
     """A PodDisruptionBudget."""
 
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
 
     def protects(self, pod: Pod) -> bool:
         """Whether the pod counts against the budget if it goes."""
         lines = selector(self.spec.selector)
         return (
             bool(lines)  # an empty selector chooses nothing here
-            and (self.metadata.namespace or "default") == pod.namespace
+            and self.namespace == pod.namespace
             and bool(pod.labels)
             and chosen(lines, pod.labels)
             and pod.name not in (self.status.disrupted_pods or {})

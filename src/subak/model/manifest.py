@@ -78,6 +78,20 @@ class Object(Lean, frozen=True, gc=False, kw_only=True):
         return self.metadata.labels or {}
 
 
+class Namespaced(Object, frozen=True, gc=False, kw_only=True):
+    """An object that is in a namespace."""
+
+    @property
+    def namespace(self) -> str:
+        """Namespace, `default` when absent."""
+        return self.metadata.namespace or "default"
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`: what people call it, and what the ledger books pods by."""
+        return f"{self.namespace}/{self.name}"
+
+
 class Resources(Lean, frozen=True, gc=False, kw_only=True):
     """`resources` of a container."""
 
@@ -203,6 +217,12 @@ class LabelSelector(Lean, frozen=True, gc=False, kw_only=True):
     match_labels: dict[str, str] | None = None
     match_expressions: list[Expression] | None = None
 
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether it chooses something with these labels; an empty one chooses everything."""
+        return all(labels.get(key) == value for key, value in (self.match_labels or {}).items()) and all(
+            line.holds(labels) for line in self.match_expressions or ()
+        )
+
 
 class PodTerm(Lean, frozen=True, gc=False, kw_only=True):
     """Pods to be near to, or away from: within nodes that have the same value of the label `topologyKey`."""
@@ -322,7 +342,7 @@ class PodStatus(Lean, frozen=True, gc=False, kw_only=True):
     conditions: list[Condition] | None = None
 
 
-class Pod(Object, frozen=True, gc=False, kw_only=True):
+class Pod(Namespaced, frozen=True, gc=False, kw_only=True):
     """A pod, as its user wrote it or as the API server returned it."""
 
     spec: PodSpec = PodSpec()
@@ -332,16 +352,6 @@ class Pod(Object, frozen=True, gc=False, kw_only=True):
     def name(self) -> str:
         """Name, or the generateName prefix of a pod that has not been created yet."""
         return self.metadata.name or self.metadata.generate_name
-
-    @property
-    def namespace(self) -> str:
-        """Namespace, `default` when absent."""
-        return self.metadata.namespace or "default"
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`: what people call the pod, and what the ledger books by."""
-        return f"{self.namespace}/{self.name}"
 
     @property
     def containers(self) -> list[Container]:

@@ -10,7 +10,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from subak.model.manifest import Amounts, Disk, Expression, Lean, Metadata, NodeSelector, Object
+from subak.model.manifest import (
+    Amounts,
+    Disk,
+    Expression,
+    LabelSelector,
+    Lean,
+    Metadata,
+    Namespaced,
+    NodeSelector,
+    Object,
+)
 from tinykube.quantity import Quantity
 from tinykube.resource import Resource
 
@@ -41,19 +51,6 @@ Terms = tuple[tuple[tuple[Expression, ...], tuple[Expression, ...]], ...]
 """Terms of a node selector, each with its lines about labels and about fields; one of the terms must hold."""
 
 
-class Selector(Lean, frozen=True, gc=False, kw_only=True):
-    """A selector of labels; an empty one selects everything."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[Expression] | None = None
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether it selects something with these labels."""
-        return all(labels.get(key) == value for key, value in (self.match_labels or {}).items()) and all(
-            line.holds(labels) for line in self.match_expressions or ()
-        )
-
-
 class Owner(Lean, frozen=True, gc=False, kw_only=True):
     """An owner of an object."""
 
@@ -77,7 +74,7 @@ class ClaimSpec(Lean, frozen=True, gc=False, kw_only=True):
     """`spec` of a claim."""
 
     access_modes: list[str] | None = None
-    selector: Selector | None = None
+    selector: LabelSelector | None = None
     resources: Asked | None = None
     volume_name: str = ""
     storage_class_name: str | None = None
@@ -91,22 +88,12 @@ class Phase(Lean, frozen=True, gc=False, kw_only=True):
     phase: str = ""
 
 
-class Claim(Object, frozen=True, gc=False, kw_only=True):
+class Claim(Namespaced, frozen=True, gc=False, kw_only=True):
     """A PersistentVolumeClaim."""
 
     metadata: ClaimMetadata = ClaimMetadata()
     spec: ClaimSpec = ClaimSpec()
     status: Phase = Phase()
-
-    @property
-    def namespace(self) -> str:
-        """Namespace, `default` when absent."""
-        return self.metadata.namespace or "default"
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
 
     @property
     def class_name(self) -> str:
@@ -291,18 +278,13 @@ class Driver(Object, frozen=True, gc=False, kw_only=True):
     spec: DriverSpec = DriverSpec()
 
 
-class Capacity(Object, frozen=True, gc=False, kw_only=True):
+class Capacity(Namespaced, frozen=True, gc=False, kw_only=True):
     """A CSIStorageCapacity: how much a class can still provide to some nodes."""
 
     storage_class_name: str = ""
-    node_topology: Selector | None = None
+    node_topology: LabelSelector | None = None
     capacity: str | int | float | None = None
     maximum_volume_size: str | int | float | None = None
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.metadata.namespace}/{self.name}"
 
     @property
     def largest(self) -> int:

@@ -11,13 +11,10 @@ import asyncio
 import logging
 
 from subak.model import manifest
+from subak.scheduler.insist import Refused, insist
 from subak.scheduler.messages import Nominate
 from tinykube.client import MERGE_PATCH, Client
 from tinykube.resource import PODS
-from tinykube.status import ApiError
-
-TRIES = 5
-PAUSE = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -52,22 +49,15 @@ class Nominator:
     async def _write(self, wish: Nominate) -> None:
         namespace, name = wish.key.split("/")
         body = {"metadata": {"uid": wish.uid}, "status": {"nominatedNodeName": wish.node or None}}
-        problem = ""
-        for attempt in range(TRIES):
-            if wish.key in self._wishes:
-                return  # a later one says otherwise
-            try:
+
+        async def write() -> None:
+            if wish.key not in self._wishes:  # else a later one says otherwise
                 await self._client.patch(
                     PODS, name, namespace, body, kind=MERGE_PATCH, subresource="status", type=manifest.Object
                 )
-                return
-            except ApiError as error:
-                if error.code in (404, 409):
-                    return  # the pod is gone, or is another one
-                problem = error.message
-                if error.code < 500 and error.code != 429:
-                    break
-            except (OSError, TimeoutError) as error:
-                problem = str(error)
-            await asyncio.sleep(PAUSE * 2**attempt)
-        log.warning("pod %s: its nominated node %r could not be written: %s", wish.key, wish.node, problem)
+
+        try:
+            await insist(write)
+        except Refused as problem:
+            text = "pod %s: its nominated node %r could not be written: %s"
+            log.warning(text, wish.key, wish.node, problem, extra={"pod": wish.key})

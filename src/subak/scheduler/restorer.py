@@ -6,17 +6,13 @@ as it is.  It tries again while the server cannot be reached, and logs a refusal
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from subak.model import manifest
+from subak.scheduler.insist import Refused, insist
 from subak.scheduler.messages import Restore
 from tinykube.client import MERGE_PATCH, Client
 from tinykube.resource import PODS
-from tinykube.status import ApiError, is_temporary
-
-TRIES = 5
-PAUSE = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -31,18 +27,12 @@ class Restorer:
         """Restore the annotations.  Never raises; logs a failure."""
         namespace, name = restore.key.split("/")
         body = {"metadata": {"uid": restore.uid, "annotations": restore.annotations}}
-        for attempt in range(TRIES):
-            try:
-                await self._client.patch(PODS, name, namespace, body, kind=MERGE_PATCH, type=manifest.Object)
-                return
-            except ApiError as error:
-                if error.code in (404, 409):
-                    return  # the pod is gone, or is another one
-                problem = error.message
-                if not is_temporary(error):
-                    break
-            except (OSError, TimeoutError) as error:
-                problem = str(error)
-            await asyncio.sleep(PAUSE * 2**attempt)
-        fields = {"pod": restore.key}
-        log.warning("pod %s: its record could not be put back: %s", restore.key, problem, extra=fields)
+
+        async def write() -> None:
+            await self._client.patch(PODS, name, namespace, body, kind=MERGE_PATCH, type=manifest.Object)
+
+        try:
+            await insist(write)
+        except Refused as problem:
+            fields = {"pod": restore.key}
+            log.warning("pod %s: its record could not be put back: %s", restore.key, problem, extra=fields)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from subak.model.manifest import Expression
+from subak.model.manifest import Expression, LabelSelector
 from subak.model.node import Node
 from subak.model.reason import NodeRefusal, Reason
-from subak.model.volume import Selector, Terms, TopologyTerm, Volume
+from subak.model.volume import Terms, TopologyTerm, Volume
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
@@ -153,7 +153,7 @@ def zones(text: str) -> frozenset[str]:
     return frozenset() if "" in found else found
 
 
-def lines(selector: Selector) -> Lines:
+def lines(selector: LabelSelector) -> Lines:
     """A selector as lines."""
     pairs = (selector.match_labels or {}).items()
     exact = (Expression(key=key, operator="In", values=(value,)) for key, value in pairs)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from subak.model.volume import Claim, Selector, Terms, Volume
+from subak.model.manifest import LabelSelector
+from subak.model.volume import Claim, Terms, Volume
 
 FILESYSTEM = "Filesystem"
 AVAILABLE = "Available"
@@ -47,7 +48,7 @@ class Ask:
     size: int
     kind: tuple[str, str]
     modes: frozenset[str]
-    selector: Selector | None
+    selector: LabelSelector | None
 
     @classmethod
     def of(cls, claim: Claim) -> Ask:
