@@ -99,7 +99,8 @@ class Cluster:
         with self.log(name).open("ab") as log:
             program = "kube-controller-manager" if name in MANAGERS else name
             command = [str(self._programs / program), *self._arguments()[name], *more]
-            # setpriv: if this process is killed, the kernel ends the part too.
+            # setpriv: if this process is killed, the kernel ends the part too; and if this thread ends, so start parts in
+            # the main one.
             guarded = ["setpriv", "--pdeathsig", "KILL", "--", *command]
             self._running[name] = subprocess.Popen(guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._wait(name)

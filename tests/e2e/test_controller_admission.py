@@ -32,9 +32,15 @@ async def test_pods_are_reviewed_placed_and_guarded_by_one_program(cluster: Clus
     apply_manifests(cluster)
     url = f"https://{namespace.ADDRESS}:9443"
     async with administrator(cluster) as client, fake_nodes(client, machines({"name": "gpu", "profile": "volcano"})):
+
+        async def sent_to_us() -> bool:
+            tried = await client.create(PODS, pod("a"), SPACE, dry_run=True)
+            return bool(tried["spec"]["schedulerName"] == "subak")
+
         try:
             async with controller(cluster, client, f"--webhook-url={url}") as running:
                 await running.until("trouble", [])
+                await eventually(sent_to_us)  # an API server takes a moment to read a new webhook
                 await client.create(PODS, pod("a"), SPACE)
                 pods = await until_pods(client, SPACE, lambda pods: bool(pods["a"]["spec"].get("nodeName")))
                 assert pods["a"]["spec"]["schedulerName"] == "subak"
@@ -51,7 +57,7 @@ async def test_pods_are_reviewed_placed_and_guarded_by_one_program(cluster: Clus
                     return POLICY in error.message
                 return False
 
-            await eventually(guarded)  # an API server takes a moment to read a new policy
+            await eventually(guarded)  # and a new policy
             with pytest.raises(ApiError, match="failed calling webhook"):
                 await client.create(PODS, pod("c"), SPACE)
         finally:
