@@ -13,9 +13,10 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from tests.e2e import namespace
 from tests.e2e.identities import MASTERS, TOKEN, USER, Identities
@@ -64,6 +65,7 @@ class Cluster:
             raise Failed("A cluster is started inside a namespace of its own only: use `python -m tests.e2e`.")
         self._cleanup = contextlib.ExitStack()
         self.directory = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="subak-e2e-")))
+        self._starter = self._cleanup.enter_context(ThreadPoolExecutor(max_workers=1))
         self._cleanup.callback(self._end)
         with contextlib.ExitStack() as undo:
             undo.callback(self._cleanup.close)
@@ -99,10 +101,10 @@ class Cluster:
         with self.log(name).open("ab") as log:
             program = "kube-controller-manager" if name in MANAGERS else name
             command = [str(self._programs / program), *self._arguments()[name], *more]
-            # setpriv: if this process is killed, the kernel ends the part too; and if this thread ends, so start parts in
-            # the main one.
+            # setpriv: if this process is killed, the kernel ends the part too.  It does so already when the thread ends
+            # that started the part, so all are started by one that lives as long as the cluster.
             guarded = ["setpriv", "--pdeathsig", "KILL", "--", *command]
-            self._running[name] = subprocess.Popen(guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._running[name] = self._starter.submit(_started, guarded, log).result()
         self._wait(name)
 
     def stop(self, name: str) -> None:
@@ -234,3 +236,7 @@ class Cluster:
                 return int(answer.status) == 200
         except (OSError, urllib.error.HTTPError):
             return False
+
+
+def _started(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

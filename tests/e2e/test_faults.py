@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -116,14 +117,14 @@ async def test_a_server_that_comes_back_with_another_certificate_and_other_token
         acting = Stage(client, Proxy(cluster), seen)
         try:
             await acting.create()
-            cluster.replace_identity(other, "another-token")
+            await asyncio.to_thread(cluster.replace_identity, other, "another-token")
             authority.write_bytes(other.certificate("ca").read_bytes())
             token.write_text("another-token")
             await acting.create()
             await acting.recovers()
             await acting.create()
         finally:
-            cluster.replace_identity(None, PASSING_TOKEN)
+            await asyncio.to_thread(cluster.replace_identity, None, PASSING_TOKEN)
         authority.write_bytes(mine)
         token.write_text(PASSING_TOKEN)
         await acting.create()
