@@ -143,7 +143,7 @@ OPTIONS = st.sampled_from(
 TEXTS = st.text(max_size=4).filter(lambda text: not text.startswith("-"))
 """No options: `-w` would not end."""
 
-SAFE = sorted(COMMANDS.keys() - {"up", "demo", "run"})
+SAFE = sorted(COMMANDS.keys() - {"up", "demo", "run", "controller"})
 """Those that end by themselves: the others are tested one by one."""
 
 
@@ -253,12 +253,13 @@ def test_a_reader_that_has_gone_needs_no_word() -> None:
 
 GO_ON = (
     ("up", "--hardware", "."), ("run", "--memory", "x", "--", "true"), ("run", "--hardware", ".", "--", ""),
-    ("demo", "x"), ("exec", "p"),
+    ("demo", "x"), ("exec", "p"), ("controller", "--listen", "x"),
 )  # fmt: skip
 GO_ON_TOO = (
     ("up", "--hardware", "none"), ("up", "--state", "/dev/null"), ("up", "--port", "x"), ("up", "--device-config", "."),
     ("up", "--device-config", "none"), ("up", "--kubeconfig", "/proc/x/y"), ("run", "--timeout", "1y", "--", "true"),
-    ("run", "--hardware", "none", "--", "true"), ("run",), ("exec",),
+    ("run", "--hardware", "none", "--", "true"), ("run",), ("exec",), ("controller", "--kubeconfig", "none"),
+    ("controller", "--extender", "1"), ("controller", "--webhook-url", "http://a", "--kubeconfig", "."),
 )  # fmt: skip
 
 
