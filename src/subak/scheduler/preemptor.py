@@ -131,6 +131,8 @@ class Preemptor:
             if found is not None:
                 self._line.remove(ticket.key)
                 self._nominate(record, ticket, found.placement, now)
+                # What we see may be older than a wish of ours to clear the field.
+                self._emit(Nominate(record.key, record.pod.metadata.uid, record.node))
                 self._line.again(ticket.key)
                 if not found.room:
                     self._finish_evictions(record)
