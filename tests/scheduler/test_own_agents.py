@@ -136,21 +136,43 @@ async def set_mark(live: Live, name: str, value: str | None) -> None:
     await live.client.patch(NODES, name, "", {"metadata": {"annotations": {mark.MARK: value}}}, kind=MERGE_PATCH)
 
 
+def sees_mark(live: Live, name: str) -> bool:
+    """Whether the scheduler has seen the mark."""
+    node = live.service.feed.nodes.objects.get(name)
+    return node is not None and mark.MARK in node.annotations
+
+
 def test_no_lock_is_taken_where_our_agent_runs_and_again_when_its_mark_goes() -> None:
     async def story() -> None:
         async with living() as live:
             await add_metax_node(live, "m1")
             await renew(live, "m1")
             await set_mark(live, "m1", "1")
+            await live.until(lambda: sees_mark(live, "m1"), 5)
             for name in ("a", "b", "c"):
                 await live.create(name, SGPU)
             await live.until(lambda: len(live.placed()) == 3, 5)
             assert holder(live, "m1") == "", "nobody waits for a turn"
             await set_mark(live, "m1", None)
-            await live.until(lambda: mark.MARK not in live.service.feed.nodes.objects["m1"].annotations, 5)
+            await live.until(lambda: not sees_mark(live, "m1"), 5)
             await live.create("d", SGPU)
             await live.until(lambda: "d" in live.placed(), 5)
             assert holder(live, "m1") == "d"
+
+    virtual.run(story())
+
+
+def test_a_pod_that_waits_for_a_lock_goes_on_when_our_agent_comes() -> None:
+    async def story() -> None:
+        async with living() as live:
+            await add_metax_node(live, "m1")
+            await live.create("a", SGPU)
+            await live.until(lambda: holder(live, "m1") == "a", 5)
+            await live.create("b", SGPU)
+            await live.until(lambda: live.service.counters.lock_waits > 0, 5)
+            await renew(live, "m1")
+            await set_mark(live, "m1", "1")
+            await live.until(lambda: "b" in live.placed(), 5)
 
     virtual.run(story())
 

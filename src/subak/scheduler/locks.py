@@ -66,10 +66,21 @@ class Busy:
 
 
 class NodeLocks:
-    """The locks of all nodes; `clock` gives the seconds since the epoch."""
+    """The locks of all nodes; `clock` gives the seconds since the epoch.
 
-    def __init__(self, client: Client, feed: Feed, counters: Counters, clock: Callable[[], float]) -> None:
+    On nodes that are `marked` our own agent runs, and no lock is needed, not even by pods that wait for one already.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        feed: Feed,
+        counters: Counters,
+        clock: Callable[[], float],
+        marked: Callable[[manifest.Node], bool],
+    ) -> None:
         self._clock = clock
+        self._marked = marked
         self._client = client
         self._feed = feed
         self._counters = counters
@@ -125,9 +136,11 @@ class NodeLocks:
                     await asyncio.wait_for(news.wait(), busy.seconds)
 
     async def _try(self, bind: Bind, lock: str) -> Busy | None:
-        """Take the lock if it is free; None means that the pod holds it."""
+        """Take the lock if it is free; None means that the pod holds it, or needs none."""
         self._check(bind)
         node = self._feed.nodes.objects.get(bind.node)
+        if node is not None and self._marked(node):
+            return None
         value: str | None = None
         try:
             while node is not None:

@@ -89,7 +89,7 @@ class Service:
         self._restorer = Restorer(client)
         self._evictor = Evictor(client, self.recorder)
         self._nominator = Nominator(client)
-        self._locks = NodeLocks(client, self.feed, self.counters, self._now)
+        self._locks = NodeLocks(client, self.feed, self.counters, self._now, marked)
         self._volumes = VolumeBinder(client, self.feed, volume_timeout)
         self._news = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
