@@ -254,6 +254,7 @@ def test_a_reader_that_has_gone_needs_no_word() -> None:
 GO_ON = (
     ("up", "--hardware", "."), ("run", "--memory", "x", "--", "true"), ("run", "--hardware", ".", "--", ""),
     ("demo", "x"), ("exec", "p"), ("controller", "--listen", "x"),
+    ("controller", "--scheduler-name", ""), ("extender", "--url", "nonsense"),
 )  # fmt: skip
 GO_ON_TOO = (
     ("up", "--hardware", "none"), ("up", "--state", "/dev/null"), ("up", "--port", "x"), ("up", "--device-config", "."),

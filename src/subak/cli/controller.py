@@ -55,6 +55,14 @@ def _optional_address(context: click.Context, parameter: click.Parameter, value:
     return None if value is None else _address(context, parameter, value)
 
 
+def _names(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a name that no pod can have, and forget repeated ones."""
+    for value in values:
+        if not value.strip():
+            raise click.BadParameter("a scheduler's name is not empty; it is what pods have in spec.schedulerName")
+    return tuple(dict.fromkeys(values))
+
+
 def _leases(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Read `NAME=LEASE`."""
     pairs = [value.partition("=") for value in values]
@@ -77,6 +85,7 @@ def _identity() -> str:
     default=NAMES,
     show_default=True,
     metavar="NAME",
+    callback=_names,
     help="Serve pods with this spec.schedulerName; may be given several times.",
 )
 @click.option(

@@ -8,11 +8,19 @@ import yaml
 from subak.cli.options import config_option, interpreter
 from subak.scheduler.extender.configuration import PROFILES, configuration
 
+_SCHEMES = ("http://", "https://")
+
 URL = "http://127.0.0.1:8118"
 
 
+def _url(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if not value.startswith(_SCHEMES):
+        raise click.BadParameter(f"{value!r} is no address for kube-scheduler, such as {URL}")
+    return value
+
+
 @click.command()
-@click.option("--url", default=URL, show_default=True, help="Where kube-scheduler reaches Subak.")
+@click.option("--url", default=URL, show_default=True, callback=_url, help="Where kube-scheduler reaches Subak.")
 @click.option(
     "--profile",
     "profiles",

@@ -1,9 +1,8 @@
-"""The extender's HTTP server: one POST for each verb, over TLS if there is a certificate."""
+"""The extender's HTTP server: one POST for each verb."""
 
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,14 +20,12 @@ log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def listening(
-    extender: Extender, host: str, port: int, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[tuple[str, int]]:
+async def listening(extender: Extender, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
     """Answer kube-scheduler while the context is open; gives the address, where port 0 has become a free one."""
     runner = web.AppRunner(application(extender), access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        await web.TCPSite(runner, host, port).start()
         address, found, *_ = runner.addresses[0]
         yield str(address), int(found)
     finally:
