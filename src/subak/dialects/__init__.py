@@ -12,7 +12,7 @@ new vendor or a new way of asking.  `Interpreter` speaks all of them at once.  D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
@@ -162,6 +162,11 @@ class Injection:
         self.devices = list(dict.fromkeys((*self.devices, *other.devices)))
         self.preload = other.preload or self.preload
         self.held += other.held
+
+    def bring(self, mounts: Iterable[Mount], env: Mapping[str, str]) -> None:
+        """Give the container mounts and variables once, however many grants it has."""
+        self.mounts += [each for each in mounts if each not in self.mounts]
+        self.env |= env
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
         """The variables to set in a container that has its `own`."""

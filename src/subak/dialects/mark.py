@@ -1,6 +1,6 @@
 """The mark of our own agent on a node, and the Lease by which it shows that it lives.
 
-    Node   annotation `subak.io/agent`, with any value
+    Node   annotation `subak.io/agent`; its value is the way in which containers get their cards, `nri` or `plugin`
     Lease  in the namespace `subak-system`, named after the node, with the label `subak.io/agent`
 
 A marked node needs nothing but the Binding: our agent knows each pod by its UID.  On other nodes vendors' agents guess
@@ -17,10 +17,24 @@ from subak.model import manifest
 MARK = "subak.io/agent"
 NAMESPACE = "subak-system"
 
+NRI, PLUGIN = "nri", "plugin"
+"""The ways: the container runtime asks the agent about each container; or variables that refer to annotations of the
+pod, beside kubelet's device-plugin API, where the runtime does not ask."""
+
 
 def marked(node: manifest.Node) -> bool:
     """Whether our agent runs on the node."""
     return MARK in node.annotations
+
+
+def way(node: manifest.Node) -> str:
+    """How containers get their cards on the node; empty where our agent does not run.
+
+    A mark without a known way is of an agent that the runtime asks.
+    """
+    if not marked(node):
+        return ""
+    return PLUGIN if node.annotations[MARK] == PLUGIN else NRI
 
 
 def everywhere(node: manifest.Node) -> bool:

@@ -126,9 +126,11 @@ class Arbiter:
             injection.mounts += isolation.guard(pod, position, injection)
         if self._host is not None:
             _lay_out(self._host, pod, made)
-        for grant in placement.grants if self.machine.real else ():
+        for grant in placement.grants:
             for position in grant.containers:
-                _show(made[position], grant, self.machine)
+                if self.machine.real:
+                    _show(made[position], grant, self.machine)
+                made[position].bring(self.machine.driver, self.machine.driver_env)
         return made
 
     def _recorded(self, pod: manifest.Pod) -> Placement:

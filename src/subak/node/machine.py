@@ -14,6 +14,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.manifest import Metadata, NodeSpec, NodeStatus, Taint
+from subak.model.mount import Mount
 from subak.model.node import Node
 
 PODS = "110"
@@ -25,7 +26,8 @@ class Machine:
     """One node.  `speaks` are the dialects whose agents run there, `profile` says where its description is from.
 
     `device_files` are the device nodes by which a container reaches each card, by the card's id; only the cards of this
-    computer have any.
+    computer have any.  `driver` and `driver_env` are the mounts and variables by which every container with a card gets
+    the driver, where nothing else on the node brings it.
     """
 
     name: str
@@ -38,6 +40,8 @@ class Machine:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     device_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    driver: tuple[Mount, ...] = ()
+    driver_env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def real(self) -> bool:
