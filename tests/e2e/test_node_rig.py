@@ -14,14 +14,25 @@ from tests.e2e.controller import kubectl
 from tests.e2e.node import CGROUPS, TUNED, RealNode
 
 
-def run(node: RealNode, name: str, *arguments: str, **spec: Any) -> None:
+def run(node: RealNode, name: str, resources: dict[str, Any] | None = None) -> None:
     """Create a pod that sleeps on the node, and wait until it is ready."""
-    resources = spec.pop("resources", {})
-    container = {"name": "main", "image": images.PLAIN, "command": ["sleep", "10000"], "resources": resources}
-    container["env"] = [{"name": "GREETING", "value": "hello"}]
-    given = {"spec": {"nodeName": node.name, "containers": [container], "terminationGracePeriodSeconds": 0} | spec}
-    kubectl(node.cluster, "run", name, f"--image={images.PLAIN}", f"--overrides={json.dumps(given)}", *arguments)
-    kubectl(node.cluster, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    create(node, name, resources)
+    kubectl(node.cluster, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=50s")
+
+
+def create(
+    node: RealNode, name: str, resources: dict[str, Any] | None = None, annotations: dict[str, str] | None = None
+) -> None:
+    container = {
+        "name": "main",
+        "image": images.PLAIN,
+        "command": ["sleep", "10000"],
+        "env": [{"name": "GREETING", "value": "hello"}],
+        "resources": resources or {},
+    }
+    spec = {"nodeName": node.name, "containers": [container], "terminationGracePeriodSeconds": 0}
+    given = json.dumps({"metadata": {"annotations": annotations or {}}, "spec": spec})
+    kubectl(node.cluster, "run", name, f"--image={images.PLAIN}", f"--overrides={given}")
 
 
 def started(cluster: Cluster, name: str) -> str:
@@ -54,6 +65,23 @@ def test_a_pod_runs_with_a_resource_that_was_patched_into_the_status_of_its_node
     node.until(lambda: kubectl(node.cluster, "get", "node", node.name, "-o", form) == "2", "kubelet allots the cards")
     run(node, "holder", resources={"limits": {"example.com/card": "1"}})
     kubectl(node.cluster, "delete", "pod", "holder")
+
+
+def test_kubelet_ignores_a_resource_that_nobody_advertises(node: RealNode) -> None:
+    run(node, "unknown", resources={"limits": {"example.com/nowhere": "1"}})
+    kubectl(node.cluster, "delete", "pod", "unknown")
+
+
+def test_containerd_refuses_a_pod_that_requires_a_plugin_which_is_not_there(node: RealNode) -> None:
+    required = {"required-plugins.noderesource.dev": '["nobody"]'}
+    create(node, "requiring", annotations=required)
+    form = "jsonpath={.status.containerStatuses[0].state.waiting.message}"
+
+    def is_refused() -> bool:
+        return "nobody" in kubectl(node.cluster, "get", "pod", "requiring", "-o", form)
+
+    node.until(is_refused, "the container is refused for want of the plugin")
+    kubectl(node.cluster, "delete", "pod", "requiring")
 
 
 @pytest.mark.parametrize("part", ["kubelet", "containerd"])
