@@ -29,11 +29,11 @@ from subak.scheduler import logbook, volumes
 from subak.scheduler.configuration import NAMESPACE
 from subak.scheduler.controller import BadConfig, Companion, Companions, Controller, LostLease, Settings
 from subak.scheduler.served import NAMES, OWN_LEASES, Served
-from subak.scheduler.window import CannotListen
 from tinykube import kubeconfig
 from tinykube.client import Client
 from tinykube.endpoint import ConfigError, Endpoint
 from tinykube.http import HttpTransport
+from tinykube.window import CannotListen
 
 FAILED = 1
 LEVELS = ("debug", "info", "warning", "error")

@@ -31,12 +31,13 @@ from subak.scheduler.observed import Observed
 from subak.scheduler.rivals import Rivals
 from subak.scheduler.served import NAMES, OWN_LEASES, Served
 from subak.scheduler.service import NAME, Service
-from subak.scheduler.window import CannotListen, Window
+from subak.scheduler.window import Window
 from tinykube.client import Client
 from tinykube.lease import Elector
 from tinykube.reflector import Reflector
 from tinykube.status import ApiError
 from tinykube.transport import Transport
+from tinykube.window import CannotListen
 
 ROLE = "subak-controller"
 """The ClusterRole and the Role in deploy/manifests."""
