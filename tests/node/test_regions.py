@@ -158,3 +158,31 @@ def test_scribbles_never_crash_the_reader(seed: int, own: bool, length: int | No
         assert 0 <= card.used_bytes <= regions.MOST_BYTES * 3 * regions.SLOTS
         assert 0 <= card.core_percent <= 100
         assert card.uuid.isprintable()
+
+
+@examples(quick=20, ci=100)
+@given(
+    processes=st.dictionaries(st.integers(0, 40), st.integers(3, 4000), max_size=5),
+    own=st.booleans(),
+    length=st.none() | st.integers(0, regions.OWN_SIZE + 100),
+    tail=st.binary(max_size=8),
+)
+def test_a_file_reads_as_its_bytes_do(
+    tmp_path_factory: pytest.TempPathFactory, processes: dict[int, int], own: bool, length: int | None, tail: bytes
+) -> None:
+    """Only the parts in use are read."""
+    content = region(own=own, cards=3)
+    for slot, mib in sorted(processes.items()):
+        add(content, slot, slot + 1, mib * MIB, card=slot % 3)
+    content[2_008_896 : 2_008_896 + len(tail)] = tail
+    path = tmp_path_factory.mktemp("r") / "r"
+    path.write_bytes(content[:length])
+    try:
+        expected: object = regions.parse(bytes(content[:length]), path, NOW)
+    except NoRegion as error:
+        expected = str(error)
+    try:
+        found: object = regions.read(path, NOW)
+    except NoRegion as error:
+        found = str(error)
+    assert found == expected

@@ -83,8 +83,20 @@ class Region:
 def read(path: Path, now_ns: int) -> Region:
     """The region in a file.  `now_ns` is the monotonic clock, which is one for all containers of a machine."""
     with opened(path, os.O_RDONLY) as file:
-        content = os.pread(file, OWN_SIZE, 0)
+        content = bytearray(min(os.fstat(file).st_size, OWN_SIZE))
+        _fill(content, file, _COUNT, HAMI_SIZE)
+        count = _process_count(content) if len(content) >= HAMI_SIZE else 0
+        _fill(content, file, 0, PROCESSES + count * _PROCESS_SIZE)
+        _fill(content, file, OWN_START, SLOTS_START + count * LINE)
+        for start in (_USES + card * SLOTS * LINE for card in range(CARDS)):
+            _fill(content, file, start, start + count * LINE)
     return parse(content, path, now_ns)
+
+
+def _fill(content: bytearray, file: int, start: int, end: int) -> None:
+    """Read a part of the file: most of its 3 MB is room for processes that are not there."""
+    with memoryview(content) as whole, whole[start:end] as part:
+        os.preadv(file, [part], start)
 
 
 @contextmanager
@@ -107,7 +119,7 @@ def opened(path: Path, mode: int) -> Iterator[int]:
         os.close(file)
 
 
-def parse(content: bytes, path: Path, now_ns: int) -> Region:
+def parse(content: bytes | bytearray, path: Path, now_ns: int) -> Region:
     """The region that these bytes are."""
     if len(content) < HAMI_SIZE:
         raise NoRegion(f"{path}: {len(content)} bytes, a region has at least {HAMI_SIZE}")
@@ -118,7 +130,7 @@ def parse(content: bytes, path: Path, now_ns: int) -> Region:
     return Region(path, tuple(_cards(content, processes)), processes, priority, max(0, last_kernel))
 
 
-def check(head: bytes, path: Path) -> None:
+def check(head: bytes | bytearray, path: Path) -> None:
     """Raise NoRegion unless a region starts with these bytes."""
     if len(head) < PROCESSES:
         raise NoRegion(f"{path}: {len(head)} bytes, a region has at least {HAMI_SIZE}")
@@ -129,7 +141,7 @@ def check(head: bytes, path: Path) -> None:
         raise NoRegion(f"{path}: layout {major}.{minor}, this program reads 1.x")
 
 
-def uuids_in(content: bytes) -> Iterator[str]:
+def uuids_in(content: bytes | bytearray) -> Iterator[str]:
     """The cards of a container in the order of their numbers there."""
     (count,) = struct.unpack_from("<Q", content, 56)
     for number in range(min(count, CARDS)):
@@ -137,7 +149,7 @@ def uuids_in(content: bytes) -> Iterator[str]:
         yield "".join(letter for letter in raw.decode("ascii", "replace") if letter.isprintable())
 
 
-def _cards(content: bytes, processes: tuple[Process, ...]) -> Iterator[Card]:
+def _cards(content: bytes | bytearray, processes: tuple[Process, ...]) -> Iterator[Card]:
     memory = struct.unpack_from(f"<{CARDS}Q", content, _MEMORY)
     cores = struct.unpack_from(f"<{CARDS}Q", content, _CORES)
     for number, uuid in enumerate(uuids_in(content)):
@@ -150,10 +162,9 @@ def _cards(content: bytes, processes: tuple[Process, ...]) -> Iterator[Card]:
         )
 
 
-def _processes(content: bytes, now_ns: int) -> Iterator[Process]:
+def _processes(content: bytes | bytearray, now_ns: int) -> Iterator[Process]:
     own = is_ours(content[OWN_START : OWN_START + 16], len(content))
-    (count,) = struct.unpack_from("<i", content, _COUNT)
-    for slot in range(count if 0 <= count <= SLOTS else SLOTS):
+    for slot in range(_process_count(content)):
         start = PROCESSES + slot * _PROCESS_SIZE
         pid, _, status = *struct.unpack_from("<ii", content, start), *struct.unpack_from("<i", content, start + 1928)
         if pid <= 0 or not (_alive(content, slot, pid, status, now_ns) if own else status):
@@ -170,12 +181,17 @@ def _processes(content: bytes, now_ns: int) -> Iterator[Process]:
         yield Process(pid, used, tuple(min(100, percent) for percent in util), known)
 
 
-def is_ours(head: bytes, size: int) -> bool:
+def _process_count(content: bytes | bytearray) -> int:
+    (count,) = struct.unpack_from("<i", content, _COUNT)
+    return count if 0 <= count <= SLOTS else SLOTS
+
+
+def is_ours(head: bytes | bytearray, size: int) -> bool:
     """Whether our own part follows HAMi's in a file of this size; `head` is what stands at OWN_START."""
     return size >= OWN_SIZE and struct.unpack_from("<QII", head) == (OWN_MAGIC, OWN_VERSION, OWN_SIZE)
 
 
-def _own_use(content: bytes, card: int, slot: int) -> int:
+def _own_use(content: bytes | bytearray, card: int, slot: int) -> int:
     charged, overhead, managed = struct.unpack_from("<QQQ", content, _USES + (card * SLOTS + slot) * LINE)
     return _sane(charged) + _sane(overhead) + _sane(managed)
 
@@ -184,7 +200,7 @@ def _sane(figure: int) -> int:
     return figure if figure <= MOST_BYTES else 0
 
 
-def _alive(content: bytes, slot: int, pid: int, status: int, now_ns: int) -> bool:
+def _alive(content: bytes | bytearray, slot: int, pid: int, status: int, now_ns: int) -> bool:
     """Whether a process is there.  One that took its leave (no status) holds its memory until the kernel is done."""
     owner, namespace, beat = struct.unpack_from("<QQQ", content, SLOTS_START + slot * LINE)
     if not owner or owner & _REAPING or owner & 0xFFFFFFFF != pid:
