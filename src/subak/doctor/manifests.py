@@ -22,9 +22,11 @@ class Right:
     name: str
     namespace: str
 
-    def __str__(self) -> str:
+    @property
+    def object(self) -> str:
+        """What it is about: `pods`, or `leases subak-controller in subak-system`."""
         named = f" {self.name}" if self.name else ""
-        return f"{self.verb} {self.resource}{named}" + (f" in {self.namespace}" if self.namespace else "")
+        return f"{self.resource}{named}" + (f" in {self.namespace}" if self.namespace else "")
 
 
 def folder() -> Path:

@@ -92,8 +92,9 @@ async def capacity(cluster: Cluster) -> Sequence[Finding]:
             continue
         for name in sorted(node.offers):
             said = books.interpreter.by_name[name].publish(node)
-            for resource, most in said.capacity.items():
-                wrong += _contradiction(stored, resource, int(said.allocatable.get(resource, "0")), int(most))
+            for resource in said.capacity:
+                least, most = published(said.allocatable, resource), published(said.capacity, resource)
+                wrong += _contradiction(stored, resource, least, most)
     if wrong:
         remedy = "restart the agent of the node, ours or the vendor's: kubelet may have reset what it published"
         return [warning(listed(wrong, 3), remedy)]

@@ -41,10 +41,10 @@ async def _account(cluster: Cluster, namespace: str, name: str, needed: Sequence
         if error.code != 403:
             raise
     allowed = await _allowed(cluster, namespace, name, needed)
-    missing = [str(right) for right, may in zip(needed, allowed, strict=True) if not may]
+    missing = [right for right, may in zip(needed, allowed, strict=True) if not may]
     account = f"ServiceAccount {namespace}/{name}"
     if missing:
-        return failed(f"{account} may not {listed(list(dict.fromkeys(missing)), 8)}", APPLY)
+        return failed(f"{account} may not {listed(_said(missing))}", APPLY)
     return ok(f"{account} has its {len(set(needed))} rights")
 
 
@@ -69,3 +69,11 @@ async def _allowed(cluster: Cluster, namespace: str, name: str, needed: Sequence
         return bool(answer["status"].get("allowed"))
 
     return list(await asyncio.gather(*map(ask, needed)))
+
+
+def _said(rights: Sequence[Right]) -> list[str]:
+    """Rights as people say them: `get/list/watch pods`."""
+    verbs: dict[str, dict[str, None]] = {}
+    for right in rights:
+        verbs.setdefault(right.object, {})[right.verb] = None
+    return [f"{'/'.join(several)} {object}" for object, several in verbs.items()]
