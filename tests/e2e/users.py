@@ -73,9 +73,9 @@ async def user(client: Client, cluster: Cluster, directory: Path) -> AsyncIterat
 
 async def publish(client: Client) -> None:
     """Let the Service find the controller.  It runs as a process here, so it gets a pod and Endpoints made by hand."""
-    deployment = next(yaml.safe_load_all((MANIFESTS / "controller.yaml").read_text()))
-    spec = deployment["spec"]["template"]["spec"] | {"nodeName": "gpu"}
-    await client.create(PODS, {"metadata": {"name": "window"}, "spec": spec}, SYSTEM)
+    template = next(yaml.safe_load_all((MANIFESTS / "controller.yaml").read_text()))["spec"]["template"]
+    metadata, spec = template["metadata"] | {"name": "window"}, template["spec"] | {"nodeName": "gpu"}
+    await client.create(PODS, {"metadata": metadata, "spec": spec}, SYSTEM)
     address = {"podIP": namespace.ADDRESS, "podIPs": [{"ip": namespace.ADDRESS}], "phase": "Running"}
     await client.patch_status(PODS, "window", SYSTEM, address)
     target = {"kind": "Pod", "name": "window", "namespace": SYSTEM}
