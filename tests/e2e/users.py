@@ -69,6 +69,9 @@ async def user(client: Client, cluster: Cluster, directory: Path) -> AsyncIterat
         yield User(directory / "kubeconfig")
     finally:
         await client.delete(NAMESPACES, TEAM)
+        async with asyncio.timeout(30):  # the next one has the same name
+            while any(each["metadata"]["name"] == TEAM for each in (await client.list(NAMESPACES)).items):
+                await asyncio.sleep(0.05)
 
 
 async def publish(client: Client) -> None:
