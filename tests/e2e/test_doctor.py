@@ -14,7 +14,7 @@ from tests.e2e.admission import eventually, plain_pod, refused, remove
 from tests.e2e.cluster import Cluster
 from tests.e2e.controller import apply_manifests, controller, free_lease
 from tests.e2e.fakes import administrator, fake_nodes
-from tests.e2e.users import EVERYWHERE, ROLES, SYSTEM, TEAM, User, publish, user
+from tests.e2e.users import EVERYWHERE, ROLES, SYSTEM, TEAM, User, published, user
 from tests.support.machines import machines
 from tinykube.client import Client
 from tinykube.resource import LEASES, NODES, PODS, Resource
@@ -68,16 +68,13 @@ async def test_the_doctor_says_what_a_cluster_lacks(cluster: Cluster) -> None:
             ) as running:
                 asking = plain_pod({"volcano.sh/gpu-memory": "1", "koordinator.sh/gpu-core": "1"})
                 await eventually(lambda: refused(client, asking, "keep to one of them"))
-                await publish(client)
-                ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-                await client.patch_status(PODS, "window", SYSTEM, ready)
-                found = await until(somebody, lambda found: found["versions"] == "ok")
+                async with published(client):
+                    found = await with_a_controller(client, somebody)
                 assert {name: state for name, state in states(found).items() if state != "ok"} == {
                     "replicas": "warning"
                 }, found
                 assert "pod window is the only replica" in text(found, "replicas")
                 assert "one leads" in text(found, "leader")
-                await client.delete(PODS, "window", SYSTEM, grace=0)
                 await running.end(signal.SIGTERM)
             found = await examined(somebody, code=1)
             assert "nobody holds Lease subak-system/subak-controller" in text(found, "leader")
@@ -86,6 +83,12 @@ async def test_the_doctor_says_what_a_cluster_lacks(cluster: Cluster) -> None:
         finally:
             await remove(client)
             await free_lease(client)
+
+
+async def with_a_controller(client: Client, somebody: User) -> Findings:
+    """What is found while the controller runs in a pod that is ready, and answers there."""
+    await client.patch_status(PODS, "window", SYSTEM, {"conditions": [{"type": "Ready", "status": "True"}]})
+    return await until(somebody, lambda found: found["versions"] == "ok")
 
 
 async def test_what_somebody_changed_is_named(cluster: Cluster) -> None:

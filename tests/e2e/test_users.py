@@ -13,7 +13,7 @@ from tests.e2e import namespace
 from tests.e2e.cluster import Cluster
 from tests.e2e.controller import apply_manifests, controller, free_lease
 from tests.e2e.fakes import administrator, fake_nodes
-from tests.e2e.users import EVERYWHERE, ROLES, SYSTEM, TEAM, User, publish, user
+from tests.e2e.users import EVERYWHERE, ROLES, TEAM, User, published, user
 from tests.support.machines import machines
 from tinykube.client import Client
 from tinykube.resource import PODS
@@ -59,10 +59,9 @@ async def test_an_ordinary_user_sees_their_own_pods(cluster: Cluster, tmp_path: 
         await sees_own_pods(somebody, tmp_path)
         await allow(client)
         await sees_all(somebody, tmp_path)
-        await publish(client)
-        await asks_the_controller(somebody)
+        async with published(client):
+            await asks_the_controller(somebody)
         await client.delete(EVERYWHERE, "viewers")
-        await client.delete(PODS, "window", SYSTEM, grace=0)
         await free_lease(client)
 
 

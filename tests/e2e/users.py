@@ -23,6 +23,7 @@ TEAM, SYSTEM = "team-a", "subak-system"
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", kind="RoleBinding")
 EVERYWHERE = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
 ROLES = "rbac.authorization.k8s.io"
+ENDPOINTS = Resource("", "v1", "endpoints", kind="Endpoints")
 
 
 class User:
@@ -74,7 +75,8 @@ async def user(client: Client, cluster: Cluster, directory: Path) -> AsyncIterat
                 await asyncio.sleep(0.05)
 
 
-async def publish(client: Client) -> None:
+@asynccontextmanager
+async def published(client: Client) -> AsyncIterator[None]:
     """Let the Service find the controller.  It runs as a process here, so it gets a pod and Endpoints made by hand."""
     template = next(yaml.safe_load_all((MANIFESTS / "controller.yaml").read_text()))["spec"]["template"]
     metadata, spec = template["metadata"] | {"name": "window"}, template["spec"] | {"nodeName": "gpu"}
@@ -84,4 +86,9 @@ async def publish(client: Client) -> None:
     target = {"kind": "Pod", "name": "window", "namespace": SYSTEM}
     subset = {"addresses": [{"ip": namespace.ADDRESS, "targetRef": target}], "ports": [{"name": "http", "port": 9440}]}
     body = {"metadata": {"name": "subak-controller"}, "subsets": [subset]}
-    await client.create(Resource("", "v1", "endpoints", kind="Endpoints"), body, SYSTEM)
+    await client.create(ENDPOINTS, body, SYSTEM)
+    try:
+        yield
+    finally:
+        await client.delete(ENDPOINTS, "subak-controller", SYSTEM)
+        await client.delete(PODS, "window", SYSTEM, grace=0)
