@@ -93,7 +93,7 @@ async def capacity(cluster: Cluster) -> Sequence[Finding]:
         for name in sorted(node.offers):
             said = books.interpreter.by_name[name].publish(node)
             for resource in said.capacity:
-                least, most = published(said.allocatable, resource), published(said.capacity, resource)
+                least, most = published(dict(said.allocatable), resource), published(dict(said.capacity), resource)
                 wrong += _contradiction(stored, resource, least, most)
     if wrong:
         remedy = "restart the agent of the node, ours or the vendor's: kubelet may have reset what it published"
