@@ -23,6 +23,7 @@ COMMANDS = {
     "top": "Draw every card with those who share it.",
     "nodes": "List the nodes and what is taken of their cards.",
     "why": "Say why a pod waits, or whom it shares its cards with.",
+    "doctor": "Check the cluster or this node, and say what to do.",
     "get": "Show objects.",
     "describe": "Show objects in detail, with their events.",
     "apply": "Create or change objects from files.",

@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 from aiohttp import web
 
+from subak import __version__
 from subak.model.reason import Refusal
 from subak.policy.explain import Explanation
 from subak.scheduler.core import Core
@@ -72,6 +73,7 @@ class Window(window.Window):
         leading = shown.service is not None and shown.service.leading
         content = {
             "ready": ready,
+            "version": __version__,
             "role": "leader" if leading else "standby",
             "leader": shown.leader,
             "served": [name for name in shown.served.names if name not in shown.served.foreign],
