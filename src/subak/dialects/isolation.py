@@ -29,6 +29,9 @@ LIMITS = "/etc/subak/limits"
 HOST_LIMITS = "/run/subak/limits"
 PRELOADING = Mount(PRELOAD, f"{HOST_DIRECTORY}/ld.so.preload", read_only=True, purpose=Purpose.PRELOAD)
 
+SHOWN, VOID = "NVIDIA_VISIBLE_DEVICES", "void"
+"""The variable by which NVIDIA's container runtime shows cards, and its word for none.  Many images say `all`."""
+HIDDEN = frozenset({"", VOID, "none"})
 CUDA_CARDS = "CUDA_VISIBLE_DEVICES"
 SWITCH, REGION, POLICY, PRIORITY, TURNS, CARDS, LIMITS_BY_NAME = (
     "CUDA_DISABLE_CONTROL",
