@@ -9,8 +9,8 @@
     runtime ── synchronize ─> what runs here; containers that started without us while we were away are reported
 
 A container that holds no card, and whose image or pod says that NVIDIA's runtime shall show it some, is shown none.
-Privileged containers, containers of exempt namespaces, and those whose cards a vendor's own living agent serves are left
-as they are.
+Privileged containers, containers of exempt namespaces, and those whose cards a vendor's own living agent serves are
+left as they are.
 
 Who holds cards is known from two sides.  A pod holds them from its first container on, and until none of its containers
 lives in the runtime and it is gone or finished in the API server.  So a pod that was deleted by force holds its cards
@@ -174,6 +174,12 @@ class Guard:
         """A container has ended, or did not come into being."""
         self._decided.pop(container.id, None)
         self._end(sandbox.uid, container.id)
+        self._settle()
+
+    def follow(self, pod: manifest.Pod) -> None:
+        """A pod of this node has changed: book what it holds if it runs; take its cards back if it is over."""
+        if pod.metadata.uid in self._living or (pod.started and not pod.finished):
+            self._restore(pod)
         self._settle()
 
     # Pods
