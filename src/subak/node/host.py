@@ -3,6 +3,7 @@
     on a node                              in a folder of ours
     /usr/local/subak/VERSION/libsubak.so   libsubak.so            the library, and the list that preloads it
     /run/subak/limits/UID_CONTAINER        limits/...             the limits, which the container cannot change
+    /run/subak/state/UID_CONTAINER         state/...              what holds at the moment, likewise
     /usr/local/vgpu/containers/...         containers/...         the container's own directory, with its region
     /tmp/vgpulock                          the same               where programs take turns
 
@@ -28,6 +29,7 @@ from subak.dialects import isolation
 from subak.model import manifest
 from subak.model.mount import Mount, Purpose
 from subak.node import library, trees, turns
+from subak.node.monitor import state
 
 
 class Host:
@@ -36,18 +38,20 @@ class Host:
     def __init__(self, directory: Path, stand_in: bytes | None = None) -> None:
         self._programs = directory
         self._limits = directory / "limits"
+        self._states = directory / "state"
         self._containers = directory / "containers"
         self._turns = None if stand_in is None else directory / "vgpulock"
         self._stand_in = stand_in
         self._installed: set[Path] = set()
 
     @classmethod
-    def on_node(cls, root: Path = Path("/")) -> Host:
+    def on_node(cls, root: Path = Path("/"), stand_in: bytes | None = None) -> Host:
         """The folders of a node; all below `root`, for tests."""
-        host = cls(root / isolation.HOST_DIRECTORY[1:])
+        host = cls(root / isolation.HOST_DIRECTORY[1:], stand_in)
         host._limits = root / isolation.HOST_LIMITS[1:]
+        host._states = root / isolation.HOST_STATE[1:]
         host._containers = root / isolation.HOOK[1:] / "containers"
-        host._turns = None if root == Path("/") else root / isolation.LOCKS[1:]
+        host._turns = None if root == Path("/") and stand_in is None else root / isolation.LOCKS[1:]
         return host
 
     def mount(self, mount: Mount, pod: manifest.Pod, container: manifest.Container) -> Mount:
@@ -59,14 +63,13 @@ class Host:
         place = self._place(mount, isolation.owner(pod, container))
         return mount if place is None else replace(mount, source=str(place))
 
-    def region(self, pod: manifest.Pod, container: manifest.Container) -> Path:
-        """Where a container keeps its region."""
-        owner = isolation.owner(pod, container)
+    def region(self, owner: str) -> Path:
+        """Where the region is that has this owner's name."""
         return self._of_container(owner) / f"{owner}.cache"
 
-    def forget_use(self, pod: manifest.Pod, container: manifest.Container) -> None:
-        """Throw a container's region away: it lists who ran before, and nobody inside can know that they ended."""
-        trees.discard(self.region(pod, container))
+    def state(self, pod: manifest.Pod, container: manifest.Container) -> Path:
+        """Where a container's state is."""
+        return self._states / isolation.owner(pod, container)
 
     def remove(self, pod: manifest.Pod) -> None:
         """Throw away what the pod's containers had."""
@@ -74,10 +77,11 @@ class Host:
             owner = isolation.owner(pod, container)
             trees.discard(self._of_container(owner))
             (self._limits / owner).unlink(missing_ok=True)
+            self.state(pod, container).unlink(missing_ok=True)
 
     def sweep(self, uids: Container[str]) -> None:
         """Throw away what the containers of all other pods had: of those that ended while nobody was looking."""
-        for directory in (self._limits, self._containers):
+        for directory in (self._limits, self._states, self._containers):
             for path in directory.iterdir() if directory.is_dir() else ():
                 uid, mark, _ = path.name.rpartition("_")  # names of containers have no underscore
                 if mark and uid not in uids:
@@ -90,15 +94,24 @@ class Host:
             if path != self._programs and path not in used and (path / library.NAME).is_file():
                 trees.discard(path)
 
+    def owns(self, source: str) -> bool:
+        """Whether it is a file of ours, of this version or another one."""
+        place = Path(source).parent
+        return place in (self._limits, self._states) or place.parent == self._programs.parent
+
     def _place(self, mount: Mount, owner: str) -> Path | None:
         match mount.purpose:
             case Purpose.NONE:
                 return None
             case Purpose.ACCOUNT:
-                return self._for_container(owner)
+                return self._for_container(Path(mount.source).name)  # another container's, where several count together
             case Purpose.LIMITS:
                 # Not in the container's own directory: there it could write.
                 return self._file(self._limits / owner, mount.content.encode(), 0o444)
+            case Purpose.STATE:
+                place = self._states / owner
+                # It is written in place, by the monitor: running containers have it mapped.
+                return place if place.is_file() else self._file(place, state.EMPTY, 0o644)
             case Purpose.LIBRARY:
                 return self._library()
             case Purpose.PRELOAD:
