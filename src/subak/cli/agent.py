@@ -25,7 +25,7 @@ from subak.local.hardware.library import empty
 from subak.local.hardware.simulated import Simulated
 from subak.node.agent import NAME, Agent, Injector, Settings
 from subak.node.discovery import Source
-from subak.node.driver import ROOTS, Nvidia
+from subak.node.driver import ROOTS, Nvidia, load
 from subak.node.host import Host
 from subak.node.lock import HostLock, Locked
 from subak.scheduler import configuration
@@ -187,7 +187,7 @@ def _way(injection: str, socket: Path) -> str:
 def _source(place: Place, node: str, languages: Interpreter) -> Source:
     if place.simulate is not None:
         return Simulated(place.simulate, node, languages)
-    return Nvidia(node, languages, place.driver_roots)
+    return Nvidia(node, languages, lambda: load(place.driver_roots))
 
 
 async def _serve(target: Endpoint, settings: Settings, place: Place, config: Config | None) -> int:

@@ -223,6 +223,7 @@ class Agent:
             self.arbiter.change(mine)
         for pod in self.pods:
             self._follow(pod)
+        self.heartbeat.look()
         if self.heartbeat.beating or not mine.devices:
             way = self.settings.way if not self.taken else ""
             free = in_use(mine, self.arbiter.free())

@@ -3,7 +3,7 @@
     on a node                              in a folder of ours
     /usr/local/subak/VERSION/libsubak.so   libsubak.so            the library, and the list that preloads it
     /run/subak/limits/UID_CONTAINER        limits/...             the limits, which the container cannot change
-    /run/subak/state/UID_CONTAINER         state/...              what holds at the moment, likewise
+    /run/subak/state/UID_CONTAINER         state/...              what the monitor says, which it cannot change either
     /usr/local/vgpu/containers/...         containers/...         the container's own directory, with its region
     /tmp/vgpulock                          the same               where programs take turns
 
@@ -109,9 +109,9 @@ class Host:
                 # Not in the container's own directory: there it could write.
                 return self._file(self._limits / owner, mount.content.encode(), 0o444)
             case Purpose.STATE:
-                place = self._states / owner
-                # It is written in place, by the monitor: running containers have it mapped.
-                return place if place.is_file() else self._file(place, state.EMPTY, 0o644)
+                # Running programs have it mapped, and the monitor writes into it: it is never put in another's place.
+                path = self._states / owner
+                return path if path.is_file() else self._file(path, state.EMPTY, 0o644)
             case Purpose.LIBRARY:
                 return self._library()
             case Purpose.PRELOAD:
