@@ -177,6 +177,12 @@ class Guard:
         self._end(sandbox.uid, container.id)
         self._settle()
 
+    def follow(self, pod: manifest.Pod) -> None:
+        """A pod of this node has changed: book what it holds if it runs; take its cards back if it is over."""
+        if pod.metadata.uid in self._living or (pod.started and not pod.finished):
+            self._restore(pod)
+        self._settle()
+
     # Pods
 
     async def _pod(self, sandbox: Sandbox, container: Container) -> manifest.Pod | None:
