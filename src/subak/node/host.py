@@ -45,13 +45,13 @@ class Host:
         self._installed: set[Path] = set()
 
     @classmethod
-    def on_node(cls, root: Path = Path("/")) -> Host:
+    def on_node(cls, root: Path = Path("/"), stand_in: bytes | None = None) -> Host:
         """The folders of a node; all below `root`, for tests."""
-        host = cls(root / isolation.HOST_DIRECTORY[1:])
+        host = cls(root / isolation.HOST_DIRECTORY[1:], stand_in)
         host._limits = root / isolation.HOST_LIMITS[1:]
         host._states = root / isolation.HOST_STATE[1:]
         host._containers = root / isolation.HOOK[1:] / "containers"
-        host._turns = None if root == Path("/") else root / isolation.LOCKS[1:]
+        host._turns = None if root == Path("/") and stand_in is None else root / isolation.LOCKS[1:]
         return host
 
     def mount(self, mount: Mount, pod: manifest.Pod, container: manifest.Container) -> Mount:
@@ -93,6 +93,11 @@ class Host:
         for path in self._programs.parent.iterdir() if self._programs.parent.is_dir() else ():
             if path != self._programs and path not in used and (path / library.NAME).is_file():
                 trees.discard(path)
+
+    def owns(self, source: str) -> bool:
+        """Whether it is a file of ours, of this version or another one."""
+        place = Path(source).parent
+        return place in (self._limits, self._states) or place.parent == self._programs.parent
 
     def _place(self, mount: Mount, owner: str) -> Path | None:
         match mount.purpose:
