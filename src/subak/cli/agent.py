@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -200,7 +201,8 @@ async def _serve(target: Endpoint, settings: Settings, place: Place, config: Con
             return 0
         source = _source(place, settings.node, languages)
         host = Host(place.host_root / "run" / "subak", None if place.simulate is None else empty())
-        await Agent(client, settings, languages, source, host, _injector).run(stopped)
+        injector = partial(_injector, client=client, slots=place.host_root / "run" / "subak" / "slots")
+        await Agent(client, settings, languages, source, host, injector).run(stopped)
     except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED
@@ -235,5 +237,9 @@ class _Absent:
         await asyncio.Event().wait()
 
 
-def _injector(agent: Agent) -> Injector:
+def _injector(agent: Agent, client: Client, slots: Path) -> Injector:
+    if agent.settings.way == mark.PLUGIN:
+        from subak.node.plugin.plugin import Plugin  # grpc takes long to load
+
+        return Plugin(agent.arbiter, agent.pods, client, agent.recorder, slots)
     return _Absent()

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from subak.model import manifest
-from subak.node.machine import Machine
-from subak.node.plugin.gate import Gate, Judge, Known, Refused
+from subak.model.reason import Refusal
+from subak.node.plugin.gate import Gate, Judge, Known
 from subak.node.plugin.podresources import SOCKET, PodResources
-from subak.node.plugin.registration import DIRECTORY, Registration
+from subak.node.plugin.registration import DIRECTORY, LOOK, Registration
 from subak.node.plugin.service import Service
 from subak.node.plugin.slots import Slots, count
 from tinykube.client import Client
+from tinykube.events import WARNING, Recorder, Reference
 from tinykube.resource import PODS
 from tinykube.status import ApiError
 
+REFUSED = "CardsRefused"
+"""The reason of the event on a pod whose container may not start."""
+
 
 class Plugin:
-    """Gives containers their cards where the container runtime does not ask.
+    """Gives containers their cards where the container runtime does not ask: an injector of the agent.
 
     The slots' folders are in `directory`, under the same path on the host.  `plugins` and `pod_resources` are where
     kubelet has its sockets.
@@ -25,36 +31,47 @@ class Plugin:
 
     def __init__(
         self,
-        machine: Machine,
         judge: Judge,
         pods: Known,
         client: Client,
-        refused: Refused,
+        recorder: Recorder,
         directory: Path,
         plugins: Path = DIRECTORY,
         pod_resources: Path = SOCKET,
     ) -> None:
         self.resources = PodResources(pod_resources)
-        self._slots = Slots(directory, count(machine.devices))
-
-        async def find(namespace: str, name: str) -> manifest.Pod | None:
-            try:
-                return await client.get(PODS, name, namespace, type=manifest.Pod)
-            except ApiError as error:
-                if error.code == 404:
-                    return None
-                raise
-
-        given = machine.driver, machine.driver_env
-        gate = Gate(machine.name, self._slots, judge, self.resources, pods, find, refused, *given)
-        self._registration = Registration(Service(self._slots, gate, *given), plugins)
+        self._judge = judge
+        self._client = client
+        self._recorder = recorder
+        self._slots = Slots(directory)
+        gate = Gate(self._slots, judge, self.resources, pods, self._find, self._refused)
+        self._registration = Registration(Service(self._slots, gate, lambda: judge.machine), plugins)
 
     @property
-    def problem(self) -> str:
-        """Why kubelet does not know of the plugin; empty if it does."""
-        return self._registration.problem
+    def working(self) -> bool:
+        """Whether kubelet asks us."""
+        return not self._registration.problem
+
+    @property
+    def trouble(self) -> Sequence[str]:
+        """Why kubelet does not."""
+        return [self._registration.problem] if self._registration.problem else []
 
     async def run(self) -> None:
-        """Serve kubelet until cancelled.  Raises OSError if there is no place for the slots."""
-        self._slots.prepare()
+        """Serve kubelet until cancelled, as soon as the node has cards.  Raises OSError if no slot can be made."""
+        while not self._judge.machine.devices:  # else a container could get a slot without the driver
+            await asyncio.sleep(LOOK)
+        self._slots.prepare(count(self._judge.machine.devices))
         await self._registration.run()
+
+    async def _find(self, namespace: str, name: str) -> manifest.Pod | None:
+        try:
+            return await self._client.get(PODS, name, namespace, type=manifest.Pod)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def _refused(self, pod: manifest.Pod, container: str, refusal: Refusal) -> None:
+        field = f"spec.containers{{{container}}}"
+        self._recorder.record(Reference.to(PODS, pod, field), WARNING, REFUSED, refusal.message)
