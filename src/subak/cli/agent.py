@@ -8,7 +8,6 @@ import re
 import socket
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import click
@@ -22,13 +21,14 @@ from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware import simulated
 from subak.local.hardware.description import BadDescription
-from subak.local.hardware.library import empty
 from subak.local.hardware.simulated import Simulated
-from subak.node.agent import NAME, Agent, Injector, Settings
+from subak.node.agent import NAME, Agent, Settings
 from subak.node.discovery import Source
-from subak.node.driver import ROOTS, Nvidia
+from subak.node.driver import ROOTS, Nvidia, load
 from subak.node.host import Host
+from subak.node.injection import ByKubelet, ByRuntime, Way
 from subak.node.lock import HostLock, Locked
+from subak.node.nri.plugin import SOCKET
 from subak.scheduler import configuration
 from subak.scheduler.configuration import BadConfig
 from subak.scheduler.observed import Observed
@@ -38,7 +38,6 @@ from tinykube.http import HttpTransport
 from tinykube.window import CannotListen
 
 AUTO = "auto"
-NRI_SOCKET = "/var/run/nri/nri.sock"
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ def _node_name(context: click.Context, parameter: click.Parameter, value: str | 
 )
 @click.option(
     "--nri-socket",
-    default=NRI_SOCKET,
+    default=SOCKET,
     show_default=True,
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -188,7 +187,7 @@ def _way(injection: str, socket: Path) -> str:
 def _source(place: Place, node: str, languages: Interpreter) -> Source:
     if place.simulate is not None:
         return Simulated(place.simulate, node, languages)
-    return Nvidia(node, languages, place.driver_roots)
+    return Nvidia(node, languages, lambda: load(place.driver_roots))
 
 
 async def _serve(target: Endpoint, settings: Settings, place: Place, config: Config | None) -> int:
@@ -200,9 +199,8 @@ async def _serve(target: Endpoint, settings: Settings, place: Place, config: Con
         if stopped.is_set():
             return 0
         source = _source(place, settings.node, languages)
-        host = Host(place.host_root / "run" / "subak", None if place.simulate is None else empty())
-        injector = partial(_injector, client=client, slots=place.host_root / "run" / "subak" / "slots")
-        await Agent(client, settings, languages, source, host, injector).run(stopped)
+        way = _inject(settings.way, place)
+        await Agent(client, settings, languages, source, Host.on_node(place.host_root), way).run(stopped)
     except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED
@@ -227,19 +225,7 @@ async def _config(client: Client, stopped: asyncio.Event) -> Config | None:
         await asyncio.gather(reading, stop, return_exceptions=True)
 
 
-class _Absent:
-    """No injection yet."""
-
-    working = True
-    trouble = ()
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
-
-
-def _injector(agent: Agent, client: Client, slots: Path) -> Injector:
-    if agent.settings.way == mark.PLUGIN:
-        from subak.node.plugin.plugin import Plugin  # grpc takes long to load
-
-        return Plugin(agent.arbiter, agent.pods, client, agent.recorder, slots)
-    return _Absent()
+def _inject(way: str, place: Place) -> Way:
+    if way == mark.NRI:
+        return lambda node: ByRuntime(node, place.nri_socket)
+    return lambda node: ByKubelet(node, place.host_root / "run" / "subak" / "slots")

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 from subak.model import manifest
-from subak.model.reason import Refusal
-from subak.node.plugin.gate import Gate, Judge, Known
+from subak.node.plugin.gate import Gate, Judge, Known, Refused
 from subak.node.plugin.podresources import SOCKET, PodResources
 from subak.node.plugin.registration import DIRECTORY, LOOK, Registration
 from subak.node.plugin.service import Service
 from subak.node.plugin.slots import Slots, count
 from tinykube.client import Client
-from tinykube.events import WARNING, Recorder, Reference
 from tinykube.resource import PODS
 from tinykube.status import ApiError
 
-REFUSED = "CardsRefused"
-"""The reason of the event on a pod whose container may not start."""
-
 
 class Plugin:
-    """Gives containers their cards where the container runtime does not ask: an injector of the agent.
+    """Gives containers their cards where the container runtime does not ask.
 
     The slots' folders are in `directory`, under the same path on the host.  `plugins` and `pod_resources` are where
     kubelet has its sockets.
@@ -34,7 +28,7 @@ class Plugin:
         judge: Judge,
         pods: Known,
         client: Client,
-        recorder: Recorder,
+        refused: Refused,
         directory: Path,
         plugins: Path = DIRECTORY,
         pod_resources: Path = SOCKET,
@@ -42,20 +36,14 @@ class Plugin:
         self.resources = PodResources(pod_resources)
         self._judge = judge
         self._client = client
-        self._recorder = recorder
         self._slots = Slots(directory)
-        gate = Gate(self._slots, judge, self.resources, pods, self._find, self._refused)
+        gate = Gate(self._slots, judge, self.resources, pods, self._find, refused)
         self._registration = Registration(Service(self._slots, gate, lambda: judge.machine), plugins)
 
     @property
-    def working(self) -> bool:
-        """Whether kubelet asks us."""
-        return not self._registration.problem
-
-    @property
-    def trouble(self) -> Sequence[str]:
-        """Why kubelet does not."""
-        return [self._registration.problem] if self._registration.problem else []
+    def problem(self) -> str:
+        """Why kubelet does not know of the plugin; empty if it does."""
+        return self._registration.problem
 
     async def run(self) -> None:
         """Serve kubelet until cancelled, as soon as the node has cards.  Raises OSError if no slot can be made."""
@@ -71,7 +59,3 @@ class Plugin:
             if error.code == 404:
                 return None
             raise
-
-    def _refused(self, pod: manifest.Pod, container: str, refusal: Refusal) -> None:
-        field = f"spec.containers{{{container}}}"
-        self._recorder.record(Reference.to(PODS, pod, field), WARNING, REFUSED, refusal.message)
