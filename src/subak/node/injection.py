@@ -128,9 +128,9 @@ class ByKubelet:
         from subak.node.plugin.plugin import Plugin  # slow to load, for grpc is
 
         node = self._node
-        plugin = Plugin(node.arbiter.machine, node.arbiter, node.pods, node.client, self._refused, self._directory)
+        plugin = Plugin(node.arbiter, node.pods, node.client, self._refused, self._directory)
         self._problem = lambda: plugin.problem
         await plugin.run()
 
-    def _refused(self, pod: manifest.Pod, refusal: Refusal) -> None:
-        self._node.outbox.refused(pod, "", refusal.message)
+    def _refused(self, pod: manifest.Pod, container: str, refusal: Refusal) -> None:
+        self._node.outbox.refused(pod, container, refusal.message)
