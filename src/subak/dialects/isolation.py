@@ -142,14 +142,19 @@ def _own(container: manifest.Container, name: str) -> str:
     return container.variables.get(name, "")
 
 
+def listed(shares: Sequence[Share]) -> dict[str, str]:
+    """The list by which libsubak numbers the limits of these shares; none where not all cards have a UUID."""
+    if not shares or not all(share.id.startswith(("GPU-", "MIG-")) for share in shares):
+        return {}
+    return {CARDS: ",".join(share.id for share in shares)}
+
+
 def limits_file(shares: Sequence[Share], env: Mapping[str, str]) -> str:
     """The content of the agent's file: the share of each card, and all else that a program must not choose itself.
 
     Cards are listed by UUID where it is known: the library would else take the numbers for NVML's.
     """
-    lines = {}
-    if all(share.id.startswith(("GPU-", "MIG-")) for share in shares):
-        lines[CARDS] = ",".join(share.id for share in shares)
+    lines = listed(shares)
     for i, share in enumerate(shares):
         if share.memory_bytes:
             lines[f"CUDA_DEVICE_MEMORY_LIMIT_{i}"] = str(share.memory_bytes)

@@ -22,7 +22,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement
+from subak.model.placement import Charge, Grant, Placement
 from subak.model.reason import Refusal
 from subak.node import usage
 from subak.node.host import Host
@@ -44,6 +44,12 @@ class Arbiter:
         self._host = host
         self._node = _truth(machine, interpreter)
         self._ledger = Ledger(self._node)
+        self._spoken = {dialect.name: dialect for dialect in machine.speaks}
+
+    def change(self, machine: Machine) -> None:
+        """The machine has other cards now, or other health.  What pods hold, they hold."""
+        self.machine = machine
+        self._node = self._ledger.node = _truth(machine, self._interpreter)
         self._spoken = {dialect.name: dialect for dialect in machine.speaks}
 
     def restore(self, pod: manifest.Pod) -> None:
@@ -100,6 +106,10 @@ class Arbiter:
         else:
             names = [dialect.name for dialect in self._interpreter.speaking(pod)]
         return [self._spoken[name] for name in dict.fromkeys(names) if name in self._spoken]
+
+    def held(self) -> Mapping[str, Charge]:
+        """What pods hold of each card, by its id."""
+        return self._ledger.held()
 
     def free(self) -> list[Device]:
         """The machine's cards that nobody holds."""
