@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -23,11 +24,13 @@ from subak.local.hardware import simulated
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.library import empty
 from subak.local.hardware.simulated import Simulated
+from subak.node import driver
 from subak.node.agent import NAME, Agent, Injector, Settings
 from subak.node.discovery import Source
 from subak.node.driver import ROOTS, Nvidia
 from subak.node.host import Host
 from subak.node.lock import HostLock, Locked
+from subak.node.monitor.attach import attach
 from subak.scheduler import configuration
 from subak.scheduler.configuration import BadConfig
 from subak.scheduler.observed import Observed
@@ -200,7 +203,9 @@ async def _serve(target: Endpoint, settings: Settings, place: Place, config: Con
             return 0
         source = _source(place, settings.node, languages)
         host = Host(place.host_root / "run" / "subak", None if place.simulate is None else empty())
-        await Agent(client, settings, languages, source, host, _injector).run(stopped)
+        agent = Agent(client, settings, languages, source, host, _injector)
+        attach(agent, settings.node, partial(driver.load, place.driver_roots))
+        await agent.run(stopped)
     except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED
