@@ -120,3 +120,13 @@ def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:
     assert not sources["/usr/local/vgpu"].exists()
     assert not sources["/etc/subak/limits"].exists()
     Host(folder).remove(POD)
+
+
+def test_a_container_that_hami_has_started_keeps_its_region(folder: Path) -> None:
+    """Its plugin names the file after nothing that we know."""
+    place = mounted(folder)["/usr/local/vgpu"]
+    (place / "8a6d1e0a.cache").touch()
+    assert Host(folder).region("u_c") == place / "8a6d1e0a.cache"
+    (place / "u_c.cache").touch()
+    assert Host(folder).region("u_c") == place / "u_c.cache"
+    assert Host(folder).region("gone").name == "gone.cache"

@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -28,6 +29,7 @@ from subak.node.driver import ROOTS, Nvidia, load
 from subak.node.host import Host
 from subak.node.injection import ByKubelet, ByRuntime, Way
 from subak.node.lock import HostLock, Locked
+from subak.node.monitor.attach import attach
 from subak.node.nri.plugin import SOCKET
 from subak.scheduler import configuration
 from subak.scheduler.configuration import BadConfig
@@ -200,7 +202,9 @@ async def _serve(target: Endpoint, settings: Settings, place: Place, config: Con
             return 0
         source = _source(place, settings.node, languages)
         way = _inject(settings.way, place)
-        await Agent(client, settings, languages, source, Host.on_node(place.host_root), way).run(stopped)
+        agent = Agent(client, settings, languages, source, Host.on_node(place.host_root), way)
+        attach(agent, settings.node, partial(load, place.driver_roots))
+        await agent.run(stopped)
     except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED

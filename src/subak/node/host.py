@@ -20,9 +20,10 @@ hold: they come with a stand-in, and take turns in the folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from subak.dialects import isolation
@@ -30,6 +31,8 @@ from subak.model import manifest
 from subak.model.mount import Mount, Purpose
 from subak.node import library, trees, turns
 from subak.node.monitor import state
+
+MOST_FILES = 64
 
 
 class Host:
@@ -64,8 +67,10 @@ class Host:
         return mount if place is None else replace(mount, source=str(place))
 
     def region(self, owner: str) -> Path:
-        """Where the region is that has this owner's name."""
-        return self._of_container(owner) / f"{owner}.cache"
+        """Where the region is that has this owner's name; one that HAMi's plugin has started calls it otherwise."""
+        place = self._of_container(owner)
+        named = place / f"{owner}.cache"
+        return named if named.exists() else next(_regions(place), named)
 
     def state(self, pod: manifest.Pod, container: manifest.Container) -> Path:
         """Where a container's state is."""
@@ -156,6 +161,12 @@ class Host:
             begun.chmod(mode)
             begun.replace(path)
         return path
+
+
+def _regions(directory: Path) -> Iterator[Path]:
+    """What may be a region in a container's directory, where it may have put any number of files."""
+    with suppress(OSError), os.scandir(directory) as entries:
+        yield from (directory / each.name for each in islice(entries, MOST_FILES) if each.name.endswith(".cache"))
 
 
 def _for_everybody(directory: Path) -> Path:
