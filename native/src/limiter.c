@@ -337,12 +337,15 @@ void limiter_capture_began(struct gate *gate, CUresult result) {
     if (gate) streams_let_go(&gate->streams);
 }
 
-void limiter_capture_ended(CUstream stream) {
-    (void)stream;
+/* A capture that has become invalid ends as well. After other errors it may go on. */
+void limiter_capture_ended(CUresult result) {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) return;
     unsigned count = atomic_load(&captures);
     while (count && !atomic_compare_exchange_weak(&captures, &count, count - 1)) {
     }
 }
+
+unsigned limiter_captures(void) { return atomic_load_explicit(&captures, memory_order_relaxed); }
 
 /* Before the driver is taken down: nothing of ours may call it any more, and waiters get the token at once. */
 static void leave(void) {

@@ -43,6 +43,7 @@ def test_everything_that_is_mounted_exists_in_the_folder(folder: Path) -> None:
         "/usr/local/vgpu/libvgpu.so",
         "/tmp/vgpulock",
         "/etc/subak/limits",
+        "/etc/subak/state",
         "/etc/ld.so.preload",
     }
     assert all(folder in each.parents and each.exists() for each in sources.values())
@@ -114,7 +115,7 @@ def test_a_mount_keeps_its_destination_and_its_rights(folder: Path) -> None:
 
 def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:
     sources = mounted(folder)
-    assert Host(folder).region(POD, POD.containers[0]).parent == sources["/usr/local/vgpu"]
+    assert Host(folder).region("u_c").parent == sources["/usr/local/vgpu"]
     Host(folder).remove(POD)
     assert not sources["/usr/local/vgpu"].exists()
     assert not sources["/etc/subak/limits"].exists()

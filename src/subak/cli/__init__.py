@@ -18,6 +18,7 @@ COMMANDS = {
     "up": "Start a whole cluster on this machine.",
     "demo": "Start one, run the examples on it, and show who shares which card.",
     "controller": "Schedule the pods of a Kubernetes cluster.",
+    "agent": "Serve the cards of a node of a Kubernetes cluster.",
     "run": "Run one command with a slice of a local GPU.",
     "top": "Draw every card with those who share it.",
     "nodes": "List the nodes and what is taken of their cards.",

@@ -22,12 +22,13 @@ from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.device import Device
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement
+from subak.model.placement import Charge, Grant, Placement
 from subak.model.reason import Refusal
 from subak.node import usage
 from subak.node.host import Host
 from subak.node.ledger import Ledger, Overcommitted
 from subak.node.machine import Machine
+from subak.node.tenant import Tenant, tenants
 from subak.node.turns import NoTurns
 from subak.node.usage import Use
 
@@ -43,6 +44,12 @@ class Arbiter:
         self._host = host
         self._node = _truth(machine, interpreter)
         self._ledger = Ledger(self._node)
+        self._spoken = {dialect.name: dialect for dialect in machine.speaks}
+
+    def change(self, machine: Machine) -> None:
+        """The machine has other cards now, or other health.  What pods hold, they hold."""
+        self.machine = machine
+        self._node = self._ledger.node = _truth(machine, self._interpreter)
         self._spoken = {dialect.name: dialect for dialect in machine.speaks}
 
     def restore(self, pod: manifest.Pod) -> None:
@@ -80,8 +87,8 @@ class Arbiter:
 
     def starting(self, pod: manifest.Pod, position: int) -> None:
         """The container begins with clean books."""
-        if self._host is not None:
-            self._host.forget_use(pod, pod.containers[position])
+        for tenant in self.tenants(pod):
+            tenant.starting(position)
 
     def release(self, pod: manifest.Pod) -> bool:
         """The pod has ended; whether it held anything."""
@@ -100,23 +107,34 @@ class Arbiter:
             names = [dialect.name for dialect in self._interpreter.speaking(pod)]
         return [self._spoken[name] for name in dict.fromkeys(names) if name in self._spoken]
 
+    def held(self) -> Mapping[str, Charge]:
+        """What pods hold of each card, by its id."""
+        return self._ledger.held()
+
     def free(self) -> list[Device]:
         """The machine's cards that nobody holds."""
         free = {each.index for each in self._ledger.free()}
         return [each for each in self.machine.devices if each.index in free]
 
-    def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
-        """What the pod's containers use of their cards, by the container's name, as far as their regions say it."""
+    def tenants(self, pod: manifest.Pod) -> list[Tenant]:
+        """The pod's tenants of the node's cards; none where it holds nothing, or nothing is written to disk."""
         holding = self._ledger.holdings.get(pod.metadata.uid)
         if holding is None or self._host is None:
-            return {}
+            return []
+        try:
+            injections = self._interpreter.injections(pod, holding.placement, self._node)
+        except ValueError:
+            return []  # a card is gone
+        return tenants(pod, holding.placement, injections, self._node, self._host)
+
+    def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
+        """What the pod's containers use of their cards, by the container's name, as far as their regions say it."""
         found: dict[str, list[tuple[Device, Use]]] = {}
-        for grant in holding.placement.grants:
-            for container in (pod.containers[position] for position in grant.containers):
-                uses = usage.read(self._host.region(pod, container), time.monotonic_ns())
-                ids = dict.fromkeys(share.id for share in grant.shares)  # a card once, however many instances of it
-                cards = [self._node.device(id) for id in ids if id in uses]
-                found.setdefault(container.name, []).extend((card, uses[card.id]) for card in cards if card)
+        for tenant in self.tenants(pod):
+            for position, uses in usage.of_tenant(tenant, time.monotonic_ns()).items():
+                cards = {held.device.id: held.device for held in tenant.cards}  # once, however many instances of it
+                known = [(card, uses[id]) for id, card in cards.items() if id in uses]
+                found.setdefault(tenant.containers[position], []).extend(known)
         return found
 
     def _injections(self, pod: manifest.Pod, placement: Placement) -> list[Injection]:

@@ -17,6 +17,7 @@ from subak.dialects import isolation
 from subak.model import manifest
 from subak.model.mount import Mount, Purpose
 from subak.node import library, trees, turns
+from subak.node.monitor import state
 
 
 class Host:
@@ -35,14 +36,13 @@ class Host:
         place = self._place(mount, isolation.owner(pod, container))
         return mount if place is None else replace(mount, source=str(place))
 
-    def region(self, pod: manifest.Pod, container: manifest.Container) -> Path:
-        """Where a container keeps its region."""
-        owner = isolation.owner(pod, container)
+    def region(self, owner: str) -> Path:
+        """Where the region is that has this owner's name."""
         return self._of_container(owner) / f"{owner}.cache"
 
-    def forget_use(self, pod: manifest.Pod, container: manifest.Container) -> None:
-        """Throw a container's region away: it lists who ran before, and nobody inside can know that they ended."""
-        trees.discard(self.region(pod, container))
+    def state(self, pod: manifest.Pod, container: manifest.Container) -> Path:
+        """Where a container's state is."""
+        return self._directory / "state" / isolation.owner(pod, container)
 
     def remove(self, pod: manifest.Pod) -> None:
         """Throw away what the pod's containers had."""
@@ -50,16 +50,19 @@ class Host:
             owner = isolation.owner(pod, container)
             trees.discard(self._of_container(owner))
             (self._directory / "limits" / owner).unlink(missing_ok=True)
+            self.state(pod, container).unlink(missing_ok=True)
 
     def _place(self, mount: Mount, owner: str) -> Path | None:
         match mount.purpose:
             case Purpose.NONE:
                 return None
             case Purpose.ACCOUNT:
-                return self._for_container(owner)
+                return self._for_container(Path(mount.source).name)  # another container's, where several count together
             case Purpose.LIMITS:
                 # Not in the container's own directory: there it could write.
                 return self._file(f"limits/{owner}", mount.content.encode(), 0o444)
+            case Purpose.STATE:
+                return self._file(f"state/{owner}", state.EMPTY, 0o644)
             case Purpose.LIBRARY:
                 return self._library()
             case Purpose.PRELOAD:

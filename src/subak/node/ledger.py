@@ -58,6 +58,14 @@ class Ledger:
         held = {id for holding in self.holdings.values() for id in holding.charges}
         return [each for each in self.node.devices if each.id not in held]
 
+    def held(self) -> dict[str, Charge]:
+        """What all pods together hold of each card, by its id."""
+        total: dict[str, Charge] = {}
+        for holding in self.holdings.values():
+            for id, charge in holding.charges.items():
+                total.setdefault(id, Charge()).join(charge)
+        return total
+
     def _check(self, device: Device, pod: str, charge: Charge) -> None:
         tenants = {each.pod: each.charges[device.id] for each in self.holdings.values() if device.id in each.charges}
         where = f"card {device.id} of node {self.node.name}"
