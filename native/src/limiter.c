@@ -345,6 +345,8 @@ void limiter_capture_ended(CUresult result) {
     }
 }
 
+unsigned limiter_generation(void) { return atomic_load_explicit(&generation, memory_order_relaxed); }
+
 unsigned limiter_captures(void) { return atomic_load_explicit(&captures, memory_order_relaxed); }
 
 /* Before the driver is taken down: nothing of ours may call it any more, and waiters get the token at once. */
