@@ -8,7 +8,6 @@
 
 /* What tests call and libsubak neither hooks nor calls. */
 EXPORT CUresult cuDriverGetVersion(int *version);
-EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
 EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 EXPORT CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags);
 EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t align, CUdeviceptr near,
