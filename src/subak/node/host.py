@@ -1,11 +1,8 @@
 """The host's side of what is mounted into containers, in a folder of ours.
 
 On a node of a cluster a vendor's plugin keeps these files under /usr/local, /run and /tmp.  Here those belong to the
-computer, where an ordinary user could not write; so each has its place in the folder instead.  Only turns are taken
-where everybody on the machine takes them.
-
-A real card comes with the library that holds programs to their share.  Simulated ones have no driver that it could
-hold: they come with a stand-in, and take turns in the folder.
+computer, where an ordinary user could not write; so each has its place in the folder instead.  Only turns on real cards
+are taken where everybody on the machine takes them.
 """
 
 from __future__ import annotations
@@ -20,16 +17,16 @@ from subak.node import library, trees, turns
 
 
 class Host:
-    """The folder, made when it is first needed.  `stand_in` is the library for simulated cards, None for real ones."""
+    """The folder, made when it is first needed.  The programs on `simulated` cards take turns there."""
 
-    def __init__(self, directory: Path, stand_in: bytes | None = None) -> None:
+    def __init__(self, directory: Path, simulated: bool = False) -> None:
         self._directory = directory
-        self._stand_in = stand_in
+        self._simulated = simulated
 
     def mount(self, mount: Mount, pod: manifest.Pod, container: manifest.Container) -> Mount:
         """A container's mount from its place in the folder.
 
-        Without a library the mount for a real card stays as it is: no such file is there, and no container starts.
+        Without a library its mount stays as it is: no such file is there, and no container starts.
         Raises NoTurns.
         """
         place = self._place(mount, isolation.owner(pod, container))
@@ -65,11 +62,9 @@ class Host:
             case Purpose.PRELOAD:
                 return self._file("ld.so.preload", f"{isolation.LIBRARY}\n".encode())
             case Purpose.TURNS:
-                return turns.directory() if self._stand_in is None else _for_everybody(self._directory / "vgpulock")
+                return _for_everybody(self._directory / "vgpulock") if self._simulated else turns.directory()
 
     def _library(self) -> Path | None:
-        if self._stand_in is not None:
-            return self._file("stand-in.so", self._stand_in)
         try:
             # A copy: running containers keep theirs when it is built or installed anew.
             return self._file(library.NAME, library.find().read_bytes())
