@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import grpc
@@ -29,6 +29,7 @@ from tests.support.machines import INTERPRETER, machine
 from tests.support.slotted import bound, described, stored, written
 
 HALF = {"resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "12000"}}}
+ENV = {"DRIVER": "simulated"}
 DRIVER = Mount("/usr/lib/libcuda.so.1", "/opt/libcuda.so.1", read_only=True)
 
 
@@ -44,9 +45,9 @@ class Rig:
     refusals: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.arbiter = Arbiter(self.machine, INTERPRETER, Host(self.directory / "host", b"library"))
-        self.slots = Slots(self.directory / "slots", 8)
-        self.slots.prepare()
+        self.arbiter = Arbiter(self.machine, INTERPRETER, Host(self.directory / "host", simulated=True))
+        self.slots = Slots(self.directory / "slots")
+        self.slots.prepare(8)
 
     def get(self, uid: str) -> manifest.Pod | None:
         return self.watched.get(uid)
@@ -54,17 +55,15 @@ class Rig:
     async def find(self, namespace: str, name: str) -> manifest.Pod | None:
         return self.api.get((namespace, name))
 
-    def refused(self, pod: manifest.Pod, refusal: Refusal) -> None:
+    def refused(self, pod: manifest.Pod, container: str, refusal: Refusal) -> None:
         self.refusals.append((pod.key, refusal.message))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Registration]:
         """The plugin, once kubelet knows of it."""
         resources = PodResources(self.kubelet.pod_resources)
-        gate = Gate(self.machine.name, self.slots, self.arbiter, resources, self, self.find, self.refused, [DRIVER])
-        registration = Registration(
-            Service(self.slots, gate, [DRIVER], {"DRIVER": "simulated"}), self.kubelet.directory
-        )
+        gate = Gate(self.slots, self.arbiter, resources, self, self.find, self.refused)
+        registration = Registration(Service(self.slots, gate, lambda: self.machine), self.kubelet.directory)
         task = asyncio.create_task(registration.run())
         try:
             await asyncio.wait_for(self.kubelet.listed.wait(), 20)
@@ -90,7 +89,7 @@ class Rig:
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     kubelet = Kubelet(tmp_path / "plugins")
     await kubelet.start()
-    yield Rig(tmp_path, machine("shared", taints=[]), kubelet)
+    yield Rig(tmp_path, replace(machine("shared", taints=[]), driver=(DRIVER,), driver_env=ENV), kubelet)
     await kubelet.stop()
 
 
@@ -115,20 +114,21 @@ async def test_a_container_gets_its_own_limits_and_every_slot_the_same_mounts(ri
     pod = rig.pod("a")
     async with rig.running():
         given = await rig.kubelet.allocate("slot-3", ("default", "a", "c0"))
-        assert dict(given.envs) == {"DRIVER": "simulated"}
+        assert dict(given.envs) == ENV
         assert [each.container_path for each in given.mounts] == [
             "/usr/local/vgpu",
             "/usr/local/vgpu/libvgpu.so",
             "/tmp/vgpulock",
             "/etc/ld.so.preload",
             "/etc/subak/limits",
+            "/etc/subak/state",
             "/usr/lib/libcuda.so.1",
         ]
-        assert [each.read_only for each in given.mounts] == [False, True, False, True, True, True]
+        assert [each.read_only for each in given.mounts] == [False, True, False, True, True, True, True]
         assert closed(rig, "slot-3")
         await rig.kubelet.pre_start("slot-3")
     mine = rig.arbiter.admit(pod)[0]
-    places = {each.destination: Path(each.source) for each in mine.mounts}
+    places = {each.destination: Path(each.source) for each in mine.mounts if each != DRIVER}
     assert rig.sources("slot-3") == places
     assert "CUDA_DEVICE_MEMORY_LIMIT_0=12582912000\n" in places["/etc/subak/limits"].read_text()
     assert rig.slots.owner("slot-3") == "u-a/c0"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from subak.model import manifest
-from subak.node.machine import Machine
 from subak.node.plugin.gate import Gate, Judge, Known, Refused
 from subak.node.plugin.podresources import SOCKET, PodResources
-from subak.node.plugin.registration import DIRECTORY, Registration
+from subak.node.plugin.registration import DIRECTORY, LOOK, Registration
 from subak.node.plugin.service import Service
 from subak.node.plugin.slots import Slots, count
 from tinykube.client import Client
@@ -25,7 +25,6 @@ class Plugin:
 
     def __init__(
         self,
-        machine: Machine,
         judge: Judge,
         pods: Known,
         client: Client,
@@ -35,19 +34,11 @@ class Plugin:
         pod_resources: Path = SOCKET,
     ) -> None:
         self.resources = PodResources(pod_resources)
-        self._slots = Slots(directory, count(machine.devices))
-
-        async def find(namespace: str, name: str) -> manifest.Pod | None:
-            try:
-                return await client.get(PODS, name, namespace, type=manifest.Pod)
-            except ApiError as error:
-                if error.code == 404:
-                    return None
-                raise
-
-        given = machine.driver, machine.driver_env
-        gate = Gate(machine.name, self._slots, judge, self.resources, pods, find, refused, *given)
-        self._registration = Registration(Service(self._slots, gate, *given), plugins)
+        self._judge = judge
+        self._client = client
+        self._slots = Slots(directory)
+        gate = Gate(self._slots, judge, self.resources, pods, self._find, refused)
+        self._registration = Registration(Service(self._slots, gate, lambda: judge.machine), plugins)
 
     @property
     def problem(self) -> str:
@@ -55,6 +46,16 @@ class Plugin:
         return self._registration.problem
 
     async def run(self) -> None:
-        """Serve kubelet until cancelled.  Raises OSError if there is no place for the slots."""
-        self._slots.prepare()
+        """Serve kubelet until cancelled, as soon as the node has cards.  Raises OSError if no slot can be made."""
+        while not self._judge.machine.devices:  # else a container could get a slot without the driver
+            await asyncio.sleep(LOOK)
+        self._slots.prepare(count(self._judge.machine.devices))
         await self._registration.run()
+
+    async def _find(self, namespace: str, name: str) -> manifest.Pod | None:
+        try:
+            return await self._client.get(PODS, name, namespace, type=manifest.Pod)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise

@@ -5,8 +5,9 @@
                  library   libsubak
                  preload   the list of libraries that every program loads first
                  turns     where all programs on the node's cards take turns
+                 state     what the node tells libsubak while the container runs
 
-Kubelet asks for the mounts of a slot before it says whose it is, so it always gets the same five.  A link is followed
+Kubelet asks for the mounts of a slot before it says whose it is, so it always gets the same six.  A link is followed
 when the container is created.  That of a closed slot leads to itself: the container runtime cannot follow it, so that
 no container starts.
 """
@@ -31,6 +32,7 @@ ENTRIES = {
     isolation.LOCKS: "turns",
     isolation.PRELOAD: "preload",
     isolation.LIMITS: "limits",
+    isolation.STATE: "state",
 }
 """What a slot's folder has for each path in the container."""
 
@@ -46,15 +48,20 @@ def count(devices: Sequence[Device]) -> int:
 class Slots:
     """The folders, in a directory that containers do not see."""
 
-    def __init__(self, directory: Path, number: int) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.names = tuple(f"slot-{n}" for n in range(number))
+        self.names: tuple[str, ...] = ()
 
-    def prepare(self) -> None:
-        """Close all slots that are not there yet: a container runtime makes what it does not find."""
-        for name in self.names:
+    def prepare(self, number: int) -> None:
+        """Have so many slots, or more.  Raises OSError.
+
+        Those that are not there yet are closed: a container runtime makes what it does not find.
+        """
+        names = tuple(f"slot-{n}" for n in range(max(number, len(self.names))))
+        for name in names[len(self.names) :]:
             if not self._folder(name).exists():
                 self.close(name)
+        self.names = names
 
     def close(self, name: str) -> None:
         """Nobody has the slot.  Raises OSError."""
