@@ -43,6 +43,7 @@ def test_everything_that_is_mounted_exists_in_the_folder(folder: Path) -> None:
         "/usr/local/vgpu/libvgpu.so",
         "/tmp/vgpulock",
         "/etc/subak/limits",
+        "/etc/subak/state",
         "/etc/ld.so.preload",
     }
     assert all(folder in each.parents and each.exists() for each in sources.values())
@@ -114,8 +115,18 @@ def test_a_mount_keeps_its_destination_and_its_rights(folder: Path) -> None:
 
 def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:
     sources = mounted(folder)
-    assert Host(folder).region(POD, POD.containers[0]).parent == sources["/usr/local/vgpu"]
+    assert Host(folder).region("u_c").parent == sources["/usr/local/vgpu"]
     Host(folder).remove(POD)
     assert not sources["/usr/local/vgpu"].exists()
     assert not sources["/etc/subak/limits"].exists()
     Host(folder).remove(POD)
+
+
+def test_a_container_that_hami_has_started_keeps_its_region(folder: Path) -> None:
+    """Its plugin names the file after nothing that we know."""
+    place = mounted(folder)["/usr/local/vgpu"]
+    (place / "8a6d1e0a.cache").touch()
+    assert Host(folder).region("u_c") == place / "8a6d1e0a.cache"
+    (place / "u_c.cache").touch()
+    assert Host(folder).region("u_c") == place / "u_c.cache"
+    assert Host(folder).region("gone").name == "gone.cache"
