@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ from subak.cli.say import complain
 from subak.dialects import mark
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
+from subak.local.hardware import driver as simulated_driver
 from subak.local.hardware import simulated
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.simulated import Simulated
@@ -28,6 +30,7 @@ from subak.node.driver import ROOTS, Nvidia, load
 from subak.node.host import Host
 from subak.node.injection import ByKubelet, ByRuntime, Way
 from subak.node.lock import HostLock, Locked
+from subak.node.monitor.attach import attach
 from subak.node.nri.plugin import SOCKET
 from subak.scheduler import configuration
 from subak.scheduler.configuration import BadConfig
@@ -186,7 +189,8 @@ def _way(injection: str, socket: Path) -> str:
 
 def _source(place: Place, node: str, languages: Interpreter) -> Source:
     if place.simulate is not None:
-        return Simulated(place.simulate, node, languages)
+        files = place.host_root / "usr" / "local" / "subak" / "simulated"
+        return Simulated(place.simulate, node, languages, partial(simulated_driver.installed, files))
     return Nvidia(node, languages, lambda: load(place.driver_roots))
 
 
@@ -200,7 +204,9 @@ async def _serve(target: Endpoint, settings: Settings, place: Place, config: Con
             return 0
         source = _source(place, settings.node, languages)
         way = _inject(settings.way, place)
-        await Agent(client, settings, languages, source, Host.on_node(place.host_root), way).run(stopped)
+        agent = Agent(client, settings, languages, source, Host.on_node(place.host_root), way)
+        attach(agent, settings.node, partial(load, place.driver_roots))
+        await agent.run(stopped)
     except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED

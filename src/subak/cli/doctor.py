@@ -8,24 +8,40 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import click
 
-from subak.cli.connection import Blind, Connection, connected
+from subak.cli.connection import Blind, Connection, connected_or
 from subak.cli.live import Picture, picture
 from subak.cli.say import emit
 from subak.doctor import CannotTell, Level
 from subak.doctor.cluster import Cluster
 from subak.doctor.examine import ALLOW, Examined, examine
-from subak.doctor.registry import CLUSTER
+from subak.doctor.node import Computer
+from subak.doctor.registry import CLUSTER, NODE
 from tinykube.endpoint import ConfigError
 
 COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FAILED: "red", Level.UNKNOWN: "cyan"}
 WIDTH = max(len(level) for level in Level)
 
 
+async def _alone(why: str, node: bool, host_root: Path, output: str) -> int | None:
+    """Check this computer, without a cluster."""
+    return await _computer(Computer(host_root), output) if node else None
+
+
 @click.command()
+@click.option("--node", is_flag=True, help="Check this computer, a node, in the place of the cluster.")
+@click.option(
+    "--host-root",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default="/",
+    show_default=True,
+    metavar="DIR",
+    help="Where the node's files are: another folder if this runs in a pod.",
+)
 @click.option(
     "-o",
     "--output",
@@ -34,9 +50,28 @@ WIDTH = max(len(level) for level in Level)
     show_default=True,
     help="How to print; json is a stable interface.",
 )
-@connected
-async def doctor(connection: Connection, output: str) -> int:
-    """Check the cluster, and say what to do about each thing that is wrong."""
+@connected_or(_alone)
+async def doctor(connection: Connection, node: bool, host_root: Path, output: str) -> int:
+    """Check the cluster, or this node, and say what to do about each thing that is wrong.
+
+    It changes nothing.  What it tries on a cluster is a dry run, in the namespace of -n.  It needs no rights of its
+    own: what it may not look at is "not known", and the role that would show it is named.  With --node it looks at the
+    computer on which it runs, best as root, and needs no cluster.
+
+    \b
+    Examples:
+      subak doctor                the cluster
+      subak doctor -o json        for scripts
+      sudo subak doctor --node    the node on which it runs
+
+    \b
+    Exit codes:
+      0  nothing has failed; there may be warnings, and things that are not known
+      1  something has failed, or the cluster cannot be reached
+      2  bad input
+    """
+    if node:
+        return await _computer(Computer(host_root, connection.client), output)
     await connection.client.request("GET", "/version")  # a cluster that cannot be reached is one error, not twenty
 
     async def look() -> Picture:
@@ -49,6 +84,10 @@ async def doctor(connection: Connection, output: str) -> int:
 
     cluster = Cluster(connection.client, look, connection.namespace)
     return _report(await examine(cluster, CLUSTER, _progress), output)
+
+
+async def _computer(computer: Computer, output: str) -> int:
+    return _report(await examine(computer, NODE, _progress), output)
 
 
 def _progress(through: int, of: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from subak.doctor import Checks
 from subak.doctor.cluster import Cluster, admission, api, controller, ledger, nodes, rights, settings
+from subak.doctor.node import Computer, agent, driver, kubelet, library, nri, paths, runtime, security
 
 CLUSTER: Checks[Cluster] = {
     "API server": {
@@ -37,5 +38,38 @@ CLUSTER: Checks[Cluster] = {
         "records": ledger.readable,
         "overcommitted": ledger.overcommitted,
         "stuck pods": ledger.stuck,
+    },
+}
+
+NODE: Checks[Computer] = {
+    "container runtime": {
+        "version": runtime.reachable,
+        "NRI": nri.switched_on,
+        "default validator": nri.validator,
+        "CDI": nri.cdi,
+    },
+    "kubelet": {
+        "kubelet": kubelet.running,
+        "sockets": kubelet.sockets,
+        "cgroups": kubelet.cgroups,
+    },
+    "driver": {
+        "NVIDIA": driver.answers,
+        "device nodes": driver.device_nodes,
+        "persistence": driver.persistence,
+    },
+    "libsubak": {
+        "library": library.loadable,
+        "on the host": library.installed,
+        "turns": paths.turns,
+        "host paths": paths.writable,
+        "host preload": paths.preload,
+        "security": security.modules,
+    },
+    "agent": {
+        "lock": agent.lock,
+        "window": agent.window,
+        "other systems": agent.others,
+        "clock": agent.clock,
     },
 }

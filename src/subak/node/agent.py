@@ -29,6 +29,7 @@ from subak.node import others
 from subak.node.advertisement import make
 from subak.node.advertiser import Advertiser
 from subak.node.arbiter import Arbiter
+from subak.node.counters import Counters
 from subak.node.discovery import Source, carried_on
 from subak.node.heartbeat import Heartbeat
 from subak.node.host import Host
@@ -83,6 +84,7 @@ class Agent:
         self.settings = settings
         self.interpreter = interpreter
         self.registry = CollectorRegistry()
+        self.counters = Counters()
         self.recorder = Recorder(client, NAME, settings.node)
         self.pods = Pods(client, settings.node)
         self.arbiter = Arbiter(_bare(settings.node), interpreter, host)

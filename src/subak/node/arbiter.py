@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -48,6 +48,9 @@ class Arbiter:
         self._node = _truth(machine, interpreter)
         self._ledger = Ledger(self._node)
         self._spoken = {dialect.name: dialect for dialect in machine.speaks}
+        self._holders: dict[str, manifest.Pod] = {}
+        self.alive: Callable[[str], bool] = lambda uid: False
+        """Whether containers of the pod with this UID still run: then it keeps its cards, though its object is gone."""
 
     def change(self, machine: Machine) -> None:
         """The machine has other cards now, or other health.  What pods hold, they hold."""
@@ -68,14 +71,16 @@ class Arbiter:
             placement = Placement(self._node.name)
         if placement.grants or holding.placement.grants:
             self._ledger.restore(pod.metadata.uid, pod.key, placement, holding.placement)
+            self._holders[pod.metadata.uid] = pod
 
-    def restore_cards(self, uid: str, pod: str, ids: Iterable[str]) -> None:
+    def restore_cards(self, pod: manifest.Pod, ids: Iterable[str]) -> None:
         """Book these cards whole for a running pod of which nothing else is known."""
         cards = [card for id in ids if (card := self._node.device(id)) is not None]
         shares = tuple(Share(each.id, each.index, each.memory_bytes, each.cores) for each in cards)
         if shares:
             whole = Placement(self._node.name, (Grant("", (), Role.APP, shares),))
-            self._ledger.restore(uid, pod, Placement(self._node.name), whole)
+            self._ledger.restore(pod.metadata.uid, pod.key, Placement(self._node.name), whole)
+            self._holders[pod.metadata.uid] = pod
 
     def admit(self, pod: manifest.Pod) -> list[Injection]:
         """What each container gets, in the order of `pod.containers`; from now on the pod holds its cards.
@@ -91,11 +96,13 @@ class Arbiter:
         placement = self._recorded(pod)
         self._take(pod, placement)
         try:
-            return self._injections(pod, placement)
-        except Refusal:
+            injections = self._injections(pod, placement)
+        except ValueError:
             if known is None:
                 self._ledger.give_back(pod.metadata.uid)
             raise
+        self._holders[pod.metadata.uid] = pod
+        return injections
 
     def cards(self, pod: manifest.Pod, position: int) -> list[str]:
         """The ids of the cards that a container of a pod holds."""
@@ -107,15 +114,20 @@ class Arbiter:
         """Whether the pod has been admitted with cards, and not released."""
         return pod.metadata.uid in self._ledger.holdings
 
+    def holders(self) -> list[manifest.Pod]:
+        """The pods that hold cards, as they were when they got them."""
+        return list(self._holders.values())
+
     def starting(self, pod: manifest.Pod, position: int) -> None:
         """The container begins with clean books."""
         for tenant in self.tenants(pod):
             tenant.starting(position)
 
     def release(self, pod: manifest.Pod) -> bool:
-        """The pod has ended; whether it held anything."""
-        if self._ledger.give_back(pod.metadata.uid) is None:
+        """The pod has ended; whether it gives anything back.  It does not while containers of it run."""
+        if self.alive(pod.metadata.uid) or self._ledger.give_back(pod.metadata.uid) is None:
             return False
+        self._holders.pop(pod.metadata.uid, None)
         if self._host is not None:
             self._host.remove(pod)
         return True

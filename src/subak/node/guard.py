@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from subak.dialects import isolation
+from subak.dialects import Injection, isolation
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.mount import Purpose
@@ -112,10 +112,9 @@ class Guard:
         self._runtime = Runtime()
         self._living: dict[str, set[str]] = {}
         """The containers that live, or are about to, by the UID of their pod."""
-        self._holders: dict[str, manifest.Pod] = {}
-        """The pods that hold cards, as they were when they got them."""
         self._decided: dict[str, Adjustment] = {}
         """What was decided for containers that are being created."""
+        arbiter.alive = self._living.__contains__
 
     def configure(self, runtime: Runtime) -> None:
         """Know what the runtime can do."""
@@ -124,12 +123,13 @@ class Guard:
     def synchronize(self, sandboxes: Sequence[Sandbox], containers: Sequence[Container]) -> None:
         """Know what runs here, book it, and report what runs without its limits."""
         by_id = {each.id: each for each in sandboxes}
-        self._living, self._decided = {}, {}
+        self._living.clear()
+        self._decided.clear()
         for container in containers:
             if container.sandbox in by_id:
                 self._living.setdefault(by_id[container.sandbox].uid, set()).add(container.id)
         for pod in self._pods:
-            if pod.metadata.uid in self._living or pod.status.phase == "Running":
+            if pod.metadata.uid in self._living or (pod.started and not pod.finished):
                 self._restore(pod)
         self._settle()
         for container in containers:
@@ -168,6 +168,7 @@ class Guard:
         if not problem:
             return ""
         self._end(sandbox.uid, container.id)
+        self._give_back(sandbox.uid)
         return self._refuse(self._known(sandbox), container, f"{problem}; another NRI plugin is in the way")
 
     def stop(self, sandbox: Sandbox, container: Container) -> None:
@@ -203,8 +204,11 @@ class Guard:
     def _known(self, sandbox: Sandbox) -> manifest.Pod | None:
         """The pod of a sandbox, or the mirror of a static one, as far as we have seen it."""
         if _is_static(sandbox):
-            return next((each for each in self._pods if each.annotations.get(HASH) == sandbox.uid), None)
-        return self._pods.get(sandbox.uid) or self._holders.get(sandbox.uid)
+            # Anybody can write the annotation, but the mirror alone has the name.
+            mirrors = (each for each in self._pods if each.annotations.get(HASH) == sandbox.uid)
+            return next((each for each in mirrors if each.key == sandbox.key), None)
+        pod = self._pods.get(sandbox.uid)
+        return pod if pod is not None and pod.metadata.uid == sandbox.uid else None
 
     def _recorded(self, sandbox: Sandbox) -> bool:
         return not self._interpreter.recorded.isdisjoint(sandbox.annotations)
@@ -232,17 +236,16 @@ class Guard:
             raise Refusal("spec", "", "static pods get no cards: no scheduler chose any; make it a DaemonSet or a Job")
         before = self._arbiter.holds(pod)
         injections = self._arbiter.admit(pod)
-        self._holders[pod.metadata.uid] = pod
         position = _position(pod, container)
         try:
-            if position is None or not _gives(injection := injections[position]):
+            if position is None or injections[position] == Injection():
                 return adjust.hidden(container)  # an ephemeral container, or one that asks for no card
             self._arbiter.starting(pod, position)
             cdi = self._catalogue.names(self._arbiter.cards(pod, position)) if self._runtime.injects_cdi else ()
-            return adjust.adjustment(injection, container, cdi)
+            return adjust.adjustment(injections[position], container, cdi)
         except Refusal:
             if not before:
-                self._release(pod.metadata.uid)
+                self._give_back(pod.metadata.uid)
             raise
 
     def _refuse(self, pod: manifest.Pod | None, container: Container, why: str) -> str:
@@ -257,8 +260,6 @@ class Guard:
     def _restore(self, pod: manifest.Pod) -> None:
         if not self._arbiter.holds(pod) and self._interpreter.speaking(pod) and not self._is_foreign(pod):
             self._arbiter.restore(pod)
-            if self._arbiter.holds(pod):
-                self._holders[pod.metadata.uid] = pod
 
     def _is_foreign(self, pod: manifest.Pod) -> bool:
         return {each.name for each in self._interpreter.speaking(pod)} <= set(self._exempt.served())
@@ -272,15 +273,16 @@ class Guard:
 
     def _settle(self) -> None:
         """Take cards back from pods of which no container lives, and that are gone or finished."""
-        for uid in [uid for uid in self._holders if uid not in self._living]:
-            pod = self._pods.get(uid)
-            if pod is None or pod.finished:
-                self._release(uid)
+        for pod in self._arbiter.holders():
+            now = self._pods.get(pod.metadata.uid)
+            if now is None or now.finished:
+                self._arbiter.release(pod)
 
-    def _release(self, uid: str) -> None:
-        pod = self._holders.pop(uid, None)
-        if pod is not None:
-            self._arbiter.release(pod)
+    def _give_back(self, uid: str) -> None:
+        """Take back what a pod got for a container that will not start; others of it may run."""
+        for pod in self._arbiter.holders():
+            if pod.metadata.uid == uid:
+                self._arbiter.release(pod)
 
     # What ran while we were away
 
@@ -289,6 +291,7 @@ class Guard:
         pod = self._known(sandbox)
         if pod is None:
             self._hold_unknown(sandbox, container)
+        if pod is None or not self._arbiter.machine.devices:
             return
         if _is_static(sandbox) or self._is_left_alone(sandbox, container, pod):
             return
@@ -310,13 +313,16 @@ class Guard:
         Only what every version of ours gives is looked at, and not from where it is mounted: containers that an older
         version started go on.
         """
+        ours = {each.destination for each in container.mounts if self._host is None or self._host.owns(each.source)}
         try:
             injection = self._arbiter.admit(pod)[position]
+        except Refusal as refusal:
+            return "" if isolation.LIMITS in ours else f"may have no card: {refusal.message}"
         except ValueError as error:
-            return f"may have no card: {error}"
-        destinations = {each.destination for each in container.mounts}
+            log.warning("pod %s: what container %s should have is unknown: %s", pod.key, container.name, error)
+            return ""
         for mount in injection.mounts:
-            if mount.purpose in _NEEDED and mount.destination not in destinations:
+            if mount.purpose in _NEEDED and mount.destination not in ours:
                 return f"has no {mount.destination}, so that no limit holds"
         shown = container.variables.get(isolation.SHOWN)
         expected = injection.env.get(isolation.SHOWN)
@@ -333,8 +339,7 @@ class Guard:
                 metadata=manifest.Metadata(name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid),
                 spec=manifest.PodSpec(containers=[manifest.Container(name=container.name)]),
             )
-            self._arbiter.restore_cards(sandbox.uid, pod.key, cards)
-            self._holders[sandbox.uid] = pod
+            self._arbiter.restore_cards(pod, cards)
 
 
 def _is_static(sandbox: Sandbox) -> bool:
@@ -344,7 +349,3 @@ def _is_static(sandbox: Sandbox) -> bool:
 def _position(pod: manifest.Pod, container: Container) -> int | None:
     names = [each.name for each in pod.containers]
     return names.index(container.name) if container.name in names else None
-
-
-def _gives(injection: object) -> bool:
-    return injection != type(injection)()

@@ -12,17 +12,15 @@ a folder instead.  Only turns are taken where everybody on the machine takes the
 
 Files come into being whole or not at all, and a new one takes the place of the old one: whoever has the old one mounted
 keeps it.  So an upgrade disturbs no running container.
-
-A real card comes with the library that holds programs to their share.  Simulated ones have no driver that it could
-hold: they come with a stand-in, and take turns in the folder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from subak.dialects import isolation
@@ -31,17 +29,18 @@ from subak.model.mount import Mount, Purpose
 from subak.node import library, trees, turns
 from subak.node.monitor import state
 
+MOST_FILES = 64
+
 
 class Host:
-    """The folders, made when they are first needed.  `stand_in` is a library for cards that have no driver."""
+    """The folders, made when first needed.  In a folder of ours, programs on `simulated` cards take turns there too."""
 
-    def __init__(self, directory: Path, stand_in: bytes | None = None) -> None:
+    def __init__(self, directory: Path, simulated: bool = False) -> None:
         self._programs = directory
         self._limits = directory / "limits"
         self._states = directory / "state"
         self._containers = directory / "containers"
-        self._turns = None if stand_in is None else directory / "vgpulock"
-        self._stand_in = stand_in
+        self._turns = directory / "vgpulock" if simulated else None
         self._installed: set[Path] = set()
 
     @classmethod
@@ -57,15 +56,17 @@ class Host:
     def mount(self, mount: Mount, pod: manifest.Pod, container: manifest.Container) -> Mount:
         """A container's mount from its place in the folder.
 
-        Without a library the mount for a real card stays as it is: no such file is there, and no container starts.
+        Without a library its mount stays as it is: no such file is there, and no container starts.
         Raises NoTurns.
         """
         place = self._place(mount, isolation.owner(pod, container))
         return mount if place is None else replace(mount, source=str(place))
 
     def region(self, owner: str) -> Path:
-        """Where the region is that has this owner's name."""
-        return self._of_container(owner) / f"{owner}.cache"
+        """Where the region is that has this owner's name; one that HAMi's plugin has started calls it otherwise."""
+        place = self._of_container(owner)
+        named = place / f"{owner}.cache"
+        return named if named.exists() else next(_regions(place), named)
 
     def state(self, pod: manifest.Pod, container: manifest.Container) -> Path:
         """Where a container's state is."""
@@ -98,6 +99,11 @@ class Host:
             if path != self._programs and path not in used and (path / library.NAME).is_file():
                 trees.discard(path)
 
+    def owns(self, source: str) -> bool:
+        """Whether it is a file of ours, of this version or another one."""
+        place = Path(source).parent
+        return place in (self._limits, self._states) or place.parent == self._programs.parent
+
     def _place(self, mount: Mount, owner: str) -> Path | None:
         match mount.purpose:
             case Purpose.NONE:
@@ -119,8 +125,6 @@ class Host:
                 return turns.directory() if self._turns is None else _for_everybody(self._turns)
 
     def _library(self) -> Path | None:
-        if self._stand_in is not None:
-            return self._program("stand-in.so", self._stand_in)
         path = self._programs / library.NAME
         if path in self._installed and path.exists():
             return path
@@ -155,6 +159,12 @@ class Host:
             begun.chmod(mode)
             begun.replace(path)
         return path
+
+
+def _regions(directory: Path) -> Iterator[Path]:
+    """What may be a region in a container's directory, where it may have put any number of files."""
+    with suppress(OSError), os.scandir(directory) as entries:
+        yield from (directory / each.name for each in islice(entries, MOST_FILES) if each.name.endswith(".cache"))
 
 
 def _for_everybody(directory: Path) -> Path:

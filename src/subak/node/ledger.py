@@ -72,19 +72,20 @@ class Ledger:
 
     def _check(self, device: Device, uid: str, pod: str, charge: Charge) -> None:
         others = [each for holder, each in self.holdings.items() if holder != uid and device.id in each.charges]
-        tenants = {each.pod: each.charges[device.id] for each in others}
+        tenants = [(each.pod, each.charges[device.id]) for each in others]  # two may have the same name
         where = f"card {device.id} of node {self.node.name}"
         if not device.healthy:
             raise Overcommitted(f"{where} is broken; pod {pod} cannot have it")
-        left = _left(device, tenants.values())
+        left = _left(device, [held for _, held in tenants])
         taken = _amounts(charge)
         if any(amount > max(left.get(name, 0), 0) for name, amount in taken.items()):
-            holders = f"{', '.join(sorted(tenants))} hold the rest" if tenants else "nobody holds any of it"
+            names = ", ".join(sorted({tenant for tenant, _ in tenants}))
+            holders = f"{names} hold the rest" if tenants else "nobody holds any of it"
             raise Overcommitted(
                 f"{where} has {_said(left)} left ({holders}); pod {pod} takes {_said(taken)}, "
                 "which would overcommit the card"
             )
-        for tenant, other in tenants.items():
+        for tenant, other in tenants:
             self._check_apart(where, pod, charge, tenant, other)
 
     @staticmethod

@@ -45,7 +45,7 @@ class Rig:
     refusals: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.arbiter = Arbiter(self.machine, INTERPRETER, Host(self.directory / "host", b"library"))
+        self.arbiter = Arbiter(self.machine, INTERPRETER, Host(self.directory / "host", simulated=True))
         self.slots = Slots(self.directory / "slots")
         self.slots.prepare(8)
 

@@ -149,6 +149,14 @@ class Server:
         return (int(found[1]), int(found[2])) if found else None
 
 
+async def server(client: Client, clock: Callable[[], float] = time.time) -> Server:
+    """The API server that a client speaks to."""
+    asked = clock()
+    response = await client.request("GET", "/version")
+    ahead = _ahead(response.headers.get("date", ""), (asked + clock()) / 2)
+    return Server(str(msgspec.json.decode(response.body).get("gitVersion")), ahead)
+
+
 class Cluster:
     """One cluster.  `look` reads the ledger; `namespace` is where something is tried, dry."""
 
@@ -162,7 +170,7 @@ class Cluster:
         self.client = client
         self.namespace = namespace
         self._clock = clock
-        self.server = Once(self._server)
+        self.server = Once(lambda: server(client, clock))
         self.ledger = Once(look)
         self.nodes = Once(self._nodes)
         self.pods = Once(self._pods)
@@ -192,13 +200,6 @@ class Cluster:
     async def ours(self, component: str) -> list[dict[str, Any]]:
         """The pods of one of our programs."""
         return [pod for pod in await self.programs() if _component(pod) == component]
-
-    async def _server(self) -> Server:
-        asked = self._clock()
-        response = await self.client.request("GET", "/version")
-        ahead = _ahead(response.headers.get("date", ""), (asked + self._clock()) / 2)
-        version = msgspec.json.decode(response.body).get("gitVersion")
-        return Server(str(version), ahead)
 
     async def _nodes(self) -> list[Node]:
         listing = await self.client.list(NODES, strict=False, type=Node)

@@ -13,6 +13,8 @@ from subak.doctor.cluster import Cluster, Ledger
 from subak.model import manifest
 from subak.model.card import CardState
 from subak.model.device import MIB
+from subak.model.node import Node
+from subak.policy.held import held
 
 PATIENCE = 300.0
 """Seconds after which a pod that has not started, or is still ending, counts as stuck."""
@@ -35,19 +37,22 @@ async def readable(cluster: Cluster) -> Sequence[Finding]:
 async def overcommitted(cluster: Cluster) -> Sequence[Finding]:
     """Whether a card carries more than it has."""
     ledger = await cluster.ledger()
-    unsure = {
-        text.removeprefix("pod ").partition(":")[0] for text in ledger.cluster.warnings if text.startswith("pod ")
-    }
+    snapshot = ledger.cluster.snapshot
     count, found = 0, []
-    for node in ledger.cluster.snapshot:
-        for card in ledger.cluster.snapshot.cards(node.name):
+    for node in snapshot:
+        for card in snapshot.cards(node.name):
             count += 1
             excess = ", ".join(_excess(card))
-            # A pod without a readable record counts on many cards, and proves nothing.
-            if excess and unsure.isdisjoint(card.tenants):
+            if excess and all(_certain(ledger, key, node) for key in card.tenants):
                 holders = listed(sorted(card.tenants), 3)
                 found.append(failed(f"card {card.device.id} of {node.name} carries {excess}: {holders}", REPAIR))
     return found or [ok(f"none of {count} cards")]
+
+
+def _certain(ledger: Ledger, key: str, node: Node) -> bool:
+    """Whether the record of a pod names its cards; without one it counts on many, and proves nothing."""
+    pod = ledger.pods.get(key)
+    return pod is not None and held(ledger.cluster.interpreter, pod, node).known
 
 
 def _excess(card: CardState) -> Iterator[str]:

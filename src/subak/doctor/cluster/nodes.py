@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from subak.dialects import mark
 from subak.dialects.amounts import published
@@ -93,12 +93,16 @@ async def capacity(cluster: Cluster) -> Sequence[Finding]:
         for name in sorted(node.offers):
             said = books.interpreter.by_name[name].publish(node)
             for resource in said.capacity:
-                least, most = published(dict(said.allocatable), resource), published(dict(said.capacity), resource)
+                least, most = _amount(said.allocatable, resource), _amount(said.capacity, resource)
                 wrong += _contradiction(stored, resource, least, most)
     if wrong:
         remedy = "restart the agent of the node, ours or the vendor's: kubelet may have reset what it published"
         return [warning(listed(wrong, 3), remedy)]
     return [ok("the capacity of every node is that of its cards")]
+
+
+def _amount(amounts: Mapping[str, str], resource: str) -> int:
+    return published(dict(amounts), resource)
 
 
 def _contradiction(node: Node, resource: str, least: int, most: int) -> list[str]:
