@@ -72,6 +72,10 @@ class Host:
         """Where a container's state is."""
         return self._states / isolation.owner(pod, container)
 
+    def limited(self, pod: manifest.Pod, container: manifest.Container) -> bool:
+        """Whether a container has limits here."""
+        return (self._limits / isolation.owner(pod, container)).is_file()
+
     def remove(self, pod: manifest.Pod) -> None:
         """Throw away what the pod's containers had."""
         for container in pod.containers:
