@@ -38,6 +38,9 @@ struct gate *limiter_capture_begins(CUstream stream);
 void limiter_capture_began(struct gate *gate, CUresult result);
 void limiter_capture_ended(CUresult result);
 
+/* Grows when a context or a stream goes: what is known of either may be wrong from then on. */
+unsigned limiter_generation(void);
+
 /* How many streams are being captured, at most: while there are none, no stream need be asked about. */
 unsigned limiter_captures(void);
 

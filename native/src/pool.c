@@ -55,6 +55,7 @@ struct pool {
 };
 
 static _Atomic(struct pool *) pools;
+static _Atomic unsigned changes; /* grows when a card's current pool may have become another */
 static struct lock list_lock;
 static struct table blocks; /* address -> bytes and pool; only of mortal ones */
 
@@ -197,6 +198,7 @@ void pool_device_cleared(int device) {
         pool->booked = 0;
         lock_release(&pool->lock);
     }
+    atomic_fetch_add(&changes, 1);
 }
 
 /* ---- allocating ----------------------------------------------------------------------------------------- */
@@ -239,7 +241,7 @@ static bool begin(struct request *request, struct pool *pool, uint64_t bytes) {
     request->reserved = growth(pool, bytes);
     request->booked = pool->booked;
     if (request->reserved) return ledger_reserve(pool->device, kind_of(pool), request->reserved);
-    ledger_begin_free(pool->device); /* nothing to reserve, but the driver is at work */
+    ledger_begin_work(pool->device);
     return true;
 }
 
@@ -254,8 +256,9 @@ static void keep_block(struct pool *pool, CUdeviceptr pointer, uint64_t bytes) {
 static CUresult end(struct request *request, CUresult result, CUdeviceptr *pointer, CUstream stream) {
     struct pool *pool = request->pool;
     if (!pool) return result;
-    if (request->reserved || !unchanged(pool)) settle(pool, request->reserved);
-    ledger_cancel(pool->device, kind_of(pool), 0);
+    bool as_before = !request->reserved && unchanged(pool);
+    if (!as_before) settle(pool, request->reserved);
+    ledger_end_work(pool->device, !as_before);
     bool grew_too_far = pool->booked > request->booked + request->reserved && ledger_over(pool->device);
     if (result == CUDA_SUCCESS && !grew_too_far) keep_block(pool, *pointer, request->bytes);
     if (result != CUDA_SUCCESS || !grew_too_far) return result;
@@ -266,11 +269,28 @@ static CUresult end(struct request *request, CUresult result, CUdeviceptr *point
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static struct pool *current_pool(CUstream stream) {
+static struct pool *pool_of_card(int device) {
     CUmemoryPool handle;
-    int device = context_of_stream(stream);
     if (device < 0 || REAL(cuDeviceGetMemPool)(&handle, device_ordinal(device)) != CUDA_SUCCESS) return NULL;
     return know(handle, device, ON_CARD, false);
+}
+
+/* Where a stream's requests go that name no pool. What a thread has found it remembers, until contexts, streams or pools
+ * go or another pool is made the current one. Streams with a name belong to one context, the others to the current one. */
+static struct pool *current_pool(CUstream stream) {
+    static _Thread_local struct {
+        CUstream stream;
+        struct pool *pool;
+        unsigned state;
+    } last;
+    unsigned state = 1 + atomic_load(&changes) + limiter_generation();
+    bool named = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
+    if (named && last.state == state && last.stream == stream) return last.pool;
+    int device = context_of_stream(stream);
+    if (last.state != state || !last.pool || last.pool->device != device) last.pool = pool_of_card(device);
+    last.stream = stream;
+    last.state = state;
+    return last.pool;
 }
 
 /* A pool that we did not see come: the default pool of some card, or one that is taken for the stream's card. */
@@ -404,9 +424,23 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
         pool->lost = pool->spare = 0;
     }
     lock_release(&pool->lock);
+    atomic_fetch_add(&changes, 1);
     book(pool);
     ledger_cancel(pool->device, kind_of(pool), 0);
     if (pool->place != ON_HOST) truth_reconcile_now(pool->device);
+    return result;
+}
+
+/* Which pool requests go to from now on is asked of the driver again. */
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
+    CUresult result = REAL(cuDeviceSetMemPool)(device, handle);
+    atomic_fetch_add(&changes, 1);
+    return result;
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool handle) {
+    CUresult result = REAL(cuMemSetMemPool)(location, type, handle);
+    atomic_fetch_add(&changes, 1);
     return result;
 }
 
@@ -421,4 +455,5 @@ void pool_forked(void) {
     lock_forked(&list_lock);
     table_forked(&blocks);
     atomic_store(&pools, NULL);
+    atomic_fetch_add(&changes, 1);
 }

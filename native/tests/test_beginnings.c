@@ -53,7 +53,7 @@ TEST(a_worker_of_a_parent_that_asked_nvml_books_for_itself, LIMIT_1G) {
     pid_t worker = fork();
     if (!worker) hold_600();
     EVENTUALLY(10, machine()->notes[0]);
-    CHECK_EQUAL(region_pid(&look_into_region()->slots[0]), worker);
+    CHECK_EQUAL((uint32_t)look_into_region()->slots[0].owner, worker);
     end(worker);
     EVENTUALLY(20, asked_of_nvml().used == 0);
     begin(0);
@@ -117,7 +117,7 @@ TEST(a_fork_beside_a_thread_that_lists_the_cards_hangs_nobody, LIMIT_1G) {
 /* What the kernel does with the driver's files at an exec. */
 static void lose_everything_on_the_card(void) {
     for (int i = 0; i < machine()->processes; i++) {
-        struct mock_process *process = &machine()->process[i];
+        struct machine_process *process = &machine()->process[i];
         if ((uint32_t)process->identity != (uint32_t)getpid()) continue;
         memset(process->use, 0, sizeof process->use);
         atomic_store(&process->identity, 0);

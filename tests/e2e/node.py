@@ -13,6 +13,7 @@ takes the mounts away.  Files in /tmp are those of the tests, and so is the netw
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -25,14 +26,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
-from tests.e2e import PARTS, debian, images, namespace, settings
+from tests.e2e import PARTS, cgroups, debian, images, namespace, settings
 from tests.e2e.cluster import ADDRESS, Cluster, Failed
 from tests.e2e.controller import kubectl
 
 PATIENCE = 60.0
-CGROUPS = Path("/sys/fs/cgroup")
+PREFIX = "subak-node-"
 TUNED = (
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -58,8 +59,8 @@ def missing() -> str:
         return package
     if Path("/proc/self/uid_map").read_text().split() != ["0", "0", str(2**32 - 1)]:
         return "a real node needs root"
-    if not all((CGROUPS / each).is_dir() for each in ("memory", "devices", "pids")):
-        return f"a real node is set up for cgroup v1, and {CGROUPS} is not that"
+    if not cgroups.hierarchies():
+        return f"a real node is set up for cgroup v1, and {cgroups.ROOT} is not that"
     return ""
 
 
@@ -81,9 +82,12 @@ class RealNode:
         self._cleanup = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
             undo.callback(self._cleanup.close)
-            self.directory = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="subak-node-")))
+            _sweep()
+            self.directory = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX)))
+            self.cgroup = self.directory.name
+            self._cleanup.enter_context(_held(self.directory))
             self._prepare()
-            self._cleanup.callback(self._remove_cgroups)
+            self._cleanup.callback(cgroups.remove, self.cgroup)
             self._begin()
             self._cleanup.callback(self._end)
             self._cleanup.callback(self._leave)
@@ -195,7 +199,6 @@ class RealNode:
 
     def _prepare(self) -> None:
         """Write all settings."""
-        self.cgroup = f"subak-e2e-{self.directory.name.removeprefix('subak-node-')}"
         for folder in ("log", "data", "cni", "images"):
             (self.directory / folder).mkdir()
         namespace.add_address(f"lo:{self._number + 2}", self.address)
@@ -208,15 +211,7 @@ class RealNode:
         (self.directory / "containerd.toml").write_text(settings.containerd(given))
         (self.directory / "cni" / "10-bridge.conflist").write_text(settings.network(given))
         (self.directory / "kubelet.yaml").write_text(settings.kubelet(given, who, f"{self.name}-serving"))
-        for path in CGROUPS.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                self._make_cgroup(path)
-
-    def _make_cgroup(self, hierarchy: Path) -> None:
-        (hierarchy / self.cgroup).mkdir()
-        for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group, and then no process can enter it
-            if hierarchy.name == "cpuset":
-                (hierarchy / self.cgroup / name).write_text((hierarchy / name).read_text())
+        cgroups.make(self.cgroup)
 
     def _begin(self) -> None:
         """Start the node's first process, in the node's namespaces."""
@@ -280,20 +275,6 @@ class RealNode:
         for each in self._running.values():
             each.wait()
 
-    def _remove_cgroups(self) -> None:
-        """Groups can be removed when the kernel has buried the last process in them."""
-        deadline = time.monotonic() + PATIENCE
-        left = list(CGROUPS.glob(f"*/{self.cgroup}"))
-        while left and time.monotonic() < deadline:
-            for top in left:
-                for path, _, _ in os.walk(top, topdown=False):
-                    with contextlib.suppress(OSError):
-                        os.rmdir(path)
-            left = [path for path in left if path.exists()]
-            time.sleep(0.02 if left else 0)
-        if left:
-            raise Failed(f"{self.name} left groups of processes behind: {', '.join(map(str, left))}")
-
     def _inside(self, command: Sequence[str]) -> list[str]:
         return ["nsenter", f"--target={self._first}", "--mount", "--pid", "--", *command]
 
@@ -319,6 +300,21 @@ class RealNode:
                 return int(answer.status) == 200
         except (OSError, urllib.error.HTTPError):
             return False
+
+
+def _held(directory: Path) -> BinaryIO:
+    """The lock of a node's folder; it is free when the tests that made it have ended.  Raises BlockingIOError."""
+    lock = (directory / "lock").open("ab")
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
+def _sweep() -> None:
+    """Remove what is left of nodes whose tests were killed; the kernel has ended their processes."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/lock"):
+        with contextlib.suppress(OSError), _held(lock.parent):
+            cgroups.remove(lock.parent.name)
+            shutil.rmtree(lock.parent)
 
 
 def _child(waiting: int) -> int:

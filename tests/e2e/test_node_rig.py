@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import images, settings
+from tests.e2e import cgroups, images, settings
 from tests.e2e.cluster import Cluster
 from tests.e2e.controller import kubectl
-from tests.e2e.node import CGROUPS, TUNED, RealNode
+from tests.e2e.node import TUNED, RealNode
 
 
 def run(node: RealNode, name: str, resources: dict[str, Any] | None = None) -> None:
@@ -109,9 +109,9 @@ def test_two_nodes_stand_beside_each_other_and_nothing_is_left_of_them(node: Rea
         run(second, "far")
         assert not second.path(settings.NRI_SOCKET).exists()
         assert "GREETING=hello" in kubectl(node.cluster, "exec", "far", "--", "env")
-        assert (CGROUPS / "memory" / second.cgroup).is_dir()
+        assert cgroups.found(second.cgroup)
     assert not second.directory.exists()
-    assert not list(CGROUPS.glob(f"*/{second.cgroup}"))
+    assert not cgroups.found(second.cgroup)
     assert str(second.directory) not in Path("/proc/mounts").read_text()
     assert [Path("/proc/sys", each).read_text() for each in TUNED] == tuned
     names = kubectl(node.cluster, "get", "nodes", "-o", "name").split()

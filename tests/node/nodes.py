@@ -13,6 +13,7 @@ import msgspec
 from subak.model import manifest
 from subak.node.agent import Agent, Settings
 from subak.node.host import Host
+from subak.node.injection import Node
 from subak.node.machine import Machine
 from subak.node.nvml import Found
 from subak.policy.place import place
@@ -48,10 +49,22 @@ class Cards:
 
 @dataclass
 class Runtime:
-    """Follows `agent.Injector`."""
+    """Follows `injection.Injector`: it books running pods and releases those that are over."""
 
     working: bool = True
     trouble: list[str] = field(default_factory=list)
+    node: Node | None = None
+
+    def at(self, node: Node) -> Runtime:
+        self.node = node
+        return self
+
+    def follow(self, pod: manifest.Pod) -> None:
+        assert self.node is not None
+        if pod.finished or self.node.pods.get(pod.metadata.uid) is None:
+            self.node.arbiter.release(pod)
+        elif pod.started and not self.node.arbiter.holds(pod):
+            self.node.arbiter.restore(pod)
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -73,7 +86,7 @@ class Rig:
         self._stopped = asyncio.Event()
         settings = Settings(NODE, host="127.0.0.1", port=0)
         client = Client(self.live.way, "subak-agent")
-        self.agent = Agent(client, settings, INTERPRETER, self.cards, host, lambda agent: self.runtime)
+        self.agent = Agent(client, settings, INTERPRETER, self.cards, host, self.runtime.at)
         self._task = asyncio.create_task(self.agent.run(self._stopped))
 
     async def end(self) -> None:

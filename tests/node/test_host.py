@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from subak.dialects import isolation
-from subak.local.hardware.library import empty
 from subak.model.manifest import Container, Metadata, Pod, PodSpec
 from subak.model.mount import Mount
 from subak.model.placement import Share
@@ -32,11 +31,11 @@ def mounts() -> list[Mount]:
 
 
 def mounted(folder: Path, real: bool = False) -> dict[str, Path]:
-    place = Host(folder, None if real else empty())
+    place = Host(folder, simulated=not real)
     return {each.destination: Path(place.mount(each, POD, POD.containers[0]).source) for each in mounts()}
 
 
-def test_everything_that_is_mounted_exists_in_the_folder(folder: Path) -> None:
+def test_everything_that_is_mounted_exists_in_the_folder(folder: Path, libsubak: Path) -> None:
     sources = mounted(folder)
     assert sources.keys() == {
         "/usr/local/vgpu",
@@ -48,7 +47,7 @@ def test_everything_that_is_mounted_exists_in_the_folder(folder: Path) -> None:
     }
     assert all(folder in each.parents and each.exists() for each in sources.values())
     assert sources["/etc/ld.so.preload"].read_text() == "/usr/local/vgpu/libvgpu.so\n"
-    assert sources["/usr/local/vgpu/libvgpu.so"].read_bytes() == empty()
+    assert sources["/usr/local/vgpu/libvgpu.so"].read_bytes() == libsubak.read_bytes()
 
 
 def test_the_limits_lie_where_no_container_can_write(folder: Path) -> None:
@@ -59,32 +58,31 @@ def test_the_limits_lie_where_no_container_can_write(folder: Path) -> None:
         assert sources[writable] not in sources["/etc/subak/limits"].parents
 
 
-def test_a_real_card_comes_with_the_library_and_takes_turns_with_the_whole_machine(
-    folder: Path, libsubak: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_programs_on_real_cards_take_turns_with_the_whole_machine(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "turns"))
     simulated, real = mounted(folder), mounted(folder, real=True)
-    assert real["/usr/local/vgpu/libvgpu.so"].read_bytes() == libsubak.read_bytes()
     assert real["/tmp/vgpulock"] == tmp_path / "turns"
-    assert simulated["/usr/local/vgpu/libvgpu.so"].read_bytes() == empty()
     assert folder in simulated["/tmp/vgpulock"].parents
 
 
-def test_without_the_library_a_container_with_a_real_card_has_nothing_to_start_with(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("real", [True, False])
+def test_without_the_library_a_container_has_nothing_to_start_with(
+    real: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "turns"))
     for name in ("PACKAGED", "BUILT"):
         monkeypatch.setattr(library, name, tmp_path / "none")
-    assert not mounted(folder, real=True)["/usr/local/vgpu/libvgpu.so"].exists()
+    assert not mounted(folder, real)["/usr/local/vgpu/libvgpu.so"].exists()
 
 
 def test_a_file_that_could_not_be_written_whole_is_not_there(folder: Path) -> None:
     """Else the container would start when it is tried again: with an empty file of limits, or a library cut short."""
     (mount,) = (each for each in mounts() if each.destination == "/etc/subak/limits")
     with no_room(), pytest.raises(OSError, match="File too large"):
-        Host(folder, empty()).mount(mount, POD, POD.containers[0])
-    assert Path(Host(folder, empty()).mount(mount, POD, POD.containers[0]).source).read_text() == mount.content
+        Host(folder, simulated=True).mount(mount, POD, POD.containers[0])
+    assert Path(Host(folder, simulated=True).mount(mount, POD, POD.containers[0]).source).read_text() == mount.content
 
 
 @contextmanager
@@ -107,10 +105,10 @@ def test_a_container_may_write_where_its_library_does(folder: Path) -> None:
 
 def test_a_mount_keeps_its_destination_and_its_rights(folder: Path) -> None:
     for mount in mounts():
-        moved = Host(folder, empty()).mount(mount, POD, POD.containers[0])
+        moved = Host(folder, simulated=True).mount(mount, POD, POD.containers[0])
         assert (moved.destination, moved.read_only) == (mount.destination, mount.read_only)
     foreign = Mount("/opt/vendor", "/opt/vendor")
-    assert Host(folder, empty()).mount(foreign, POD, POD.containers[0]) == foreign
+    assert Host(folder, simulated=True).mount(foreign, POD, POD.containers[0]) == foreign
 
 
 def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:
@@ -120,3 +118,13 @@ def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:
     assert not sources["/usr/local/vgpu"].exists()
     assert not sources["/etc/subak/limits"].exists()
     Host(folder).remove(POD)
+
+
+def test_a_container_that_hami_has_started_keeps_its_region(folder: Path) -> None:
+    """Its plugin names the file after nothing that we know."""
+    place = mounted(folder)["/usr/local/vgpu"]
+    (place / "8a6d1e0a.cache").touch()
+    assert Host(folder).region("u_c") == place / "8a6d1e0a.cache"
+    (place / "u_c.cache").touch()
+    assert Host(folder).region("u_c") == place / "u_c.cache"
+    assert Host(folder).region("gone").name == "gone.cache"

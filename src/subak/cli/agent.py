@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,15 +20,18 @@ from subak.cli.say import complain
 from subak.dialects import mark
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
+from subak.local.hardware import driver as simulated_driver
 from subak.local.hardware import simulated
 from subak.local.hardware.description import BadDescription
-from subak.local.hardware.library import empty
 from subak.local.hardware.simulated import Simulated
-from subak.node.agent import NAME, Agent, Injector, Settings
+from subak.node.agent import NAME, Agent, Settings
 from subak.node.discovery import Source
-from subak.node.driver import ROOTS, Nvidia
+from subak.node.driver import ROOTS, Nvidia, load
 from subak.node.host import Host
+from subak.node.injection import ByKubelet, ByRuntime, Way
 from subak.node.lock import HostLock, Locked
+from subak.node.monitor.attach import attach
+from subak.node.nri.plugin import SOCKET
 from subak.scheduler import configuration
 from subak.scheduler.configuration import BadConfig
 from subak.scheduler.observed import Observed
@@ -37,7 +41,6 @@ from tinykube.http import HttpTransport
 from tinykube.window import CannotListen
 
 AUTO = "auto"
-NRI_SOCKET = "/var/run/nri/nri.sock"
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +88,7 @@ def _node_name(context: click.Context, parameter: click.Parameter, value: str | 
 )
 @click.option(
     "--nri-socket",
-    default=NRI_SOCKET,
+    default=SOCKET,
     show_default=True,
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -186,8 +189,9 @@ def _way(injection: str, socket: Path) -> str:
 
 def _source(place: Place, node: str, languages: Interpreter) -> Source:
     if place.simulate is not None:
-        return Simulated(place.simulate, node, languages)
-    return Nvidia(node, languages, place.driver_roots)
+        files = place.host_root / "usr" / "local" / "subak" / "simulated"
+        return Simulated(place.simulate, node, languages, partial(simulated_driver.installed, files))
+    return Nvidia(node, languages, lambda: load(place.driver_roots))
 
 
 async def _serve(target: Endpoint, settings: Settings, place: Place, config: Config | None) -> int:
@@ -199,8 +203,10 @@ async def _serve(target: Endpoint, settings: Settings, place: Place, config: Con
         if stopped.is_set():
             return 0
         source = _source(place, settings.node, languages)
-        host = Host(place.host_root / "run" / "subak", None if place.simulate is None else empty())
-        await Agent(client, settings, languages, source, host, _injector).run(stopped)
+        way = _inject(settings.way, place)
+        agent = Agent(client, settings, languages, source, Host.on_node(place.host_root), way)
+        attach(agent, settings.node, partial(load, place.driver_roots))
+        await agent.run(stopped)
     except (CannotListen, BadConfig) as error:
         complain([str(error)])
         return MISUSED
@@ -225,15 +231,7 @@ async def _config(client: Client, stopped: asyncio.Event) -> Config | None:
         await asyncio.gather(reading, stop, return_exceptions=True)
 
 
-class _Absent:
-    """No injection yet."""
-
-    working = True
-    trouble = ()
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
-
-
-def _injector(agent: Agent) -> Injector:
-    return _Absent()
+def _inject(way: str, place: Place) -> Way:
+    if way == mark.NRI:
+        return lambda node: ByRuntime(node, place.nri_socket)
+    return lambda node: ByKubelet(node, place.host_root / "run" / "subak" / "slots")

@@ -34,6 +34,9 @@ STATE = "/etc/subak/state"
 HOST_STATE = "/run/subak/state"
 PRELOADING = Mount(PRELOAD, f"{HOST_DIRECTORY}/ld.so.preload", read_only=True, purpose=Purpose.PRELOAD)
 
+SHOWN, VOID = "NVIDIA_VISIBLE_DEVICES", "void"
+"""The variable by which NVIDIA's container runtime shows cards, and its word for none.  Many images say `all`."""
+HIDDEN = frozenset({"", VOID, "none"})
 CUDA_CARDS = "CUDA_VISIBLE_DEVICES"
 SWITCH, REGION, POLICY, PRIORITY, TURNS, CARDS, LIMITS_BY_NAME, STATE_BY_NAME, CONTAINER = (
     "CUDA_DISABLE_CONTROL",

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -29,10 +29,13 @@ from subak.node import others
 from subak.node.advertisement import make
 from subak.node.advertiser import Advertiser
 from subak.node.arbiter import Arbiter
+from subak.node.counters import Counters
 from subak.node.discovery import Source, carried_on
 from subak.node.heartbeat import Heartbeat
 from subak.node.host import Host
+from subak.node.injection import Way
 from subak.node.machine import Machine
+from subak.node.outbox import Outbox
 from subak.node.parts import Parts
 from subak.node.pods import Pods
 from subak.node.reports import Reports, in_use
@@ -44,25 +47,13 @@ from tinykube.reflector import DELETED, Reflector
 NAME = "subak-agent"
 """The component in events, the field manager of what is written, and the role in deploy/manifests."""
 
+TENDING = 5.0
+"""Seconds between two looks at what nobody tells of."""
+
 FAREWELL = 10.0
 """Seconds that taking leave may take."""
 
 log = logging.getLogger(__name__)
-
-
-class Injector(Protocol):
-    """The way in which containers get their cards."""
-
-    @property
-    def working(self) -> bool:
-        """Whether containers can be given their cards now."""
-
-    @property
-    def trouble(self) -> Sequence[str]:
-        """What does not work as it should."""
-
-    async def run(self) -> None:
-        """Work until cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +76,19 @@ class Agent:
         interpreter: Interpreter,
         source: Source,
         host: Host | None,
-        inject: Callable[[Agent], Injector],
+        way: Way,
     ) -> None:
+        self.client = client
+        self.host = host
+        self.known = asyncio.Event()
         self.settings = settings
         self.interpreter = interpreter
         self.registry = CollectorRegistry()
+        self.counters = Counters()
         self.recorder = Recorder(client, NAME, settings.node)
-        self.reports = Reports(client)
         self.pods = Pods(client, settings.node)
         self.arbiter = Arbiter(_bare(settings.node), interpreter, host)
+        self.outbox = Outbox(client, self.recorder, Reports(client), self.arbiter.serving)
         self.taken: Mapping[Dialect, str] = {}
         self.use: Callable[[], Any] = dict
         self._source = source
@@ -101,10 +96,9 @@ class Agent:
         self._notes: tuple[str, ...] = ()
         self._looked = False
         self._told: set[str] = set()
-        self._reporting: set[asyncio.Task[None]] = set()
-        self.injector = inject(self)
-        self.advertiser = Advertiser(client, settings.node, self._refresh)
-        self.heartbeat = Heartbeat(client, settings.node, self._able, self._refresh)
+        self.injector = way(self)
+        self.advertiser = Advertiser(client, settings.node, self.refresh)
+        self.heartbeat = Heartbeat(client, settings.node, self._able, self.refresh)
         self.window = Window(self, settings.host, settings.port)
         self.parts: dict[str, Callable[[], Awaitable[None]]] = {
             "watch of pods": self.pods.run,
@@ -113,6 +107,7 @@ class Agent:
             "injection": self.injector.run,
             "lease": self.heartbeat.run,
             "events": self.recorder.run,
+            "accounts": self._tend,
         }
         """What runs, by name; more may be added before `run`."""
         self._running = Parts(self.parts)
@@ -128,9 +123,9 @@ class Agent:
             if work.done():
                 work.result()
         finally:
-            for task in (work, stop, *self._reporting):
+            for task in (work, stop):
                 task.cancel()
-            await asyncio.gather(work, stop, *self._reporting, return_exceptions=True)
+            await asyncio.gather(work, stop, self.outbox.stop(), return_exceptions=True)
             await self._leave()
             await self.window.stop()
 
@@ -145,9 +140,9 @@ class Agent:
 
     # What is known
 
-    def left_to_others(self, pod: manifest.Pod) -> bool:
-        """Whether the cards that a pod asks for are served by a vendor's own agent on this node."""
-        return bool(self.taken) and any(dialect in self.taken for dialect in self.interpreter.speaking(pod))
+    def served_by_others(self) -> frozenset[str]:
+        """The names of dialects that vendors' own agents serve here."""
+        return frozenset(dialect.name for dialect in self.taken)
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
@@ -199,7 +194,7 @@ class Agent:
                 self._tell_health(machine)
                 self._machine = machine
             self._looked = True
-            self._refresh()
+            self.refresh()
             await self._source.change()
 
     def _tell_health(self, machine: Machine) -> None:
@@ -211,7 +206,7 @@ class Agent:
                 level, word = (logging.INFO, "healthy again") if each.healthy else (logging.WARNING, "broken or gone")
                 log.log(level, "card %s is %s", each.id, word)
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Let arbiter and node follow what is known now."""
         machine, node = self._machine, self.advertiser.node
         if machine is None or not self.advertiser.seen:
@@ -221,8 +216,11 @@ class Agent:
         mine = others.without(machine, self.taken)
         if mine != self.arbiter.machine:
             self.arbiter.change(mine)
-        for pod in self.pods:
-            self._follow(pod)
+        if self.pods.synced.is_set():
+            for pod in self.pods:
+                self._follow(pod)
+            self.known.set()
+        self.heartbeat.look()
         if self.heartbeat.beating or not mine.devices:
             way = self.settings.way if not self.taken else ""
             free = in_use(mine, self.arbiter.free())
@@ -238,23 +236,28 @@ class Agent:
         self.taken = taken
 
     def _on_pod(self, type: str, pod: manifest.Pod) -> None:
+        self.injector.follow(pod)
         if type == DELETED or pod.finished:
-            self.arbiter.release(pod)
             self._told.discard(pod.metadata.uid)
-        self._refresh()
+            self.outbox.forget(pod)
+        self.refresh()
 
     def _follow(self, pod: manifest.Pod) -> None:
-        """Book what a running pod holds, and say that it has its cards, as the vendors' agents do."""
+        """Let a running pod have what it holds, and say so once."""
         if pod.finished or not pod.started:
             return
-        if not self.arbiter.holds(pod) and self.arbiter.machine.devices and self.interpreter.record(pod):
-            self.arbiter.restore(pod)
+        if not self.arbiter.holds(pod) and self.arbiter.machine.devices:
+            self.injector.follow(pod)
         uid = pod.metadata.uid
         if self.arbiter.holds(pod) and uid not in self._told:
             self._told.add(uid)
-            task = asyncio.create_task(self.reports.served(pod, self.arbiter.serving(pod)))
-            self._reporting.add(task)
-            task.add_done_callback(self._reporting.discard)
+            self.outbox.served(pod)
+
+    async def _tend(self) -> None:
+        """Look again now and then: containers end, and ways of injection come and go, without an event for us."""
+        while True:
+            await asyncio.sleep(TENDING)
+            self.refresh()
 
     def _asked(self) -> Counter[str]:
         """What pods that hold cards ask for of each resource, as kubelet counts it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,6 +48,11 @@ class Heartbeat:
         self._able = able
         self._on_change = on_change
         self._clock = clock
+        self._news = asyncio.Event()
+
+    def look(self) -> None:
+        """The agent may be able to work now: do not wait for the next try."""
+        self._news.set()
 
     async def run(self) -> None:
         """Renew the Lease until cancelled."""
@@ -64,7 +70,16 @@ class Heartbeat:
             if renewed and not self.beating:
                 self.beating = True
                 self._on_change()
-            await asyncio.sleep(RENEWAL if renewed else PAUSE)
+            await self._pause(renewed)
+
+    async def _pause(self, renewed: bool) -> None:
+        if renewed:
+            await asyncio.sleep(RENEWAL)
+            return
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PAUSE):
+                await self._news.wait()
 
     async def end(self) -> None:
         """Take the Lease away.  `run` must have ended."""

@@ -11,14 +11,14 @@ arbiter.  The pod's object is read from the API server: kubelet names a pod with
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 from subak.dialects import Injection, downward, isolation
 from subak.model import manifest
-from subak.model.mount import Mount
 from subak.model.reason import Refusal
 from subak.model.variables import SLOT
+from subak.node.machine import Machine
 from subak.node.plugin.podresources import NoAnswer, PodResources
 from subak.node.plugin.slots import ENTRIES, Slots
 
@@ -27,12 +27,16 @@ log = logging.getLogger(__name__)
 Find = Callable[[str, str], Awaitable[manifest.Pod | None]]
 """The pod of a namespace and name as it is now, None if there is none.  Raises OSError or ApiError."""
 
-Refused = Callable[[manifest.Pod, Refusal], None]
-"""Tells the pod's user."""
+Refused = Callable[[manifest.Pod, str, Refusal], None]
+"""Tells the pod's user why the container of this name may not start."""
 
 
 class Judge(Protocol):
     """What the gate asks of an arbiter (`node.arbiter`)."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine as it is now."""
 
     def admit(self, pod: manifest.Pod) -> list[Injection]:
         """What each container gets.  Raises Refusal."""
@@ -47,36 +51,31 @@ class Known(Protocol):
     def get(self, uid: str) -> manifest.Pod | None:
         """The pod; None if it is not known."""
 
+    def __iter__(self) -> Iterator[manifest.Pod]: ...
+
 
 class Closed(Exception):
     """A container may not start; the text says why."""
 
 
 class Gate:
-    """The gate of the node of this name.  `driver` and `env` are what every container with a slot gets from kubelet."""
+    """The gate of one node."""
 
     def __init__(
         self,
-        node: str,
         slots: Slots,
         judge: Judge,
         resources: PodResources,
         pods: Known,
         find: Find,
         refused: Refused,
-        driver: Sequence[Mount] = (),
-        env: Mapping[str, str] | None = None,
     ) -> None:
-        self._node = node
         self._slots = slots
         self._judge = judge
         self._resources = resources
         self._pods = pods
         self._find = find
         self._refused = refused
-        self._driver = driver
-        # The vendor's runtime shows a container no other cards than those it names, and libsubak has a file.
-        self._given = {*(env or {}), isolation.CUDA_CARDS, isolation.CARDS}
 
     def allocated(self, name: str) -> None:
         """Kubelet has given the slot to a container."""
@@ -96,29 +95,32 @@ class Gate:
             sources = {each.destination: each.source for each in injection.mounts}
             self._slots.open(name, f"{pod.metadata.uid}/{container.name}", sources)
         except Refusal as refusal:
-            self._refused(pod, refusal)
+            self._refused(pod, container.name, refusal)
             self.allocated(name)
             raise Closed(f"{where}: {refusal.message}") from None
         except OSError as error:
             raise Closed(f"{where}: {SLOT} {name} cannot be opened: {error}") from None
 
     def _admitted(self, pod: manifest.Pod, position: int) -> Injection:
-        if pod.spec.node_name != self._node:
-            elsewhere = f"the pod is bound to node {pod.spec.node_name or '(none)'}, not to {self._node}"
+        machine = self._judge.machine
+        if pod.spec.node_name != machine.name:
+            elsewhere = f"the pod is bound to node {pod.spec.node_name or '(none)'}, not to {machine.name}"
             raise Refusal("spec.nodeName", pod.spec.node_name, elsewhere)
         injection = self._judge.admit(pod)[position]
         for mount in injection.mounts:
-            if mount.destination not in ENTRIES and mount not in self._driver:
+            if mount.destination not in ENTRIES and mount not in machine.driver:
                 path = mount.destination
-                raise Refusal("spec.nodeName", self._node, f"it needs {path}, which only a node with NRI can mount")
-        env = {name: value for name, value in injection.env.items() if name not in self._given}
+                raise Refusal("spec.nodeName", machine.name, f"it needs {path}, which only a node with NRI can mount")
+        # NVIDIA's runtime shows a container no other cards than those it names, and libsubak has its file.
+        given = {*machine.driver_env, isolation.CUDA_CARDS, isolation.CARDS}
+        env = {name: value for name, value in injection.env.items() if name not in given}
         if wrong := downward.mismatch(pod, position, env):
             raise Refusal("metadata.annotations", "", f"{wrong}: let Subak's webhook and scheduler set it")
         return injection
 
     async def _whose(self, name: str) -> tuple[manifest.Pod, int]:
         """The container that has the slot: its pod, and its position there."""
-        uid, _, container = self._slots.owner(name).partition("/")
+        uid, _, container = self._slots.owners.get(name, "").partition("/")
         pod = self._pods.get(uid) if uid else None
         if pod is None:
             pod, container = await self._asked(name)

@@ -7,30 +7,30 @@ What kubelet asks is put to the gate.  `Allocate` never fails: kubelet would fai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from subak.model.mount import Mount
+from subak.node.machine import Machine
 from subak.node.plugin.api import deviceplugin_pb2 as api
 from subak.node.plugin.gate import Closed, Gate
-from subak.node.plugin.slots import Slots
+from subak.node.plugin.slots import Slots, count
 
 VERSION, HEALTHY = "v1beta1", "Healthy"
+LOOK = 1.0
 OPTIONS = api.DevicePluginOptions(pre_start_required=True)
 
 
 class Service:
-    """The device plugin.  `driver` and `env` are what every container with a slot gets besides."""
+    """The device plugin.  `machine` gives the node as it is now: each container with a slot gets its driver."""
 
-    def __init__(self, slots: Slots, gate: Gate, driver: Sequence[Mount] = (), env: Mapping[str, str] | None = None):
+    def __init__(self, slots: Slots, gate: Gate, machine: Callable[[], Machine]) -> None:
         self._slots = slots
         self._gate = gate
-        self._driver = driver
-        self._env = env or {}
+        self._machine = machine
         self._listeners: set[object] = set()
         self.change = asyncio.Event()
         """Set whenever kubelet begins or ends to listen."""
@@ -62,13 +62,17 @@ class Service:
     async def list_and_watch(
         self, request: api.Empty, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[api.ListAndWatchResponse]:
-        """All slots, once: a slot is no card, and never breaks."""
+        """All slots, and again when there are more: a slot is no card, and never breaks."""
         listeners, kubelet = self._listeners, object()
         listeners.add(kubelet)
         self.change.set()
         try:
-            yield api.ListAndWatchResponse(devices=[api.Device(ID=name, health=HEALTHY) for name in self._slots.names])
-            await asyncio.Event().wait()
+            while True:
+                names = self._slots.names
+                yield api.ListAndWatchResponse(devices=[api.Device(ID=name, health=HEALTHY) for name in names])
+                while len(self._slots.names) == len(names):
+                    await asyncio.sleep(LOOK)
+                    self._slots.prepare(count(self._machine().devices))
         finally:
             listeners.discard(kubelet)
             self.change.set()
@@ -94,9 +98,10 @@ class Service:
     def _allocated(self, names: Sequence[str]) -> api.ContainerAllocateResponse:
         for name in names:
             self._gate.allocated(name)
-        mounts = [*self._slots.mounts(_first(names)), *self._driver]
+        machine = self._machine()
+        mounts = [*self._slots.mounts(_first(names)), *machine.driver]
         return api.ContainerAllocateResponse(
-            envs=dict(self._env),
+            envs=dict(machine.driver_env),
             mounts=[
                 api.Mount(container_path=each.destination, host_path=each.source, read_only=each.read_only)
                 for each in mounts

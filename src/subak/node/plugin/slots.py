@@ -5,8 +5,9 @@
                  library   libsubak
                  preload   the list of libraries that every program loads first
                  turns     where all programs on the node's cards take turns
+                 state     what the node tells libsubak while the container runs
 
-Kubelet asks for the mounts of a slot before it says whose it is, so it always gets the same five.  A link is followed
+Kubelet asks for the mounts of a slot before it says whose it is, so it always gets the same six.  A link is followed
 when the container is created.  That of a closed slot leads to itself: the container runtime cannot follow it, so that
 no container starts.
 """
@@ -31,6 +32,7 @@ ENTRIES = {
     isolation.LOCKS: "turns",
     isolation.PRELOAD: "preload",
     isolation.LIMITS: "limits",
+    isolation.STATE: "state",
 }
 """What a slot's folder has for each path in the container."""
 
@@ -46,19 +48,29 @@ def count(devices: Sequence[Device]) -> int:
 class Slots:
     """The folders, in a directory that containers do not see."""
 
-    def __init__(self, directory: Path, number: int) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.names = tuple(f"slot-{n}" for n in range(number))
+        self.names: tuple[str, ...] = ()
+        self.owners: dict[str, str] = {}
+        """Whose each open slot is."""
 
-    def prepare(self) -> None:
-        """Close all slots that are not there yet: a container runtime makes what it does not find."""
-        for name in self.names:
+    def prepare(self, number: int) -> None:
+        """Have so many slots, or more.  Raises OSError.
+
+        Those that are not there yet are closed: a container runtime makes what it does not find.
+        """
+        names = tuple(f"slot-{n}" for n in range(max(number, len(self.names))))
+        for name in names[len(self.names) :]:
             if not self._folder(name).exists():
                 self.close(name)
+            elif owner := self._written(name):
+                self.owners[name] = owner
+        self.names = names
 
     def close(self, name: str) -> None:
         """Nobody has the slot.  Raises OSError."""
         folder = self._folder(name)
+        self.owners.pop(name, None)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _OWNER).unlink(missing_ok=True)
         for entry in ENTRIES.values():
@@ -78,13 +90,7 @@ class Slots:
         for path, entry in ENTRIES.items():
             _link(folder / entry, Path(sources.get(path) or (nothing if entry in _DIRECTORIES else empty)))
         _write(folder / _OWNER, owner)
-
-    def owner(self, name: str) -> str:
-        """Whose the slot is; empty while it is closed."""
-        try:
-            return (self._folder(name) / _OWNER).read_text()
-        except OSError:
-            return ""
+        self.owners[name] = owner
 
     def mounts(self, name: str) -> list[Mount]:
         """What a container with the slot gets mounted."""
@@ -92,6 +98,13 @@ class Slots:
             Mount(path, str(self._folder(name) / entry), read_only=entry not in _DIRECTORIES)
             for path, entry in ENTRIES.items()
         ]
+
+    def _written(self, name: str) -> str:
+        """The owner of a slot by its folder; empty if it is closed."""
+        try:
+            return (self._folder(name) / _OWNER).read_text()
+        except OSError:
+            return ""
 
     def _folder(self, name: str) -> Path:
         return self._directory / name
