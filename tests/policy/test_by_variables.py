@@ -9,8 +9,9 @@ import msgspec
 
 from subak.dialects import mark
 from subak.model import manifest
+from subak.model.device import MIG
 from subak.model.variables import SLOT
-from subak.policy.by_variables import WAY
+from subak.policy.by_variables import WAY, ByVariables
 from subak.policy.decider import Decider
 from tests.support.machines import INTERPRETER, machine
 from tests.support.slotted import described, stored, written
@@ -76,6 +77,15 @@ def test_slots_count_where_there_are_any_and_nowhere_else() -> None:
     node = described(machine("shared", taints=[]))
     decider.snapshot.put([replace(node, allocatable={**node.allocatable, SLOT: 0})])
     assert "at most 0 subak.io/slot free, 1 asked" in str(decider.explain(pod))
+
+
+def test_variables_must_not_hide_instances_that_a_vendors_agent_names() -> None:
+    for way, fits in (("", False), (mark.NRI, True)):
+        node = described(machine("shared", taints=[]), way)
+        cut = replace(node, devices=tuple(msgspec.structs.replace(each, mode=MIG) for each in node.devices))
+        refusal = ByVariables().refuse(cut, Decider(INTERPRETER).request(stored(written(HALF))))
+        assert (refusal is None) == fits
+        assert ByVariables().refuse(cut, Decider(INTERPRETER).request(unprepared(written(HALF)))) is None
 
 
 def test_the_word_for_such_nodes_is_that_of_the_mark() -> None:
