@@ -1,5 +1,6 @@
 """Builds libsubak with the package: a wheel carries the library beside `subak.node.library`, which says where it is.
-So it does with the examples, which `subak demo` runs.
+So it does with the simulated driver, beside `subak.local.hardware.driver`, with the examples, which `subak demo` runs,
+and with the manifests, whose rights `subak doctor` checks.
 
 It takes a C compiler and make, no CUDA.  The library is C for one system and processor, and not for one Python: so the
 wheel is tagged `py3-none-linux_x86_64`.  An editable install leaves the library in native/build, where the checkout's
@@ -21,6 +22,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PLATFORM = "linux-x86_64"
+SIMULATED = ("libcuda.so.1", "libnvidia-ml.so.1", "nvidia-smi", "subak-allocate")
 REMEDY = "install them (Debian and Ubuntu: apt install gcc make; Fedora: dnf install gcc make) and try again"
 
 
@@ -32,20 +34,25 @@ class NativeLibrary(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the library; `version` is `editable` or `standard`."""
         native, examples = Path(self.root) / "native", Path(self.root) / "examples"
+        manifests = Path(self.root) / "deploy" / "manifests"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{PLATFORM.replace('-', '_')}"
         if version == "editable":
             built(native)
             return
         build_data["force_include"][str(examples)] = "subak/examples"
+        build_data["force_include"][str(manifests)] = "subak/manifests"
         directory = tempfile.mkdtemp(prefix="libsubak-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)  # also if nothing comes of it
         copy = shutil.copytree(native, Path(directory) / "native", ignore=shutil.ignore_patterns("build"))
-        build_data["force_include"][str(built(copy))] = "subak/node/libsubak.so"
+        build = built(copy)
+        build_data["force_include"][str(build / "libsubak.so")] = "subak/node/libsubak.so"
+        for name in SIMULATED:
+            build_data["force_include"][str(build / "simulated" / name)] = f"subak/local/hardware/simulated/{name}"
 
 
 def built(native: Path) -> Path:
-    """The library, made beside its sources.  Ends the build with a sentence if that cannot be."""
+    """The folder of what is made beside the sources.  Ends the build with a sentence if that cannot be."""
     here = sysconfig.get_platform()
     if here != PLATFORM:
         raise SystemExit(f"error: libsubak is for {PLATFORM} only, and this is {here}")
@@ -62,4 +69,4 @@ def built(native: Path) -> Path:
     made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if made.returncode:
         raise SystemExit(f"{made.stdout}\nerror: libsubak could not be built; what make said is above")
-    return native / "build" / "libsubak.so"
+    return native / "build"

@@ -1,5 +1,5 @@
 /*
- * The part of NVML's binary interface that libsubak touches, in our own words. Functions: src/hooks.h.
+ * The part of NVML's binary interface that libsubak touches and the simulated driver has, in our own words. Functions: src/hooks.h.
  */
 #ifndef SUBAK_NVML_ABI_H
 #define SUBAK_NVML_ABI_H
@@ -16,6 +16,7 @@ enum {
     NVML_ERROR_NOT_SUPPORTED = 3,
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_DRIVER_NOT_LOADED = 9,
     NVML_ERROR_LIBRARY_NOT_FOUND = 12,
     NVML_ERROR_FUNCTION_NOT_FOUND = 13,
     NVML_ERROR_UNKNOWN = 999,
@@ -87,5 +88,15 @@ typedef struct {
     unsigned int sampleCount;
     unsigned long long sumGpuUtil, sumFbUtil, time, startTime;
 } nvmlAccountingStats_v2_t;
+
+typedef struct {
+    char busIdLegacy[16];
+    unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+
+typedef struct {
+    unsigned int gpu, memory; /* percent */
+} nvmlUtilization_t;
 
 #endif

@@ -117,7 +117,7 @@ TEST(a_fork_beside_a_thread_that_lists_the_cards_hangs_nobody, LIMIT_1G) {
 /* What the kernel does with the driver's files at an exec. */
 static void lose_everything_on_the_card(void) {
     for (int i = 0; i < machine()->processes; i++) {
-        struct mock_process *process = &machine()->process[i];
+        struct machine_process *process = &machine()->process[i];
         if ((uint32_t)process->identity != (uint32_t)getpid()) continue;
         memset(process->use, 0, sizeof process->use);
         atomic_store(&process->identity, 0);

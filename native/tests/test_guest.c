@@ -229,7 +229,7 @@ static void launch_for(CUfunction kernel, unsigned milliseconds) {
 
 /* GPU time in ms that this process has had. */
 static double gpu_time(void) {
-    for (int i = 0; i < MOCK_PROCESSES; i++)
+    for (int i = 0; i < MACHINE_PROCESSES; i++)
         if ((uint32_t)atomic_load(&machine()->process[i].identity) == (uint32_t)getpid())
             return (double)atomic_load(&machine()->process[i].use[0].executed) / 1e6;
     return 0;

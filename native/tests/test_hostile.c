@@ -90,7 +90,7 @@ static void expect_everybody_well(const pid_t *pids) {
     int status;
     for (int i = 0; i < EVERYBODY; i++) CHECK_EQUAL(waitpid(pids[i], &status, WNOHANG), 0);
     for (int i = 0; i < (int)machine()->processes; i++) {
-        struct mock_use *use = &machine()->process[i].use[0];
+        struct machine_use *use = &machine()->process[i].use[0];
         CHECK(atomic_load(&use->seen) + atomic_load(&use->managed) <= 1024 * MIB);
     }
 }

@@ -91,7 +91,7 @@ static pid_t tenant(const char *name, int limit, const char *how) {
 
 /* GPU time that a process has had, in ms. */
 static double gpu_time(pid_t pid, int device) {
-    for (int i = 0; i < MOCK_PROCESSES; i++)
+    for (int i = 0; i < MACHINE_PROCESSES; i++)
         if ((uint32_t)atomic_load(&machine()->process[i].identity) == (uint32_t)pid)
             return (double)atomic_load(&machine()->process[i].use[device].executed) / 1e6;
     return 0;

@@ -38,7 +38,7 @@ class Agent:
     def __init__(self, node: RealNode, directory: Path, hardware: Mapping[str, Any], *options: str) -> None:
         self.node = node
         self._description = directory / "hardware.yaml"
-        self._description.write_text(json.dumps({"nodes": [{**hardware, "name": node.name}]}))
+        self.describe(hardware)
         self._kubeconfig = self._identified(directory)
         self._options = options
         self._waiting: subprocess.Popen[bytes] | None = None
@@ -47,6 +47,12 @@ class Agent:
     def address(self) -> str:
         """Where it serves /readyz, /metrics and so on."""
         return f"http://{self.node.address}:{PORT}"
+
+    def describe(self, hardware: Mapping[str, Any]) -> None:
+        """Give it other cards; one that runs reads the description again."""
+        begun = self._description.with_suffix(".new")
+        begun.write_text(json.dumps({"nodes": [{**hardware, "name": self.node.name}]}))
+        begun.replace(self._description)
 
     def start(self, ready: bool = True) -> None:
         """Start it, and wait until it is ready."""

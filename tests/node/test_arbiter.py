@@ -39,7 +39,7 @@ def bound(machine: Machine, uid: str, limits: dict[str, Any]) -> manifest.Pod:
 
 def test_a_container_gets_its_cards_once_until_the_pod_is_released(tmp_path: Path) -> None:
     a10 = machine("shared", taints=[])
-    arbiter = Arbiter(a10, INTERPRETER, Host(tmp_path, b"stand-in"))
+    arbiter = Arbiter(a10, INTERPRETER, Host(tmp_path, simulated=True))
     first, second = bound(a10, "first", HALF), bound(a10, "second", HALF)
     mine, nothing = arbiter.admit(first)
     assert mine.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "12000m"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from subak import __version__
 from subak.dialects import isolation
-from subak.local.hardware.library import empty
 from subak.model.manifest import Container, Metadata, Pod, PodSpec
 from subak.model.mount import Mount
 from subak.model.placement import Share
@@ -32,11 +32,11 @@ def mounts() -> list[Mount]:
 
 
 def mounted(folder: Path, real: bool = False) -> dict[str, Path]:
-    place = Host(folder, None if real else empty())
+    place = Host(folder, simulated=not real)
     return {each.destination: Path(place.mount(each, POD, POD.containers[0]).source) for each in mounts()}
 
 
-def test_everything_that_is_mounted_exists_in_the_folder(folder: Path) -> None:
+def test_everything_that_is_mounted_exists_in_the_folder(folder: Path, libsubak: Path) -> None:
     sources = mounted(folder)
     assert sources.keys() == {
         "/usr/local/vgpu",
@@ -48,7 +48,7 @@ def test_everything_that_is_mounted_exists_in_the_folder(folder: Path) -> None:
     }
     assert all(folder in each.parents and each.exists() for each in sources.values())
     assert sources["/etc/ld.so.preload"].read_text() == "/usr/local/vgpu/libvgpu.so\n"
-    assert sources["/usr/local/vgpu/libvgpu.so"].read_bytes() == empty()
+    assert sources["/usr/local/vgpu/libvgpu.so"].read_bytes() == libsubak.read_bytes()
 
 
 def test_the_limits_lie_where_no_container_can_write(folder: Path) -> None:
@@ -59,32 +59,31 @@ def test_the_limits_lie_where_no_container_can_write(folder: Path) -> None:
         assert sources[writable] not in sources["/etc/subak/limits"].parents
 
 
-def test_a_real_card_comes_with_the_library_and_takes_turns_with_the_whole_machine(
-    folder: Path, libsubak: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_programs_on_real_cards_take_turns_with_the_whole_machine(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "turns"))
     simulated, real = mounted(folder), mounted(folder, real=True)
-    assert real["/usr/local/vgpu/libvgpu.so"].read_bytes() == libsubak.read_bytes()
     assert real["/tmp/vgpulock"] == tmp_path / "turns"
-    assert simulated["/usr/local/vgpu/libvgpu.so"].read_bytes() == empty()
     assert folder in simulated["/tmp/vgpulock"].parents
 
 
-def test_without_the_library_a_container_with_a_real_card_has_nothing_to_start_with(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("real", [True, False])
+def test_without_the_library_a_container_has_nothing_to_start_with(
+    real: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUBAK_TURNS", str(tmp_path / "turns"))
     for name in ("PACKAGED", "BUILT"):
         monkeypatch.setattr(library, name, tmp_path / "none")
-    assert not mounted(folder, real=True)["/usr/local/vgpu/libvgpu.so"].exists()
+    assert not mounted(folder, real)["/usr/local/vgpu/libvgpu.so"].exists()
 
 
 def test_a_file_that_could_not_be_written_whole_is_not_there(folder: Path) -> None:
     """Else the container would start when it is tried again: with an empty file of limits, or a library cut short."""
     (mount,) = (each for each in mounts() if each.destination == "/etc/subak/limits")
     with no_room(), pytest.raises(OSError, match="File too large"):
-        Host(folder, empty()).mount(mount, POD, POD.containers[0])
-    assert Path(Host(folder, empty()).mount(mount, POD, POD.containers[0]).source).read_text() == mount.content
+        Host(folder, simulated=True).mount(mount, POD, POD.containers[0])
+    assert Path(Host(folder, simulated=True).mount(mount, POD, POD.containers[0]).source).read_text() == mount.content
 
 
 @contextmanager
@@ -107,10 +106,10 @@ def test_a_container_may_write_where_its_library_does(folder: Path) -> None:
 
 def test_a_mount_keeps_its_destination_and_its_rights(folder: Path) -> None:
     for mount in mounts():
-        moved = Host(folder, empty()).mount(mount, POD, POD.containers[0])
+        moved = Host(folder, simulated=True).mount(mount, POD, POD.containers[0])
         assert (moved.destination, moved.read_only) == (mount.destination, mount.read_only)
     foreign = Mount("/opt/vendor", "/opt/vendor")
-    assert Host(folder, empty()).mount(foreign, POD, POD.containers[0]) == foreign
+    assert Host(folder, simulated=True).mount(foreign, POD, POD.containers[0]) == foreign
 
 
 def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:
@@ -130,3 +129,59 @@ def test_a_container_that_hami_has_started_keeps_its_region(folder: Path) -> Non
     (place / "u_c.cache").touch()
     assert Host(folder).region("u_c") == place / "u_c.cache"
     assert Host(folder).region("gone").name == "gone.cache"
+
+
+def on_node(root: Path) -> dict[str, Path]:
+    host = Host.on_node(root)
+    return {each.destination: Path(host.mount(each, POD, POD.containers[0]).source) for each in mounts()}
+
+
+def test_on_a_node_everything_has_its_own_place(tmp_path: Path, libsubak: Path) -> None:
+    places = {destination: str(path.relative_to(tmp_path)) for destination, path in on_node(tmp_path).items()}
+    assert places == {
+        "/usr/local/vgpu": "usr/local/vgpu/containers/u_c",
+        "/usr/local/vgpu/libvgpu.so": f"usr/local/subak/{__version__}/libsubak.so",
+        "/tmp/vgpulock": "tmp/vgpulock",
+        "/etc/subak/limits": "run/subak/limits/u_c",
+        "/etc/subak/state": "run/subak/state/u_c",
+        "/etc/ld.so.preload": f"usr/local/subak/{__version__}/ld.so.preload",
+    }
+
+
+def test_limits_of_an_earlier_run_are_brought_up_to_date_and_whoever_has_them_keeps_them(tmp_path: Path) -> None:
+    limits = on_node(tmp_path)["/etc/subak/limits"]
+    right = limits.read_text()
+    limits.unlink()
+    limits.write_text("CUDA_DEVICE_MEMORY_LIMIT_0=0\n")
+    with limits.open() as mounted:
+        assert on_node(tmp_path)["/etc/subak/limits"].read_text() == right
+        assert mounted.read() == "CUDA_DEVICE_MEMORY_LIMIT_0=0\n"
+
+
+def test_a_rebuilt_library_takes_the_place_of_the_old_one(tmp_path: Path, libsubak: Path) -> None:
+    library = on_node(tmp_path)["/usr/local/vgpu/libvgpu.so"]
+    library.write_bytes(b"an older build")
+    with library.open("rb") as mounted:
+        assert on_node(tmp_path)["/usr/local/vgpu/libvgpu.so"].read_bytes() == libsubak.read_bytes()
+        assert mounted.read() == b"an older build"
+
+
+def test_a_link_that_a_container_left_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    own = on_node(tmp_path)["/usr/local/vgpu"]
+    (own / "libvgpu.so").unlink()
+    for name in ("libvgpu.so", ".libvgpu.so"):
+        (own / name).symlink_to(precious)
+    on_node(tmp_path)
+    assert precious.read_text() == "precious"
+
+
+def test_only_our_own_files_count_as_ours(tmp_path: Path) -> None:
+    host = Host.on_node(tmp_path)
+    places = on_node(tmp_path)
+    for destination in ("/usr/local/vgpu/libvgpu.so", "/etc/subak/limits", "/etc/ld.so.preload"):
+        assert host.owns(str(places[destination]))
+    assert host.owns(str(tmp_path / "usr/local/subak/0.0.1/libsubak.so"))
+    assert not host.owns("/var/lib/kubelet/pods/u/volumes/limits")
+    assert not host.owns("/etc/subak/limits")

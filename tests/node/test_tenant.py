@@ -52,7 +52,7 @@ def admitted(
 ) -> tuple[Arbiter, manifest.Pod]:
     """A pod of these containers on a node, which keeps its files in the folder."""
     on = machine(profile, taints=[])
-    arbiter, pod = Arbiter(on, INTERPRETER, Host(folder, b"stand-in")), bound(on, containers, labels)
+    arbiter, pod = Arbiter(on, INTERPRETER, Host(folder, simulated=True)), bound(on, containers, labels)
     arbiter.admit(pod)
     return arbiter, pod
 

@@ -12,9 +12,6 @@ a folder instead.  Only turns are taken where everybody on the machine takes the
 
 Files come into being whole or not at all, and a new one takes the place of the old one: whoever has the old one mounted
 keeps it.  So an upgrade disturbs no running container.
-
-A real card comes with the library that holds programs to their share.  Simulated ones have no driver that it could
-hold: they come with a stand-in, and take turns in the folder.
 """
 
 from __future__ import annotations
@@ -36,31 +33,30 @@ MOST_FILES = 64
 
 
 class Host:
-    """The folders, made when they are first needed.  `stand_in` is a library for cards that have no driver."""
+    """The folders, made when first needed.  In a folder of ours, programs on `simulated` cards take turns there too."""
 
-    def __init__(self, directory: Path, stand_in: bytes | None = None) -> None:
+    def __init__(self, directory: Path, simulated: bool = False) -> None:
         self._programs = directory
         self._limits = directory / "limits"
         self._states = directory / "state"
         self._containers = directory / "containers"
-        self._turns = None if stand_in is None else directory / "vgpulock"
-        self._stand_in = stand_in
+        self._turns = directory / "vgpulock" if simulated else None
         self._installed: set[Path] = set()
 
     @classmethod
-    def on_node(cls, root: Path = Path("/"), stand_in: bytes | None = None) -> Host:
+    def on_node(cls, root: Path = Path("/")) -> Host:
         """The folders of a node; all below `root`, for tests."""
-        host = cls(root / isolation.HOST_DIRECTORY[1:], stand_in)
+        host = cls(root / isolation.HOST_DIRECTORY[1:])
         host._limits = root / isolation.HOST_LIMITS[1:]
         host._states = root / isolation.HOST_STATE[1:]
         host._containers = root / isolation.HOOK[1:] / "containers"
-        host._turns = None if root == Path("/") and stand_in is None else root / isolation.LOCKS[1:]
+        host._turns = None if root == Path("/") else root / isolation.LOCKS[1:]
         return host
 
     def mount(self, mount: Mount, pod: manifest.Pod, container: manifest.Container) -> Mount:
         """A container's mount from its place in the folder.
 
-        Without a library the mount for a real card stays as it is: no such file is there, and no container starts.
+        Without a library its mount stays as it is: no such file is there, and no container starts.
         Raises NoTurns.
         """
         place = self._place(mount, isolation.owner(pod, container))
@@ -75,6 +71,10 @@ class Host:
     def state(self, pod: manifest.Pod, container: manifest.Container) -> Path:
         """Where a container's state is."""
         return self._states / isolation.owner(pod, container)
+
+    def limited(self, pod: manifest.Pod, container: manifest.Container) -> bool:
+        """Whether a container has limits here."""
+        return (self._limits / isolation.owner(pod, container)).is_file()
 
     def remove(self, pod: manifest.Pod) -> None:
         """Throw away what the pod's containers had."""
@@ -125,8 +125,6 @@ class Host:
                 return turns.directory() if self._turns is None else _for_everybody(self._turns)
 
     def _library(self) -> Path | None:
-        if self._stand_in is not None:
-            return self._program("stand-in.so", self._stand_in)
         path = self._programs / library.NAME
         if path in self._installed and path.exists():
             return path

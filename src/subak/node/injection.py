@@ -128,9 +128,30 @@ class ByKubelet:
         from subak.node.plugin.plugin import Plugin  # slow to load, for grpc is
 
         node = self._node
-        plugin = Plugin(node.arbiter, node.pods, node.client, self._refused, self._directory)
+        plugin = Plugin(
+            node.arbiter,
+            node.pods,
+            node.client,
+            self._asking,
+            self._refused,
+            node.outbox.evict,
+            self._directory,
+        )
         self._problem = lambda: plugin.problem
         await plugin.run()
+
+    def _asking(self, pod: manifest.Pod) -> list[int]:
+        """The containers that ask for cards of ours, and that this agent has given no limits."""
+        node, host = self._node, self._node.host
+        mine = {each.name for each in node.interpreter.speaking(pod)} - node.served_by_others()
+        if not mine:
+            return []
+        try:
+            claims = [each for each in node.interpreter.request(pod).claims if each.dialect in mine]
+            positions = sorted({position for claim in claims for position in claim.containers})
+        except Refusal:
+            positions = list(range(len(pod.containers)))  # nobody could give it limits
+        return [each for each in positions if host is None or not host.limited(pod, pod.containers[each])]
 
     def _refused(self, pod: manifest.Pod, container: str, refusal: Refusal) -> None:
         self._node.outbox.refused(pod, container, refusal.message)

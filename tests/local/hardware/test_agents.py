@@ -433,10 +433,10 @@ async def test_a_pod_whose_files_cannot_be_written_is_refused_and_holds_nothing(
     here = await world(client, machine("shared", taints=[]), host)
     whole: Limits = {"nvidia.com/gpu": 1}
     pod = await here.bound("p", whole)
-    host.write_text("no directory")
+    (host / "containers").write_text("no directory")
     with pytest.raises(Refusal, match=r"no limit would hold: .*/host/containers.*: Not a directory"):
         await here.agents.allocate(pod)
-    host.unlink()
+    (host / "containers").unlink()
     assert len(await here.agents.allocate(await here.bind(await here.create("q", whole), dict(pod.annotations)))) == 1
 
 

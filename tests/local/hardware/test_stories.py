@@ -16,7 +16,6 @@ import yaml
 
 from subak.local.cluster import SCHEDULER, LocalCluster
 from subak.local.hardware import profiles
-from subak.local.hardware.library import empty
 from subak.local.runtime import capability
 from subak.model import manifest
 from subak.model.device import MIB
@@ -193,8 +192,8 @@ async def test_the_commands_of_iluvatars_document_find_the_vendors_libraries() -
         assert {"libcuda.so", "libcuda.so.1", "libixml.so"} <= set(text.split())
 
 
-async def test_programs_in_a_container_run_with_the_library_preloaded() -> None:
-    """With real processes: nothing is heard of the library that stands in for the one that limits programs."""
+async def test_programs_in_a_container_run_with_the_library_preloaded(libsubak: Path) -> None:
+    """With real processes: nothing is heard of the library that limits programs."""
     obstacle = await capability.obstacle()
     if obstacle:
         pytest.skip(obstacle)
@@ -209,7 +208,7 @@ async def test_programs_in_a_container_run_with_the_library_preloaded() -> None:
         await until(client, "p", phase("Succeeded"))
         text = b"".join([chunk async for chunk in await client.logs("p", "default")]).decode()
         assert "cannot be preloaded" not in text
-        assert text.splitlines() == ["/usr/local/vgpu/libvgpu.so", str(len(empty()))]
+        assert text.splitlines() == ["/usr/local/vgpu/libvgpu.so", str(libsubak.stat().st_size)]
 
 
 async def test_many_pods_on_many_nodes_overcommit_nothing() -> None:

@@ -34,7 +34,7 @@ async def page(rig: Rig, path: str) -> str:
 
 def test_the_window_shows_every_container_and_its_state_holds_until_the_agent_ends(tmp_path: Path) -> None:
     async def story(rig: Rig) -> None:
-        host = Host(tmp_path, b"stand-in")
+        host = Host(tmp_path, simulated=True)
         rig.start(host)
         monitor = attach(rig.agent, NODE, no_driver)
         await rig.until_said()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,12 +45,15 @@ class Rig:
     refusals: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.arbiter = Arbiter(self.machine, INTERPRETER, Host(self.directory / "host", b"library"))
+        self.arbiter = Arbiter(self.machine, INTERPRETER, Host(self.directory / "host", simulated=True))
         self.slots = Slots(self.directory / "slots")
         self.slots.prepare(8)
 
     def get(self, uid: str) -> manifest.Pod | None:
         return self.watched.get(uid)
+
+    def __iter__(self) -> Iterator[manifest.Pod]:
+        return iter(self.watched.values())
 
     async def find(self, namespace: str, name: str) -> manifest.Pod | None:
         return self.api.get((namespace, name))
@@ -97,7 +100,7 @@ def closed(rig: Rig, slot: str) -> bool:
     """Whether no runtime can mount the slot's folder."""
     with pytest.raises(OSError, match="Too many levels of symbolic links"):
         os.stat(rig.slots.mounts(slot)[0].source)
-    return not rig.slots.owner(slot)
+    return slot not in rig.slots.owners
 
 
 async def test_kubelet_counts_slots_that_name_no_card(rig: Rig) -> None:
@@ -131,7 +134,7 @@ async def test_a_container_gets_its_own_limits_and_every_slot_the_same_mounts(ri
     places = {each.destination: Path(each.source) for each in mine.mounts if each != DRIVER}
     assert rig.sources("slot-3") == places
     assert "CUDA_DEVICE_MEMORY_LIMIT_0=12582912000\n" in places["/etc/subak/limits"].read_text()
-    assert rig.slots.owner("slot-3") == "u-a/c0"
+    assert rig.slots.owners["slot-3"] == "u-a/c0"
     assert all(closed(rig, name) for name in rig.slots.names if name != "slot-3")
 
 
@@ -146,7 +149,7 @@ async def test_equal_pods_at_once_each_get_their_own(rig: Rig) -> None:
             await rig.kubelet.allocate(f"slot-{7 - n}", ("default", f"p{n}", "c0"))
         rig.kubelet.exhausted = 2
         await asyncio.gather(*(rig.kubelet.pre_start(f"slot-{n}") for n in range(8)))
-    assert [rig.slots.owner(f"slot-{7 - n}") for n in range(8)] == [f"u{n}/c0" for n in range(8)]
+    assert [rig.slots.owners[f"slot-{7 - n}"] for n in range(8)] == [f"u{n}/c0" for n in range(8)]
     assert rig.kubelet.asked < 8 + 2, "those who ask at the same time share an answer"
 
 
@@ -162,7 +165,7 @@ async def test_what_would_overcommit_a_card_does_not_start(rig: Rig) -> None:
         ((key, message),) = rig.refusals
         assert key == "default/b"
         assert "has 11,028 MiB" in message
-        assert rig.slots.owner("slot-0") == "u-a/c0", "who runs is left alone"
+        assert rig.slots.owners["slot-0"] == "u-a/c0", "who runs is left alone"
 
 
 async def test_a_container_that_kubelet_does_not_name_does_not_start(rig: Rig) -> None:
@@ -226,7 +229,7 @@ async def test_a_new_pod_of_the_same_name_gets_what_is_its_own(rig: Rig) -> None
         await rig.kubelet.allocate("slot-0", ("default", "a", "c0"))
         assert closed(rig, "slot-0")
         await rig.kubelet.pre_start("slot-0")
-        assert rig.slots.owner("slot-0") == "u-new/c0"
+        assert rig.slots.owners["slot-0"] == "u-new/c0"
 
 
 async def test_two_pods_of_one_name_are_not_guessed_at(rig: Rig) -> None:
@@ -251,7 +254,7 @@ async def test_the_plugin_registers_again_with_every_kubelet_that_starts(rig: Ri
             await asyncio.wait_for(rig.kubelet.listed.wait(), 20)
             assert len(rig.kubelet.registered) == 1 + restarts
         await rig.kubelet.pre_start("slot-0")
-        assert rig.slots.owner("slot-0") == "u-a/c0"
+        assert rig.slots.owners["slot-0"] == "u-a/c0"
 
 
 async def test_the_plugin_registers_again_where_kubelet_hangs_up(rig: Rig) -> None:

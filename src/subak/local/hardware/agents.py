@@ -10,6 +10,7 @@ from pathlib import Path
 
 from subak.dialects import Injection
 from subak.dialects.interpreter import Interpreter
+from subak.local.hardware import driver
 from subak.local.hardware.library import empty
 from subak.local.runtime.spec import File
 from subak.model import manifest
@@ -38,9 +39,11 @@ class Agents:
     ) -> None:
         self._client = client
         self._arbiters: dict[str, Arbiter] = {}
+        self._notes: list[str] = []
         for each in machines:
-            host = None if directory is None else Host(directory, None if each.real else empty())
-            self._arbiters[each.name] = Arbiter(each, interpreter, host)
+            host = None if directory is None else Host(directory, simulated=not each.real)
+            machine = each if directory is None or each.real else self._with_driver(each, directory)
+            self._arbiters[each.name] = Arbiter(machine, interpreter, host)
         self._reports = Reports(client)
 
     async def restore(self) -> None:
@@ -98,14 +101,24 @@ class Agents:
         ]
 
     def notes(self) -> list[str]:
-        """What a user of real cards should know."""
+        """What a user should know of the cards."""
         machines = [arbiter.machine for arbiter in self._arbiters.values()]
-        return [note for machine in machines if machine.real for note in nvml.obstacles(machine)]
+        return self._notes + [note for machine in machines if machine.real for note in nvml.obstacles(machine)]
 
     def simulated(self, node: str) -> bool:
         """Whether the node's cards are only described."""
         arbiter = self._arbiters.get(node)
         return arbiter is None or not arbiter.machine.real
+
+    def _with_driver(self, machine: Machine, directory: Path) -> Machine:
+        """The machine with the driver of its simulated cards.  Without it pods run, and their programs find no card."""
+        try:
+            return driver.installed(directory / "driver", machine)
+        except driver.NoDriver as error:
+            note = f"simulated cards: programs in containers do not find them: {error}"
+        if note not in self._notes:
+            self._notes.append(note)
+        return machine
 
     async def _tell_use(self, arbiter: Arbiter) -> None:
         """Let agents tell which cards are free now."""

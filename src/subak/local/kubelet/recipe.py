@@ -14,7 +14,7 @@ from subak.local.kubelet.pod import Container, Pod
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.volumes import sorted_mounts
 from subak.local.runtime.spec import File, Spec
-from subak.model.mount import Mount
+from subak.model.mount import Mount, Purpose
 
 CONFIG_ERROR = "CreateContainerConfigError"
 CREATE_ERROR = "CreateContainerError"
@@ -87,12 +87,12 @@ def recipe(
 
 
 def _injected(injection: Injection, simulated: bool) -> list[Mount]:
-    """What comes with the cards.  Make-believe cards have no driver; real ones without theirs must not be used."""
+    """What comes with the cards.  Of simulated ones a vendor's own files may be missing, but not what holds a limit."""
     made = []
     for mount in injection.mounts:
         if Path(mount.source).exists():
             made.append(replace(mount, destination=os.path.normpath(mount.destination)))
-        elif not simulated:
+        elif not simulated or mount.purpose is not Purpose.NONE:
             raise Unstartable(
                 CREATE_ERROR,
                 f"{mount.source}, which holds the container to its share of the cards, is not on this machine",

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from subak.dialects import mark
 from subak.node.nri import messages, mux, ttrpc
 from subak.node.nri.messages import Adjustment, Container, Event, Runtime, Sandbox, Subject, Synchronization
 from subak.node.nri.mux import Mux
@@ -26,7 +27,7 @@ from subak.node.nri.ttrpc import Failure, Message, Request, Response
 from subak.node.nri.wire import Fields, Malformed
 
 SOCKET = Path("/var/run/nri/nri.sock")
-NAME, INDEX = "subak", "10"
+NAME, INDEX = mark.PLUGIN_NAME, "10"
 REGISTRATION_S = 5.0
 REQUEST_S = 2.0
 """What the runtime waits for a plugin, unless it says otherwise."""

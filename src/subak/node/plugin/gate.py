@@ -11,7 +11,7 @@ arbiter.  The pod's object is read from the API server: kubelet names a pod with
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 from subak.dialects import Injection, downward, isolation
@@ -50,6 +50,8 @@ class Known(Protocol):
 
     def get(self, uid: str) -> manifest.Pod | None:
         """The pod; None if it is not known."""
+
+    def __iter__(self) -> Iterator[manifest.Pod]: ...
 
 
 class Closed(Exception):
@@ -118,7 +120,7 @@ class Gate:
 
     async def _whose(self, name: str) -> tuple[manifest.Pod, int]:
         """The container that has the slot: its pod, and its position there."""
-        uid, _, container = self._slots.owner(name).partition("/")
+        uid, _, container = self._slots.owners.get(name, "").partition("/")
         pod = self._pods.get(uid) if uid else None
         if pod is None:
             pod, container = await self._asked(name)

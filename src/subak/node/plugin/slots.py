@@ -51,6 +51,8 @@ class Slots:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.names: tuple[str, ...] = ()
+        self.owners: dict[str, str] = {}
+        """Whose each open slot is."""
 
     def prepare(self, number: int) -> None:
         """Have so many slots, or more.  Raises OSError.
@@ -61,11 +63,14 @@ class Slots:
         for name in names[len(self.names) :]:
             if not self._folder(name).exists():
                 self.close(name)
+            elif owner := self._written(name):
+                self.owners[name] = owner
         self.names = names
 
     def close(self, name: str) -> None:
         """Nobody has the slot.  Raises OSError."""
         folder = self._folder(name)
+        self.owners.pop(name, None)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _OWNER).unlink(missing_ok=True)
         for entry in ENTRIES.values():
@@ -85,13 +90,7 @@ class Slots:
         for path, entry in ENTRIES.items():
             _link(folder / entry, Path(sources.get(path) or (nothing if entry in _DIRECTORIES else empty)))
         _write(folder / _OWNER, owner)
-
-    def owner(self, name: str) -> str:
-        """Whose the slot is; empty while it is closed."""
-        try:
-            return (self._folder(name) / _OWNER).read_text()
-        except OSError:
-            return ""
+        self.owners[name] = owner
 
     def mounts(self, name: str) -> list[Mount]:
         """What a container with the slot gets mounted."""
@@ -99,6 +98,13 @@ class Slots:
             Mount(path, str(self._folder(name) / entry), read_only=entry not in _DIRECTORIES)
             for path, entry in ENTRIES.items()
         ]
+
+    def _written(self, name: str) -> str:
+        """The owner of a slot by its folder; empty if it is closed."""
+        try:
+            return (self._folder(name) / _OWNER).read_text()
+        except OSError:
+            return ""
 
     def _folder(self, name: str) -> Path:
         return self._directory / name

@@ -1,18 +1,18 @@
 /*
- * What the mock driver has handed out in this process: one table of numbered objects under one mutex.
+ * What the driver has handed out in this process: one table of numbered objects under one mutex.
  *
  * An object's number is what the program holds (a pointer or a handle). Numbers of memory are far apart, so that an
  * address inside a block is no number of another.
  */
-#ifndef MOCK_OBJECTS_H
-#define MOCK_OBJECTS_H
+#ifndef SIMULATED_OBJECTS_H
+#define SIMULATED_OBJECTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum kind { LINEAR = 1, SMALL, MANAGED, POOLED, BLOCK, HANDLE, MAPPING, RANGE, ARRAY, TILE, POOL, CONTEXT, STREAM,
-            EVENT, MODULE, FUNCTION, GRAPH, NODE, EXEC, IPC, EXTERNAL, MULTICAST, BINDING };
+            EVENT, MODULE, FUNCTION, GRAPH, NODE, EXEC, IPC, EXTERNAL, MULTICAST, BINDING, HOST };
 
 struct object {
     uint64_t number;
@@ -39,5 +39,8 @@ struct object *objects_find(uint64_t number, enum kind kind);
 void objects_remove(struct object *object);
 uint64_t objects_number(uint64_t bytes);
 void objects_each(enum kind kind, void (*visit)(struct object *object, void *argument), void *argument);
+
+/* A file in memory, for what one process shows another. */
+int objects_file(void);
 
 #endif

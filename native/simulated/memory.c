@@ -1,5 +1,5 @@
 /*
- * Mock driver: linear, pitched and managed memory, and IPC.
+ * The simulated driver: linear, pitched and managed memory, and IPC.
  *
  * Requests of a MiB and more take whole 2 MiB pages; smaller ones share pages. Pitched rows are 512 bytes apart.
  */
@@ -7,9 +7,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define PAGE_BYTES (2 * MIB)
-static uint64_t small_bytes[MOCK_DEVICES_MAX], small_pages[MOCK_DEVICES_MAX];
+static uint64_t small_bytes[CARDS_MAX], small_pages[CARDS_MAX];
 
 static uint64_t pages(uint64_t bytes) { return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES; }
 
@@ -57,7 +58,7 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     return allocate(pointer, bytes, LINEAR);
 }
 
-/* The first ABI has 32-bit addresses: the mock keeps the low half, which stays unique in a test. */
+/* The first ABI has 32-bit addresses: the low half is kept, which is unique for a while. */
 EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes) {
     CUdeviceptr whole;
     CUresult result = cuMemAlloc_v2(&whole, bytes);
@@ -141,7 +142,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     objects_lock();
     struct object *context = driver_context();
     if (context) {
-        uint64_t memory = machine()->device[context->device].memory, used = machine_used(context->device);
+        uint64_t memory = node_cards()->card[context->device].memory, used = machine_used(context->device);
         if (free) *free = used < memory ? memory - used : 0;
         if (total) *total = memory;
     }
@@ -184,8 +185,25 @@ EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr po
 
 EXPORT CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
     ENTER();
-    *pointer = (void *)(uintptr_t)0x10000;
+    if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
+    *pointer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (*pointer == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    objects_lock();
+    objects_add(HOST, NUMBER(*pointer))->bytes = bytes;
+    objects_unlock();
     return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemFreeHost(void *pointer) {
+    ENTER();
+    objects_lock();
+    struct object *block = objects_find(NUMBER(pointer), HOST);
+    if (block) {
+        munmap(pointer, block->bytes);
+        objects_remove(block);
+    }
+    objects_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- IPC: the handle says what it names ----------------------------------------------------------------- */
@@ -229,7 +247,7 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handl
     block->device = device;
     block->bytes = bytes;
     block->owner = number;
-    block->host = atomic_load(&machine()->orders[MOCK_IMPORT_COUNTS]) != 0;
+    block->host = ORDERED(IMPORT_COUNTS) != 0;
     if (block->host) atomic_fetch_add(&machine_mine(device)->seen, bytes);
     *pointer = block->number;
     objects_unlock();

@@ -1,7 +1,7 @@
 /*
- * Mock driver: stream-ordered memory.
+ * The simulated driver: stream-ordered memory.
  *
- * A pool reserves memory in steps of MOCK_POOL_STEP_MIB and keeps what is freed until the device is synchronised;
+ * A pool reserves memory in steps of 32 MiB and keeps what is freed until the device is synchronised;
  * then it gives back what exceeds its release threshold. Pools of host memory take nothing from the card. A pool that
  * is destroyed cannot be used any more, but what its blocks need stays until the last one is freed; then its number
  * comes again.
@@ -14,14 +14,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static uint64_t default_pool[MOCK_DEVICES_MAX], current_pool[MOCK_DEVICES_MAX];
-static uint64_t managed_pool[MOCK_DEVICES_MAX], roaming_pool, host_pool; /* roaming: managed, without a card */
-static uint64_t free_number; /* of a pool that is gone */
+#define STEP (32 * MIB)
 
-static uint64_t step(void) {
-    const char *text = getenv("MOCK_POOL_STEP_MIB");
-    return (text ? strtoull(text, NULL, 10) : 32) * MIB;
-}
+static uint64_t default_pool[CARDS_MAX], current_pool[CARDS_MAX];
+static uint64_t managed_pool[CARDS_MAX], roaming_pool, host_pool; /* roaming: managed, without a card */
+static uint64_t free_number; /* of a pool that is gone */
 
 static struct object *make(int device, bool host) {
     struct object *pool = objects_add(POOL, free_number);
@@ -34,7 +31,7 @@ static struct object *make(int device, bool host) {
 static struct object *living(CUmemoryPool handle) {
     struct object *pool = objects_find(NUMBER(handle), POOL);
     if (pool && !pool->destroyed) return pool;
-    atomic_fetch_add(&machine()->orders[MOCK_DEAD_POOLS], 1);
+    COUNT(DEAD_POOLS);
     return NULL;
 }
 
@@ -46,7 +43,7 @@ static struct object *pool_of(int device) {
 static void shrink(struct object *pool, uint64_t keep) {
     if (keep < pool->used) keep = pool->used;
     if (keep >= pool->bytes) return;
-    keep = (keep + step() - 1) / step() * step();
+    keep = (keep + STEP - 1) / STEP * STEP;
     if (keep >= pool->bytes) return;
     if (!pool->host) machine_give(pool->device, pool->bytes - keep, !pool->managed);
     pool->bytes = keep;
@@ -57,7 +54,7 @@ static CUresult take(struct object *pool, uint64_t bytes, CUdeviceptr *pointer) 
     if (bytes > 1ull << 47) return CUDA_ERROR_OUT_OF_MEMORY;
     bytes = (bytes + 511) / 512 * 512;
     if (pool->used + bytes > pool->bytes) {
-        uint64_t grow = (pool->used + bytes - pool->bytes + step() - 1) / step() * step();
+        uint64_t grow = (pool->used + bytes - pool->bytes + STEP - 1) / STEP * STEP;
         if (!pool->host && !machine_take(pool->device, grow, !pool->managed)) return CUDA_ERROR_OUT_OF_MEMORY;
         pool->bytes += grow;
     }
@@ -164,7 +161,7 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     objects_lock();
     struct object *pool = living(handle);
     if (pool) {
-        for (int device = 0; device < MOCK_DEVICES_MAX; device++)
+        for (int device = 0; device < CARDS_MAX; device++)
             if (current_pool[device] == pool->number) current_pool[device] = default_pool[device];
         pool->destroyed = true;
         wind_up(pool);
@@ -210,7 +207,7 @@ EXPORT CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool h
     struct object *pool = living(handle);
     uint64_t device = pool ? (uint64_t)pool->device : 0;
     objects_unlock();
-    int fd = pool ? memfd_create("mock-pool", MFD_CLOEXEC) : -1;
+    int fd = pool ? objects_file() : -1;
     if (fd < 0 || write(fd, &device, sizeof device) != sizeof device) return CUDA_ERROR_INVALID_VALUE;
     *(int *)shareable = fd;
     return CUDA_SUCCESS;

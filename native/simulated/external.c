@@ -1,5 +1,5 @@
 /*
- * Mock driver: memory of other interfaces (Vulkan, Direct3D), and multicast objects.
+ * The simulated driver: memory of other interfaces (Vulkan, Direct3D), and multicast objects.
  *
  * External memory was allocated by somebody else; what is mapped from it is freed like any pointer or array and gives
  * nothing back. A description is two words here: card and bytes. NVML counts an import for the process, since a Vulkan

@@ -1,9 +1,9 @@
 /*
- * Mock driver: cuGetProcAddress.
+ * The simulated driver: cuGetProcAddress.
  *
  * The newest binary version of a name that is not newer than the caller asks for, in the flavour of default stream
- * that the flags ask for, if the function has one. The versions are facts of CUDA's interface. Names that the mock
- * does not have (it has what tests call) get a function of their own that is supported nowhere, so that the answers
+ * that the flags ask for, if the function has one. The versions are facts of CUDA's interface. Names that this driver
+ * does not have get a function of their own that is supported nowhere, so that the answers
  * to all requests of a CUDA runtime differ from each other as they do on a real driver.
  */
 #define _GNU_SOURCE
@@ -97,14 +97,14 @@ static void *stub(const char *name) {
     return stubs + at * STUB_BYTES;
 }
 
-/* The mock's own functions by name. Not by dlsym, which libsubak answers. */
+/* Our own functions by name. Not by dlsym, which libsubak answers. */
 #define ROW(name, ...) {#name, (void *)name},
 static const struct {
     const char *name;
     void *function;
-} own[] = {HOOKS_OF_CUDA(ROW) CALLS_DRIVER(ROW)};
+} own[] = {HOOKS_OF_CUDA(ROW) CALLS_DRIVER(ROW) MORE_OF_CUDA(ROW)};
 
-EXPORT void *mock_own(const char *name) {
+void *symbols_own(const char *name) {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (!strcmp(own[i].name, name)) return own[i].function;
     return NULL;
@@ -113,10 +113,10 @@ EXPORT void *mock_own(const char *name) {
 static void *exported(const char *name, const char *suffix) {
     char whole[96];
     snprintf(whole, sizeof whole, "%s%s", name, suffix);
-    return mock_own(whole);
+    return symbols_own(whole);
 }
 
-static void *find(const char *symbol, int version, uint64_t flags) {
+void *symbols_find(const char *symbol, int version, uint64_t flags) {
     const char *name = symbol;
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
         if (!strcmp(versions[i].name, symbol) && version >= versions[i].version) {
@@ -131,18 +131,15 @@ static void *find(const char *symbol, int version, uint64_t flags) {
     return found ? found : stub(whole);
 }
 
-/* What the driver answers, for tests that compare: cuGetProcAddress itself is hooked. */
-EXPORT void *mock_answer(const char *symbol, int version, uint64_t flags) { return find(symbol, version, flags); }
-
 EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status) {
     if (!symbol || !function) return CUDA_ERROR_INVALID_VALUE;
-    uint64_t newest = atomic_load(&machine()->orders[MOCK_OLD_DRIVER]);
+    uint64_t newest = ORDERED(OLD_DRIVER);
     if (newest && (uint64_t)version > newest) {
         *function = NULL;
         if (status) *status = 2; /* the version is not sufficient */
         return CUDA_ERROR_NOT_FOUND;
     }
-    *function = *symbol ? find(symbol, version, flags) : NULL;
+    *function = *symbol ? symbols_find(symbol, version, flags) : NULL;
     if (status) *status = *function ? 0 : 1;
     return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

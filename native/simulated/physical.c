@@ -1,5 +1,5 @@
 /*
- * Mock driver: physical memory (VMM) and arrays.
+ * The simulated driver: physical memory (VMM) and arrays.
  *
  * A block of physical memory lives while a handle refers to it or an address is mapped to it, whichever ends last.
  * Numbers of released handles are used again at once, even while their block is still mapped: a program that keys
@@ -190,7 +190,7 @@ EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     struct shared shared = {.process = (uint64_t)getpid(), .multicast = !handle};
     if (block) shared.device = (uint64_t)block->device, shared.bytes = block->bytes, shared.block = block->number;
     objects_unlock();
-    int fd = block ? memfd_create("mock-memory", MFD_CLOEXEC) : -1;
+    int fd = block ? objects_file() : -1;
     if (fd < 0 || write(fd, &shared, sizeof shared) != sizeof shared) return CUDA_ERROR_INVALID_VALUE;
     *(int *)shareable = fd;
     return CUDA_SUCCESS;
@@ -226,7 +226,7 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *num
         objects_unlock();
         return CUDA_SUCCESS;
     }
-    if (atomic_load(&machine()->orders[MOCK_IMPORT_KNOWN]) && find_handle(&shared, number)) {
+    if (ORDERED(IMPORT_KNOWN) && find_handle(&shared, number)) {
         objects_unlock();
         return CUDA_SUCCESS;
     }
@@ -235,7 +235,7 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *num
     block->bytes = shared.bytes;
     block->used = shared.block; /* whose stand-in it is */
     block->mark = shared.process;
-    block->host = !atomic_load(&machine()->orders[MOCK_IMPORT_COUNTS]);
+    block->host = !ORDERED(IMPORT_COUNTS);
     if (!block->host) atomic_fetch_add(&machine_mine(block->device)->seen, block->bytes);
     *number = new_handle(block);
     objects_unlock();
@@ -264,7 +264,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned level
         uint64_t row = (width ? width : 1) * element_bits(shape->Format, shape->NumChannels) / 8;
         total += (row + 63) / 64 * 64 * (height ? height : 1) * (depth ? depth : 1);
     }
-    total += total / 100 * atomic_load(&machine()->orders[MOCK_ARRAY_WASTE]);
+    total += total / 100 * ORDERED(ARRAY_WASTE);
     return (total + 65535) / 65536 * 65536;
 }
 

@@ -1,11 +1,12 @@
 /*
- * Mock driver: start-up, devices, contexts and code.
+ * The simulated driver: start-up, devices, contexts and code.
  *
  * A context costs the card's context_bytes while it lives. A green context costs nothing: it keeps the primary context,
  * which owns all memory that is allocated in it. A module costs MODULE_BYTES that no allocation call ever
  * mentions, as real code does; cuCtxSetLimit grows hidden buffers.
  */
 #include "driver.h"
+#include "version.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -18,8 +19,8 @@
 static _Atomic int initialised_pid;
 static __thread uint64_t current, stack[16];
 static __thread int depth;
-static int visible[MOCK_DEVICES_MAX], visible_count = -1;
-static struct { uint64_t context; int references; } primary[MOCK_DEVICES_MAX];
+static int visible[CARDS_MAX], visible_count = -1;
+static struct { uint64_t context; int references; } primary[CARDS_MAX];
 
 bool driver_ready(void) { return initialised_pid == getpid(); }
 
@@ -31,43 +32,40 @@ int driver_ordinal(int device) {
     return -1;
 }
 
-static _Atomic(const char *) awaited;
-static void (*meanwhile)(void);
-
-void mock_meanwhile(const char *call, void (*what)(void)) {
-    meanwhile = what;
-    atomic_store(&awaited, call);
-}
-
-void driver_meanwhile(const char *call) {
-    const char *expected = atomic_load(&awaited);
-    if (expected && !strcmp(call, expected) && atomic_compare_exchange_strong(&awaited, &expected, NULL)) meanwhile();
-}
-
 uint64_t driver_owner(const struct object *context) { return context->owner ? context->owner : context->number; }
 
 struct object *driver_context(void) { return current ? objects_find(current, CONTEXT) : NULL; }
 
-/* CUDA_VISIBLE_DEVICES: a list of numbers or uuids; the first that means nothing ends it. */
+/* What a word of CUDA_VISIBLE_DEVICES means: a number among the container's cards, or the beginning of a UUID. */
+static int card_of(const char *word) {
+    if (*word >= '0' && *word <= '9') return node_shown(atoi(word));
+    if (strncmp(word, "GPU-", 4) && strncmp(word, "MIG-", 4)) return -1;
+    for (int i = 0; i < node_cards()->shown; i++)
+        if (!strncmp(node_cards()->card[node_shown(i)].uuid, word, strlen(word))) return node_shown(i);
+    return -1;
+}
+
+/* The first word that means nothing ends the list. */
 static void read_visible(void) {
     const char *text = getenv("CUDA_VISIBLE_DEVICES");
     visible_count = 0;
-    if (!text) {
-        for (int d = 0; d < (int)machine()->devices; d++) visible[visible_count++] = d;
-        return;
-    }
-    char list[512];
-    snprintf(list, sizeof list, "%s", text);
-    for (char *save = NULL, *word = strtok_r(list, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
-        int d = !strncmp(word, "GPU-", 4) || !strncmp(word, "MIG-", 4) ? atoi(word + strlen(word) - 2) : *word >= '0' && *word <= '9' ? atoi(word) : -1;
-        if (d < 0 || d >= (int)machine()->devices || visible_count == MOCK_DEVICES_MAX) break;
-        visible[visible_count++] = d;
+    if (!text)
+        while (visible_count < node_cards()->shown) visible[visible_count] = node_shown(visible_count), visible_count++;
+    for (; text && *text && visible_count < CARDS_MAX; text += strspn(text, ",")) {
+        char word[UUID_LENGTH + 1];
+        size_t length = strcspn(text, ",");
+        snprintf(word, sizeof word, "%.*s", (int)length, text);
+        int card = card_of(word);
+        if (card < 0) return;
+        visible[visible_count++] = card;
+        text += length;
     }
 }
 
 EXPORT CUresult cuInit(unsigned int flags) {
     if (flags) return CUDA_ERROR_INVALID_VALUE;
     if (initialised_pid && initialised_pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED; /* forked after use */
+    if (!machine()) return CUDA_ERROR_NO_DEVICE;
     read_visible();
     if (!visible_count) return CUDA_ERROR_NO_DEVICE;
     initialised_pid = getpid();
@@ -75,7 +73,7 @@ EXPORT CUresult cuInit(unsigned int flags) {
 }
 
 EXPORT CUresult cuDriverGetVersion(int *version) {
-    *version = 13000;
+    *version = CUDA_VERSION;
     return CUDA_SUCCESS;
 }
 
@@ -104,17 +102,36 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     ENTER();
     if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
-    memset(uuid, 0xab, sizeof *uuid);
-    uuid->bytes[15] = (unsigned char)visible[device];
+    const char *text = node_cards()->card[visible[device]].uuid + 4;
+    for (int i = 0; i < 16; i++, text += 2) {
+        text += *text == '-';
+        sscanf(text, "%2hhx", &uuid->bytes[i]);
+    }
     return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
 
+EXPORT CUresult cuDeviceGetName(char *name, int room, CUdevice device) {
+    ENTER();
+    if (!name || room <= 0) return CUDA_ERROR_INVALID_VALUE;
+    if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+    snprintf(name, (size_t)room, "%s", node_cards()->card[visible[device]].name);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetPCIBusId(char *bus, int room, CUdevice device) {
+    ENTER();
+    if (!bus || room <= 0) return CUDA_ERROR_INVALID_VALUE;
+    if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+    snprintf(bus, (size_t)room, "%s", node_cards()->card[visible[device]].bus + 4); /* CUDA writes the domain with four digits */
+    return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     ENTER();
     if (device < 0 || device >= visible_count || !bytes) return CUDA_ERROR_INVALID_VALUE;
-    *bytes = machine()->device[visible[device]].memory;
+    *bytes = node_cards()->card[visible[device]].memory;
     return CUDA_SUCCESS;
 }
 
@@ -130,7 +147,7 @@ EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
 static CUresult make_context(int ordinal, uint64_t *number) {
     if (ordinal < 0 || ordinal >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
     int device = visible[ordinal];
-    if (!machine_take(device, machine()->device[device].context_bytes, true)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!machine_take(device, node_cards()->card[device].context_bytes, true)) return CUDA_ERROR_OUT_OF_MEMORY;
     atomic_fetch_add(&machine_mine(device)->contexts, 1);
     struct object *context = objects_add(CONTEXT, 0);
     context->device = device;
@@ -149,7 +166,7 @@ static void destroy_context(struct object *context) {
     memory_context_gone(context->number);
     arrays_context_gone(context->number);
     objects_each(MODULE, module_gone, &context->number);
-    machine_give(context->device, machine()->device[context->device].context_bytes + context->bytes, true);
+    machine_give(context->device, node_cards()->card[context->device].context_bytes + context->bytes, true);
     if (atomic_fetch_sub(&machine_mine(context->device)->contexts, 1) == 1) pools_context_gone(context->device);
     if (current == context->number) current = 0;
     objects_remove(context);
@@ -321,7 +338,10 @@ EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
     objects_lock();
     bool gone = !objects_find(NUMBER(context), CONTEXT);
     objects_unlock();
-    if (gone) return atomic_fetch_add(&machine()->orders[MOCK_MISUSES], 1), CUDA_ERROR_INVALID_CONTEXT;
+    if (gone) {
+        COUNT(MISUSES);
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
     stack[depth++] = current;
     current = NUMBER(context);
     return CUDA_SUCCESS;

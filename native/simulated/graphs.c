@@ -1,5 +1,5 @@
 /*
- * Mock driver: graphs and stream capture.
+ * The simulated driver: graphs and stream capture.
  *
  * A graph knows how long its work takes and how much memory its nodes allocate. Launching an instance brings that
  * memory into the card's graph pool, where it stays until it is trimmed.
@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-static struct { uint64_t reserved, used; } pool[MOCK_DEVICES_MAX];
+static struct { uint64_t reserved, used; } pool[CARDS_MAX];
 static uint64_t free_number; /* of an instance that is gone: it comes again */
 
 EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
@@ -181,7 +181,7 @@ EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph gra
 }
 
 static void take_time(void) {
-    uint64_t slow = atomic_load(&machine()->orders[MOCK_SLOW_QUESTIONS]);
+    uint64_t slow = ORDERED(SLOW_QUESTIONS);
     if (slow) usleep((unsigned)slow);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Mock driver: streams, events, launches and copies.
+ * The simulated driver: streams, events, launches and copies.
  *
  * A process' work on a card runs in the order in which it was launched, whatever its stream, as kernels do that fill
  * the card. A stream remembers the mark of its last work, an event that of the stream when it was recorded.
@@ -7,12 +7,8 @@
  */
 #include "driver.h"
 
-#include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #define COPY_BYTES_PER_US 1000000ull
-static uint64_t default_stream[MOCK_DEVICES_MAX];
+static uint64_t default_stream[CARDS_MAX];
 
 struct object *driver_stream(CUstream handle) {
     struct object *context = driver_context();
@@ -224,8 +220,7 @@ EXPORT CUresult cuEventRecord(CUevent handle, CUstream where) {
 
 EXPORT CUresult cuEventQuery(CUevent handle) {
     ENTER();
-    uint64_t me = (uint64_t)syscall(SYS_gettid);
-    if (atomic_compare_exchange_strong(&machine()->orders[MOCK_INTERRUPT], &me, 0)) raise(SIGUSR1);
+    INTERRUPT_IF_ORDERED();
     objects_lock();
     struct object *event = objects_find(NUMBER(handle), EVENT);
     struct object *captured = event && event->graph ? objects_find(event->graph, STREAM) : NULL;

@@ -1,0 +1,52 @@
+/*
+ * The node of the tests: cards that are all alike, as the environment says, and a file of each test's own.
+ *
+ *   MOCK_DEVICES (1), MOCK_MEMORY_MIB (8192), MOCK_CONTEXT_MIB (100), MOCK_SLICE_US (2400), MOCK_SWITCH_US (0),
+ *   MOCK_MIG (0): 1 if the devices are instances of one card
+ *   MOCK_MACHINE: the file; without it the process has a machine to itself
+ */
+#define _GNU_SOURCE
+#include "node.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static struct cards cards;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static uint64_t shape(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void read_cards(void) {
+    cards.count = cards.shown = (int)shape("MOCK_DEVICES", 1);
+    cards.split = shape("MOCK_MIG", 0);
+    for (int i = 0; i < cards.count; i++) {
+        struct card *card = &cards.card[i];
+        cards.at[i] = i;
+        snprintf(card->uuid, sizeof card->uuid, "%s-abababab-abab-abab-abab-ababababab%02x", cards.split ? "MIG" : "GPU",
+                 (unsigned char)i);
+        snprintf(card->name, sizeof card->name, "NVIDIA Mock");
+        snprintf(card->bus, sizeof card->bus, "00000000:%02X:00.0", (unsigned char)(i + 1));
+        card->minor = (unsigned)i;
+        card->memory = shape("MOCK_MEMORY_MIB", 8192) << 20;
+        card->context_bytes = shape("MOCK_CONTEXT_MIB", 100) << 20;
+        card->slice_ns = shape("MOCK_SLICE_US", 2400) * 1000;
+        card->switch_ns = shape("MOCK_SWITCH_US", 0) * 1000;
+    }
+}
+
+const struct cards *node_cards(void) {
+    pthread_once(&once, read_cards);
+    return &cards;
+}
+
+int node_machine(void) {
+    const char *path = getenv("MOCK_MACHINE");
+    return path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : memfd_create("mock-machine", MFD_CLOEXEC);
+}
