@@ -2,7 +2,8 @@
  * The folder in which the node tells the driver all this: /run/subak/simulated, or what SUBAK_SIMULATED names.
  *
  *   cards        one line a card: UUID, minor number, bytes of memory, bus address, and its name up to the end of the line
- *   machine.1    the machine; the number is that of its layout, so that drivers of two versions never mistake it
+ *   machine.1    the machine, which the node makes; the number is that of its layout, so that drivers of two versions
+ *                never mistake it
  *
  * A container has the cards that its agent has given it, and sees no others. They stand in the agent's file of limits, which
  * nobody in the container can change, or else in NVIDIA_VISIBLE_DEVICES, as for a real driver. Outside of containers neither
@@ -127,7 +128,9 @@ const struct cards *node_cards(void) {
 int node_machine(void) {
     char path[4096];
     path_of("machine.1", path, sizeof path);
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int file = open(path, O_RDWR | O_CLOEXEC); /* the kernel may forbid O_CREAT for what another user has made */
+    if (file >= 0) return file;
+    file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file >= 0) fchmod(file, 0666); /* the caller's umask is its own, and the card is everybody's */
     return file;
 }

@@ -20,6 +20,7 @@ from subak.cli.say import complain
 from subak.dialects import mark
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
+from subak.local.hardware import driver as simulated_driver
 from subak.local.hardware import simulated
 from subak.local.hardware.description import BadDescription
 from subak.local.hardware.simulated import Simulated
@@ -188,7 +189,8 @@ def _way(injection: str, socket: Path) -> str:
 
 def _source(place: Place, node: str, languages: Interpreter) -> Source:
     if place.simulate is not None:
-        return Simulated(place.simulate, node, languages)
+        files = place.host_root / "usr" / "local" / "subak" / "simulated"
+        return Simulated(place.simulate, node, languages, partial(simulated_driver.installed, files))
     return Nvidia(node, languages, lambda: load(place.driver_roots))
 
 

@@ -40,7 +40,7 @@ LOADER = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
 FOLDER = "/run/subak/simulated"
 """Where the driver finds the folder of its node (`native/simulated/node.c`)."""
 
-DESCRIPTION = "cards"
+DESCRIPTION, MACHINE = "cards", "machine.1"
 MOST_CARDS = 64
 """The most cards of a node that the driver knows."""
 
@@ -61,14 +61,14 @@ def installed(directory: Path, machine: Machine) -> Machine:
     for name in (*LIBRARIES, *PROGRAMS):
         _copy(source / name, programs / name)
     _write(node / DESCRIPTION, description(machine))
-    node.chmod(0o1777)  # programs of any user count there
+    (node / MACHINE).touch()
+    (node / MACHINE).chmod(0o666)  # programs of any user count there
     places = [(name, f"{folder}/{name}") for name in LIBRARIES for folder in LOADER]
     places += [(name, f"/usr/bin/{name}") for name in PROGRAMS]
     mounts = [Mount(destination, str(programs / name), read_only=True) for name, destination in places]
     mounts += [
-        Mount(FOLDER, str(node)),
-        # Inside the folder above, so it comes after it.
         Mount(f"{FOLDER}/{DESCRIPTION}", str(node / DESCRIPTION), read_only=True),
+        Mount(f"{FOLDER}/{MACHINE}", str(node / MACHINE)),
     ]
     return replace(machine, driver=tuple(mounts))
 

@@ -14,6 +14,7 @@ from typing import Any
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription, load
+from subak.local.hardware.driver import NoDriver
 from subak.node.machine import Machine
 from subak.node.nvml import Found
 
@@ -41,7 +42,7 @@ class Simulated:
         self._stamp = self._stat()
         try:
             return Found(self._install(described(self._path, self._node, self._interpreter)))
-        except BadDescription as error:
+        except (BadDescription, NoDriver) as error:
             return Found(None, (str(error),))
         except OSError as error:
             return Found(None, (f"{error.filename}: {error.strerror}: the simulated driver cannot be made ready",))
