@@ -29,7 +29,7 @@ def node(
     labels: Mapping[str, str] | None = None,
     amounts: Mapping[str, str] | None = None,
 ) -> manifest.Node:
-    both = dict(amounts or {})
+    both: manifest.Amounts = dict(amounts or {})
     return manifest.Node(
         metadata=Metadata(name="n", annotations=dict(annotations or {}), labels=dict(labels or {})),
         status=NodeStatus(capacity=both, allocatable=dict(both)),

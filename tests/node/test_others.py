@@ -13,7 +13,7 @@ A10 = machine("shared")
 
 
 def node(annotations: dict[str, str] | None = None, **amounts: str) -> manifest.Node:
-    capacity = {name.replace("__", "/").replace("_", "."): text for name, text in amounts.items()}
+    capacity: manifest.Amounts = {name.replace("__", "/").replace("_", "."): text for name, text in amounts.items()}
     return manifest.Node(
         metadata=Metadata(name="n", annotations=annotations or {}), status=NodeStatus(capacity=capacity)
     )
