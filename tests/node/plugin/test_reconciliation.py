@@ -83,15 +83,7 @@ class Watched:
         self.pods = Pods({each.metadata.uid: each for each in pods})
         self.evicted: list[tuple[str, str]] = []
         arbiter = Arbiter(machine("shared"), INTERPRETER)
-        self.plugin = Plugin(
-            arbiter,
-            self.pods,
-            _no_client(),
-            first,
-            _never,
-            lambda pod, why: self.evicted.append((pod.key, why)),
-            directory,
-        )
+        self.plugin = Plugin(arbiter, self.pods, _no_client(), first, _never, self._evict, directory)
         self.slots = self.plugin._slots
         self.slots.prepare(4)
 
