@@ -1,5 +1,6 @@
 """Builds libsubak with the package: a wheel carries the library beside `subak.node.library`, which says where it is.
-So it does with the simulated driver, beside `subak.local.hardware.driver`, and the examples, which `subak demo` runs.
+So it does with the simulated driver, beside `subak.local.hardware.driver`, with the examples, which `subak demo` runs,
+and with the manifests, whose rights `subak doctor` checks.
 
 It takes a C compiler and make, no CUDA.  The library is C for one system and processor, and not for one Python: so the
 wheel is tagged `py3-none-linux_x86_64`.  An editable install leaves the library in native/build, where the checkout's
@@ -33,12 +34,14 @@ class NativeLibrary(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the library; `version` is `editable` or `standard`."""
         native, examples = Path(self.root) / "native", Path(self.root) / "examples"
+        manifests = Path(self.root) / "deploy" / "manifests"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{PLATFORM.replace('-', '_')}"
         if version == "editable":
             built(native)
             return
         build_data["force_include"][str(examples)] = "subak/examples"
+        build_data["force_include"][str(manifests)] = "subak/manifests"
         directory = tempfile.mkdtemp(prefix="libsubak-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)  # also if nothing comes of it
         copy = shutil.copytree(native, Path(directory) / "native", ignore=shutil.ignore_patterns("build"))

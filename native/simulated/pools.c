@@ -270,6 +270,11 @@ EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool pool) {
+    bool of_card = type != CU_MEM_ALLOCATION_TYPE_MANAGED && location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    return of_card ? cuDeviceSetMemPool(location->id, pool) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static struct object *at_place(uint64_t *number, int device, bool host, bool managed) {
     struct object *pool = *number ? objects_find(*number, POOL) : make(device, host);
     pool->managed = managed;

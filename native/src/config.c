@@ -10,7 +10,8 @@
  *
  * Where there is an agent's file, everything else may lower its limits and never lift them. So whether control is on,
  * and whether the cores it limits are limited, is read from it alone: a card whose cores the agent limits is limited
- * always, unless the agent itself says otherwise. Beside /etc/subak/limits a file named by $SUBAK_LIMITS is only the
+ * always, unless the agent itself says otherwise; by a policy `default` it says so from moment to moment, in the file
+ * that SUBAK_STATE names (state.c). Beside /etc/subak/limits a file named by $SUBAK_LIMITS is only the
  * tenant's word.
  *
  * Cards are numbered as NVML lists them, which in a container is right. A source that speaks of cards among more, as
@@ -252,30 +253,48 @@ static enum core_policy policy_of(const struct source *sources, const struct con
     if (switch_value(sources, "GPU_CORE_UTILIZATION_POLICY", value, sizeof value)) {
         if (!strcmp(value, "force") || !strcmp(value, "FORCE")) return CORES_FORCE;
         if (!strcmp(value, "disable") || !strcmp(value, "DISABLE")) return CORES_DISABLE;
+        if (!strcmp(value, "default") && agents_sources(sources) && config->state[0]) return CORES_BY_AGENT;
     }
     for (int device = 0; device < DEVICES; device++)
         if (config->core_ceiling[device] && config->core_ceiling[device] < 100) return CORES_FORCE;
     return CORES_BY_REGION;
 }
 
+/* Who is asked for a value: the first source that has it, or whoever has the say over switches. */
+typedef bool find_value(const struct source *sources, const char *key, char *value, size_t room);
+
 /* All processes must mean the same file, wherever they are. */
-static bool path_of(const struct source *sources, const char *key, char *path, struct config *config) {
+static bool path_of(const struct source *sources, find_value *find, const char *key, char *path, struct config *config) {
     char value[1024];
-    if (!value_of(sources, key, value, sizeof value)) return false;
+    if (!find(sources, key, value, sizeof value)) return false;
     if (*value != '/') complain(config, key, "must be an absolute path");
     if (strlen(value) >= PATH_ROOM) complain(config, key, "is too long: at most 255 characters");
     snprintf(path, PATH_ROOM, "%.*s", PATH_ROOM - 1, value);
     return true;
 }
 
+static void read_container(const struct source *sources, struct config *config) {
+    char value[64], given[128], *end;
+    if (!switch_value(sources, "SUBAK_CONTAINER", value, sizeof value)) return;
+    long number = strtol(value, &end, 10);
+    snprintf(given, sizeof given, "SUBAK_CONTAINER=%s", value);
+    if (*end || number < 0 || number > 9999) complain(config, given, "is no container's number; write 0, 1, 2, ...");
+    config->container = (int)number + 1;
+}
+
 static void read_rest(const struct source *sources, struct config *config) {
     char value[64];
+    int agents = agents_sources(sources);
+    path_of(sources, switch_value, "SUBAK_STATE", config->state, config);
+    for (int device = 0; device < DEVICES; device++)
+        config->agents_number[device] = agents ? number_in(&sources[agents - 1], device) : device;
+    read_container(sources, config);
     config->disabled = switch_value(sources, "CUDA_DISABLE_CONTROL", value, sizeof value) && says_yes(value);
     config->core_policy = policy_of(sources, config);
     config->priority = value_of(sources, "CUDA_TASK_PRIORITY", value, sizeof value) ? atoi(value) : 1;
-    config->region_named = path_of(sources, "CUDA_DEVICE_MEMORY_SHARED_CACHE", config->region, config);
+    config->region_named = path_of(sources, value_of, "CUDA_DEVICE_MEMORY_SHARED_CACHE", config->region, config);
     if (!config->region_named) snprintf(config->region, sizeof config->region, "/tmp/cudevshr.cache");
-    if (!path_of(sources, "SUBAK_TURNS", config->turns, config))
+    if (!path_of(sources, value_of, "SUBAK_TURNS", config->turns, config))
         snprintf(config->turns, sizeof config->turns, "/tmp/vgpulock");
 }
 

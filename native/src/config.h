@@ -12,6 +12,7 @@ enum {
 
 enum core_policy {
     CORES_BY_REGION, /* obey the monitor's switch in the region */
+    CORES_BY_AGENT,  /* always limit, except while the agent lifts it (state.h) */
     CORES_FORCE,     /* always limit */
     CORES_DISABLE,   /* never limit */
 };
@@ -25,6 +26,9 @@ struct config {
     uint64_t core_ceiling[DEVICES];   /* nobody in the container can lift it; 0: none */
     enum core_policy core_policy;
     int priority;        /* 0 is high */
+    int container;       /* its number in the pod, plus one, where several share the region; else 0 */
+    char state[PATH_ROOM];     /* the file in which the agent says what holds at the moment; empty: none */
+    int agents_number[DEVICES]; /* under which number the agent speaks of a card; -1: not at all */
     char region[PATH_ROOM]; /* path of the container's shared region */
     bool region_named;   /* somebody wants the region even if nothing is limited */
     char turns[PATH_ROOM];  /* directory shared by all containers of the host, for turns on a card */

@@ -49,6 +49,7 @@ struct gate {
     uint64_t counted, watched;      /* launches already in the average, and at the last poll */
     double average_time, average_launches; /* charged time and the launches in it, fading */
     bool exhausted, contended;
+    unsigned bound;                 /* how sure it is that this tenant is bound by its own CPU time */
     bool undrained, endless;        /* work outlasted the last turn; or did so in the turn before this one */
     bool asking, light;             /* the wait for the next turn has begun, and after a pause */
     _Atomic uint64_t busy_time;     /* all time charged so far */

@@ -62,7 +62,9 @@
     X(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) \
     X(cuMemPoolImportFromShareableHandle, (CUmemoryPool *pool, void *handle, int type, unsigned long long flags)) \
     X(cuMemGetDefaultMemPool, (CUmemoryPool *pool, CUmemLocation *location, int type)) \
-    X(cuMemGetMemPool, (CUmemoryPool *pool, CUmemLocation *location, int type))
+    X(cuMemGetMemPool, (CUmemoryPool *pool, CUmemLocation *location, int type)) \
+    X(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool)) \
+    X(cuMemSetMemPool, (CUmemLocation *location, int type, CUmemoryPool pool))
 
 /* Physical memory and its mappings: vmm.c */
 #define HOOKS_VMM(X) \

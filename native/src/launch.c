@@ -141,15 +141,14 @@ CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
 RECAPTURE(cuStreamBeginRecaptureToGraph, LEGACY)
 RECAPTURE(cuStreamBeginRecaptureToGraph_ptsz, PER_THREAD)
 
-/* Ended also when the driver reports that the capture had become invalid. */
-#define CAPTURE_END(name, flavour) \
+#define CAPTURE_END(name) \
     CUresult name(CUstream stream, CUgraph *graph) { \
         CUresult result = REAL(name)(stream, graph); \
-        limiter_capture_ended(flavour(stream)); \
+        limiter_capture_ended(result); \
         return result; \
     }
-CAPTURE_END(cuStreamEndCapture, LEGACY)
-CAPTURE_END(cuStreamEndCapture_ptsz, PER_THREAD)
+CAPTURE_END(cuStreamEndCapture)
+CAPTURE_END(cuStreamEndCapture_ptsz)
 
 /* ---- streams that go ------------------------------------------------------------------------------------ */
 

@@ -7,10 +7,10 @@
  * reads one word and goes on.
  *
  * The limit of a GPU is the region's, which starts as the configuration's and which the host's monitor may change.
- * GPU_CORE_UTILIZATION_POLICY decides: FORCE limits always, DISABLE never, otherwise the monitor's switch in the region.
- * Five times a second the helper tells the monitor that there were launches (recent_kernel) and how busy the GPU was with
- * us; a negative recent_kernel is the monitor's way to let others go first. Where MPS holds the share (mps.c) nothing is
- * gated.
+ * GPU_CORE_UTILIZATION_POLICY decides: FORCE limits always, DISABLE never, otherwise the agent (state.c), or where there
+ * is none, the monitor's switch in the region. Five times a second the helper tells the monitor that there were launches,
+ * passed or waiting, and how busy the GPU was with us. The agent may block a tenant to let others go first; so may a
+ * monitor, by a negative recent_kernel. Where MPS holds the share (mps.c) nothing is gated.
  */
 #define _GNU_SOURCE
 #include "limiter.h"
@@ -37,6 +37,7 @@
 #include "mps.h"
 #include "region.h"
 #include "resolve.h"
+#include "state.h"
 
 #define COPY_LARGE (1024 * 1024) /* smaller copies take less than a launch */
 #define TICK (200 * MS)
@@ -56,6 +57,8 @@ struct card {
     atomic_bool ready;
     bool helpless; /* the helper thread could not be started */
     bool counts;   /* the container has a region to report to */
+    atomic_bool noted; /* a launch came by that no gate counted */
+    unsigned state;    /* what the agent said last (state.h) */
     int64_t ticked;
     uint64_t ticked_launches, ticked_busy;
     uint32_t armed;
@@ -67,7 +70,6 @@ static struct card cards[DEVICES];
 static struct lock making, mode_lock;
 static _Atomic unsigned captures;   /* streams being captured, at most */
 static _Atomic unsigned generation; /* grows when a context or stream goes, so that no thread remembers it */
-static atomic_bool noted;
 
 /* What a thread launched on last. */
 static _Thread_local struct {
@@ -83,7 +85,8 @@ static unsigned limit_of(const struct card *card) {
     int device = card->gate.device;
     if (config()->disabled || config()->core_policy == CORES_DISABLE) return 0;
     if (!card->counts) return 0;
-    if (config()->core_policy == CORES_BY_REGION &&
+    if (config()->core_policy == CORES_BY_AGENT && card->state & STATE_LIFTED) return 0;
+    if (config()->core_policy == CORES_BY_REGION && !state_named() &&
         !atomic_load_explicit(&region()->hami.utilization_switch, memory_order_relaxed))
         return 0;
     unsigned percent = region_core_limit(device);
@@ -104,12 +107,14 @@ static void report(struct card *card, int64_t now) {
     struct region *here = region();
     struct gate *gate = &card->gate;
     uint64_t launches = atomic_load(&gate->launches), busy = atomic_load(&gate->busy_time);
-    bool worked = launches != card->ticked_launches || atomic_exchange(&noted, false);
+    bool worked = launches != card->ticked_launches || atomic_load(&gate->waiting);
+    worked |= atomic_exchange(&card->noted, false);
     int32_t recent = atomic_load(&here->hami.recent_kernel);
-    atomic_store(&gate->blocked, recent < 0);
-    if (worked && recent >= 0) {
-        atomic_compare_exchange_strong(&here->hami.recent_kernel, &recent, 2);
+    if (!state_named()) atomic_store(&gate->blocked, recent < 0);
+    if (worked) {
+        if (recent >= 0) atomic_compare_exchange_strong(&here->hami.recent_kernel, &recent, 2);
         atomic_store(&here->hami.last_kernel_time, (int64_t)time(NULL));
+        atomic_store(&here->compute[gate->device].words[COMPUTE_WORKED], (uint64_t)now);
     }
     int slot = region_slot();
     if (slot >= 0 && card->ticked)
@@ -130,6 +135,12 @@ static bool armed(struct card *card, int64_t now) {
     return card->armed_changed && now - card->armed_changed < ARMED_FOR;
 }
 
+static void hear_agent(struct card *card) {
+    if (!state_named()) return;
+    card->state = state_of(card->gate.device);
+    atomic_store(&card->gate.blocked, card->state & STATE_BLOCKED);
+}
+
 static void look_at_region(void) { keeper_check(true); }
 
 static void decide(struct card *card, int64_t now) {
@@ -138,13 +149,14 @@ static void decide(struct card *card, int64_t now) {
     bool tick = !card->ticked || now - card->ticked >= TICK;
     if (tick && card->counts) report(card, now);
     if (tick) {
+        hear_agent(card);
         atomic_store(&gate->percent, limit_of(card));
         card->ticked = now;
         if (card->counts) atomic_fetch_or(&limiter_mode, MODE_NOTE);
     }
-    bool never = config()->disabled || config()->core_policy == CORES_DISABLE, limited = atomic_load(&gate->percent);
+    bool never = config()->core_policy == CORES_DISABLE, limited = atomic_load(&gate->percent);
     if (limited) card->armed = 0; /* we count it up ourselves */
-    bool engaged = !never && (limited || armed(card, now) || atomic_load(&gate->blocked));
+    bool engaged = atomic_load(&gate->blocked) || (!never && (limited || armed(card, now)));
     if (atomic_exchange(&gate->engaged, engaged) == engaged) return;
     set_mode();
     if (!engaged) futex_wake(&gate->open, FUTEX_HERE); /* who waits may go */
@@ -249,7 +261,8 @@ static struct gate *gate_of(CUdevice ordinal) {
             card->gate.account = (struct account *)&region()->compute[device].words[0];
             card->gate.look = look_at_region;
         }
-        bool off = mps_holds(ordinal) || config()->disabled || config()->core_policy == CORES_DISABLE;
+        bool never = config()->core_policy == CORES_DISABLE && !state_named(); /* an agent may still block it */
+        bool off = mps_holds(ordinal) || config()->disabled || never;
         if (!off) {
             decide(card, clock_now());
             card->helpless = !start_helper(card, start);
@@ -302,9 +315,9 @@ void limiter_before_launch(struct launch *launch) {
     launch->gate = NULL;
     if (mode & MODE_HELP) help_again();
     if (mode & (MODE_NOTE | MODE_NEW)) {
-        atomic_store(&noted, true);
         atomic_fetch_and(&limiter_mode, ~(unsigned)(MODE_NOTE | MODE_NEW));
-        if (mode & MODE_NEW) gate_of_stream(launch->stream, &launch->context);
+        struct gate *gate = gate_of_stream(launch->stream, &launch->context);
+        if (gate) atomic_store(&cards[gate->device].noted, true);
     }
     if (!(atomic_load_explicit(&limiter_mode, memory_order_relaxed) & MODE_GATED)) return;
     if (launch->bytes && launch->bytes < COPY_LARGE) return;
@@ -337,12 +350,17 @@ void limiter_capture_began(struct gate *gate, CUresult result) {
     if (gate) streams_let_go(&gate->streams);
 }
 
-void limiter_capture_ended(CUstream stream) {
-    (void)stream;
+/* A capture that has become invalid ends as well. After other errors it may go on. */
+void limiter_capture_ended(CUresult result) {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) return;
     unsigned count = atomic_load(&captures);
     while (count && !atomic_compare_exchange_weak(&captures, &count, count - 1)) {
     }
 }
+
+unsigned limiter_generation(void) { return atomic_load_explicit(&generation, memory_order_relaxed); }
+
+unsigned limiter_captures(void) { return atomic_load_explicit(&captures, memory_order_relaxed); }
 
 /* Before the driver is taken down: nothing of ours may call it any more, and waiters get the token at once. */
 static void leave(void) {

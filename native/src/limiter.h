@@ -36,7 +36,13 @@ void limiter_after_launch(struct launch *launch, CUresult result);
  * the driver is asked to begin, which gives what the call after it wants. */
 struct gate *limiter_capture_begins(CUstream stream);
 void limiter_capture_began(struct gate *gate, CUresult result);
-void limiter_capture_ended(CUstream stream);
+void limiter_capture_ended(CUresult result);
+
+/* Grows when a context or a stream goes: what is known of either may be wrong from then on. */
+unsigned limiter_generation(void);
+
+/* How many streams are being captured, at most: while there are none, no stream need be asked about. */
+unsigned limiter_captures(void);
 
 void limiter_started(void); /* after cuInit */
 void limiter_context_created(CUcontext context, CUdevice device);

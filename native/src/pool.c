@@ -6,6 +6,10 @@
  * the driver reports it (40 ns). A request is reserved by what the pool will have to grow; afterwards the pool's real
  * figure is booked. If it grew by more than was free, the request is undone.
  *
+ * Each question costs, and a pair of allocating and freeing takes the driver a microsecond only. So what a pool has to
+ * spare is asked for once for many requests: they may take that much before it is asked for again, whatever is freed
+ * meanwhile. If the pool gives some of it back to the driver unseen, it is still booked.
+ *
  * Pools shrink without telling. Every request, every look at the free memory, the keeper, and whoever is about to be
  * refused read the figure again.
  *
@@ -25,6 +29,7 @@
 #include "graph.h"
 #include "hooks.h"
 #include "ledger.h"
+#include "limiter.h"
 #include "lock.h"
 #include "table.h"
 #include "truth.h"
@@ -43,12 +48,14 @@ struct pool {
     atomic_bool alive;
     struct lock lock;  /* over reading the driver's figure and booking it, and over the words below */
     _Atomic uint64_t booked;
-    uint64_t lost;     /* what the driver still reports of contexts that are gone */
+    _Atomic uint64_t lost;  /* what the driver still reports of contexts that are gone */
+    _Atomic uint64_t spare; /* so much may be taken of it without asking how much of it is in use */
     uint64_t in_use;   /* bytes of its blocks, if it is mortal */
     uint64_t kept, kept_for; /* what it held when it was destroyed, and for how many bytes of blocks */
 };
 
 static _Atomic(struct pool *) pools;
+static _Atomic unsigned changes; /* grows when a card's current pool may have become another */
 static struct lock list_lock;
 static struct table blocks; /* address -> bytes and pool; only of mortal ones */
 
@@ -68,7 +75,7 @@ static struct pool *use_again(CUmemoryPool handle, int device, int place, bool m
         bool empty = !pool->in_use && !pool->booked;
         if (empty) {
             pool->handle = handle;
-            pool->lost = pool->kept = pool->kept_for = 0;
+            pool->lost = pool->spare = pool->kept = pool->kept_for = 0;
             pool->alive = true;
         }
         lock_release(&pool->lock);
@@ -119,23 +126,29 @@ static uint64_t left_of(const struct pool *pool) {
     return (uint64_t)((unsigned __int128)pool->kept * pool->in_use / pool->kept_for);
 }
 
-/* Books the pool's own figure in place of what was reserved for it. Gives what the driver reports. */
-static uint64_t settle(struct pool *pool, uint64_t reserved) {
+/* Books the pool's own figure in place of what was reserved for it. */
+static void settle(struct pool *pool, uint64_t reserved) {
     uint64_t reported;
-    if (pool->place == ON_HOST) return 0;
+    if (pool->place == ON_HOST) return;
     lock_take(&pool->lock);
     if (!pool->alive) reported = left_of(pool);
     else if (!ask_reserved(pool, &reported)) reported = pool->booked + pool->lost;
     if (reported < pool->lost) pool->lost = reported; /* what was lost is being used again */
     uint64_t now = reported - pool->lost;
+    if (now != pool->booked) pool->spare = 0;
     if (now != pool->booked || reserved)
         ledger_pooled(pool->device, kind_of(pool), (int64_t)(now - pool->booked), reserved);
     pool->booked = now;
     lock_release(&pool->lock);
-    return reported;
 }
 
-static uint64_t book(struct pool *pool) { return settle(pool, 0); }
+/* Whether the pool is as it was booked. Asked without its lock: of a pool that its program uses right now. */
+static bool unchanged(const struct pool *pool) {
+    uint64_t reported;
+    return ask_reserved(pool, &reported) && reported == pool->booked + pool->lost;
+}
+
+static void book(struct pool *pool) { settle(pool, 0); }
 
 void pool_refresh(int device) {
     for (struct pool *pool = atomic_load(&pools); pool; pool = pool->next)
@@ -177,28 +190,43 @@ void pool_device_cleared(int device) {
     for (struct pool *pool = atomic_load(&pools); pool; pool = pool->next) {
         if (pool->device != device || pool->place == ON_HOST) continue;
         lock_take(&pool->lock);
-        if (pool->alive && !ask_reserved(pool, &pool->lost) && pool->handle) pool->alive = false;
-        pool->in_use = pool->kept = 0;
+        uint64_t reported = pool->lost;
+        if (pool->alive && !ask_reserved(pool, &reported) && pool->handle) pool->alive = false;
+        pool->lost = reported;
+        pool->in_use = pool->kept = pool->spare = 0;
         ledger_pooled(device, kind_of(pool), -(int64_t)pool->booked, 0);
         pool->booked = 0;
         lock_release(&pool->lock);
     }
+    atomic_fetch_add(&changes, 1);
 }
 
 /* ---- allocating ----------------------------------------------------------------------------------------- */
 
 static bool capturing(CUstream stream) {
+    if (!limiter_captures()) return false;
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
     return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* How much the pool will take from the driver for this request. */
+static bool take_spare(struct pool *pool, uint64_t bytes) {
+    uint64_t spare = atomic_load_explicit(&pool->spare, memory_order_relaxed);
+    while (bytes <= spare)
+        if (atomic_compare_exchange_weak(&pool->spare, &spare, spare - bytes)) return true;
+    return false;
+}
+
+/* How much the pool will take from the driver for this request. Not more than it would by its figure of now: what it has
+ * given back since it was booked is ours to take again. */
 static uint64_t growth(struct pool *pool, uint64_t bytes) {
     uint64_t used;
+    bytes = ledger_pages(bytes);
+    if (take_spare(pool, bytes)) return 0;
     ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used);
-    uint64_t reserved = book(pool), spare = reserved > used ? reserved - used : 0;
+    uint64_t reserved = pool->booked + pool->lost, spare = reserved > used ? reserved - used : 0;
+    pool->spare = spare > bytes ? spare - bytes : 0;
     if (bytes <= spare) return 0;
-    return bytes - spare > UINT64_MAX / 4 ? UINT64_MAX / 4 : (bytes - spare + STEP - 1) / STEP * STEP;
+    return (bytes - spare + STEP - 1) / STEP * STEP;
 }
 
 /* A request on its way through a pool; pool NULL: not for our books. */
@@ -213,7 +241,7 @@ static bool begin(struct request *request, struct pool *pool, uint64_t bytes) {
     request->reserved = growth(pool, bytes);
     request->booked = pool->booked;
     if (request->reserved) return ledger_reserve(pool->device, kind_of(pool), request->reserved);
-    ledger_begin_free(pool->device); /* nothing to reserve, but the driver is at work */
+    ledger_begin_work(pool->device);
     return true;
 }
 
@@ -228,8 +256,9 @@ static void keep_block(struct pool *pool, CUdeviceptr pointer, uint64_t bytes) {
 static CUresult end(struct request *request, CUresult result, CUdeviceptr *pointer, CUstream stream) {
     struct pool *pool = request->pool;
     if (!pool) return result;
-    settle(pool, request->reserved);
-    ledger_cancel(pool->device, kind_of(pool), 0);
+    bool as_before = !request->reserved && unchanged(pool);
+    if (!as_before) settle(pool, request->reserved);
+    ledger_end_work(pool->device, !as_before);
     bool grew_too_far = pool->booked > request->booked + request->reserved && ledger_over(pool->device);
     if (result == CUDA_SUCCESS && !grew_too_far) keep_block(pool, *pointer, request->bytes);
     if (result != CUDA_SUCCESS || !grew_too_far) return result;
@@ -240,11 +269,28 @@ static CUresult end(struct request *request, CUresult result, CUdeviceptr *point
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static struct pool *current_pool(CUstream stream) {
+static struct pool *pool_of_card(int device) {
     CUmemoryPool handle;
-    int device = context_of_stream(stream);
     if (device < 0 || REAL(cuDeviceGetMemPool)(&handle, device_ordinal(device)) != CUDA_SUCCESS) return NULL;
     return know(handle, device, ON_CARD, false);
+}
+
+/* Where a stream's requests go that name no pool. What a thread has found it remembers, until contexts, streams or pools
+ * go or another pool is made the current one. Streams with a name belong to one context, the others to the current one. */
+static struct pool *current_pool(CUstream stream) {
+    static _Thread_local struct {
+        CUstream stream;
+        struct pool *pool;
+        unsigned state;
+    } last;
+    unsigned state = 1 + atomic_load(&changes) + limiter_generation();
+    bool named = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
+    if (named && last.state == state && last.stream == stream) return last.pool;
+    int device = context_of_stream(stream);
+    if (last.state != state || !last.pool || last.pool->device != device) last.pool = pool_of_card(device);
+    last.stream = stream;
+    last.state = state;
+    return last.pool;
 }
 
 /* A pool that we did not see come: the default pool of some card, or one that is taken for the stream's card. */
@@ -375,12 +421,26 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
         pool->alive = false;
         pool->kept_for = pool->in_use;
         pool->kept = pool->in_use ? (uint64_t)pool->booked : 0;
-        pool->lost = 0;
+        pool->lost = pool->spare = 0;
     }
     lock_release(&pool->lock);
+    atomic_fetch_add(&changes, 1);
     book(pool);
     ledger_cancel(pool->device, kind_of(pool), 0);
     if (pool->place != ON_HOST) truth_reconcile_now(pool->device);
+    return result;
+}
+
+/* Which pool requests go to from now on is asked of the driver again. */
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
+    CUresult result = REAL(cuDeviceSetMemPool)(device, handle);
+    atomic_fetch_add(&changes, 1);
+    return result;
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool handle) {
+    CUresult result = REAL(cuMemSetMemPool)(location, type, handle);
+    atomic_fetch_add(&changes, 1);
     return result;
 }
 
@@ -395,4 +455,5 @@ void pool_forked(void) {
     lock_forked(&list_lock);
     table_forked(&blocks);
     atomic_store(&pools, NULL);
+    atomic_fetch_add(&changes, 1);
 }

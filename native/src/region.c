@@ -10,6 +10,9 @@
  * another process is not mistaken for the old one. Dead owners are reaped by anybody, also in one swap; a reaper
  * that dies half-way is itself found dead. Nothing waits for anybody.
  *
+ * The containers of a pod may share one region, and each counts its processes from 1. So a slot also says in which pid
+ * namespace its owner has its number. One of another namespace lives if it gives signs of life or has its seat (seat.c).
+ *
  * What stands in the file was written by programs that we do not know. Every number read from it is used as a
  * number, never as an index or a length.
  *
@@ -30,14 +33,14 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "file.h"
 #include "lock.h"
 #include "log.h"
 #include "person.h"
+#include "seat.h"
 
 #define RETRY_NS 2000000000ull
 enum { MAP_BYTES = (sizeof(struct region) + 4095) / 4096 * 4096 };
@@ -56,12 +59,9 @@ static struct lock lock;        /* opening, claiming and repairing, within this 
 
 /* ---- the file ------------------------------------------------------------------------------------------- */
 
-/* fstat and stat by number: their symbols changed in glibc 2.33, and older ones must load us. */
 static bool identify(int fd, const char *path, struct file_id *id, uint64_t *bytes) {
     struct stat status;
-    long failed = path ? syscall(SYS_newfstatat, AT_FDCWD, path, &status, 0)
-                       : syscall(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH);
-    if (failed || !S_ISREG(status.st_mode)) return false;
+    if (!file_status(fd, path, &status) || !S_ISREG(status.st_mode)) return false;
     atomic_store(&id->device, status.st_dev);
     atomic_store(&id->inode, status.st_ino);
     *bytes = (uint64_t)status.st_size;
@@ -289,8 +289,9 @@ bool region_owned(const struct region_slot *slot) {
     return word && !(word & REAPING);
 }
 
-uint32_t region_pid(const struct region_slot *slot) {
-    return (uint32_t)atomic_load_explicit(&slot->owner, memory_order_relaxed);
+bool region_is_pid(const struct region_slot *slot, uint32_t pid) {
+    return (uint32_t)atomic_load_explicit(&slot->owner, memory_order_relaxed) == pid && region_owned(slot) &&
+           atomic_load_explicit(&slot->namespace, memory_order_relaxed) == person_namespace();
 }
 
 /* Its own thread beats while it has a context. A beat far ahead is a scribble. */
@@ -304,12 +305,18 @@ static bool number_lives(const struct region_slot *slot, uint64_t word) {
     return person_alive(word) && (person_dated(word) || beats(slot));
 }
 
-bool region_alive(const struct region_slot *slot) {
+/* In another pid namespace its number means nothing to us. What is no namespace was scribbled. */
+static bool stranger_lives(const struct region *region, int number, uint64_t namespace) {
+    if (namespace && (namespace < NAMESPACES_FROM || namespace > UINT32_MAX)) return false;
+    return beats(&region->slots[number]) || seat_taken(config()->region, number);
+}
+
+/* Whether the owner of a slot is still a process. */
+static bool lives(const struct region *region, int number) {
+    const struct region_slot *slot = &region->slots[number];
     uint64_t owner = atomic_load(&slot->owner), word = owner & ~REAPING, namespace = atomic_load(&slot->namespace);
-    if (namespace == person_namespace() || !namespace) return number_lives(slot, word);
-    if (owner & REAPING) return number_lives(slot, word) || beats(slot); /* the namespace is still that of the dead one */
-    /* In another pid namespace its number means nothing to us. What is no namespace was scribbled. */
-    return namespace >= NAMESPACES_FROM && namespace <= UINT32_MAX && beats(slot);
+    if (owner & REAPING) return number_lives(slot, word) || beats(slot); /* the namespace may be that of the dead one */
+    return namespace == person_namespace() ? number_lives(slot, word) : stranger_lives(region, number, namespace);
 }
 
 static void clear(struct region *region, int number) {
@@ -325,12 +332,13 @@ static void clear(struct region *region, int number) {
         __atomic_store_n((uint64_t *)process + i, 0, __ATOMIC_RELAXED);
     atomic_store(&region->slots[number].namespace, 0);
     atomic_store(&region->slots[number].answered, 0);
+    atomic_store(&region->slots[number].container, 0);
 }
 
 static bool reap_one(struct region *region, int number, uint64_t reaper) {
     struct region_slot *slot = &region->slots[number];
     uint64_t word = atomic_load(&slot->owner);
-    if (!word || region_alive(slot)) return false;
+    if (!word || lives(region, number)) return false;
     atomic_store(&slot->beat, person_nanoseconds()); /* the reaper's from here on */
     if (!atomic_compare_exchange_strong(&slot->owner, &word, reaper | REAPING)) return false;
     clear(region, number);
@@ -365,22 +373,36 @@ static void show_slot(struct region *region, int number) {
     __atomic_store_n(&process->status, 1, __ATOMIC_RELEASE);
 }
 
+/* Says who has the slot, and that it lives. */
+static void sign(struct region_slot *slot) {
+    atomic_store(&slot->namespace, person_namespace());
+    atomic_store(&slot->container, (uint64_t)config()->container);
+    atomic_store(&slot->beat, person_nanoseconds());
+}
+
+/* The slot is nobody's until all of it is written: what others must not see is an owner without a namespace or a seat. */
 static bool claim_one(struct region *region, int number, uint64_t me) {
     struct region_slot *slot = &region->slots[number];
-    uint64_t nobody = 0;
-    if (!atomic_compare_exchange_strong(&slot->owner, &nobody, me)) return false;
-    clear(region, number); /* nothing of a former owner, even if somebody scribbled here */
-    atomic_store(&slot->namespace, person_namespace());
+    uint64_t nobody = 0, taking = me | REAPING;
     atomic_store(&slot->beat, person_nanoseconds());
+    if (!atomic_compare_exchange_strong(&slot->owner, &nobody, taking)) return false;
+    clear(region, number); /* nothing of a former owner, even if somebody scribbled here */
+    if (shared) seat_take(config()->region, number);
+    sign(slot);
+    if (!atomic_compare_exchange_strong(&slot->owner, &taking, me)) return false;
     atomic_store(&my_word, me);
     show_slot(region, number);
     return true;
 }
 
-/* What the program had that this process was before an exec: its number and start time are still the same. */
+/* What the program had that this process was before an exec: its number and start time are still the same. So may be
+ * those of a process in another pid namespace. */
 static void release_former(struct region *region, uint64_t me) {
+    uint64_t here = person_namespace();
+    if (!here || !person_dated(me)) return; /* it falls silent */
     for (int number = 0, end = slots_used(region); number < end; number++) {
         uint64_t mine = me;
+        if (atomic_load(&region->slots[number].namespace) != here) continue;
         if (!atomic_compare_exchange_strong(&region->slots[number].owner, &mine, me | REAPING)) continue;
         clear(region, number);
         atomic_store(&region->slots[number].owner, 0);
@@ -429,9 +451,9 @@ void region_show(void) {
     struct region *here = region();
     int number = region_slot();
     if (number < 0 || atomic_load(&here->slots[number].owner) != atomic_load(&my_word)) return;
-    atomic_store(&here->slots[number].namespace, person_namespace());
-    atomic_store(&here->slots[number].beat, person_nanoseconds());
+    sign(&here->slots[number]);
     show_slot(here, number);
+    if (shared) seat_take(config()->region, number);
 }
 
 /* ---- repair --------------------------------------------------------------------------------------------- */
@@ -487,6 +509,7 @@ void region_leaving(void) {
 
 void region_forked(void) {
     lock_forked(&lock);
+    seat_forked();
     atomic_store(&my_slot, -1);
     atomic_store(&slot_wanted, true);
 }

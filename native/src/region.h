@@ -65,11 +65,12 @@ _Static_assert(sizeof(struct hami_region) == 2008952, "HAMi layout");
 
 /* One process. Its number in this table is also its number in HAMi's. */
 struct region_slot {
-    _Atomic uint64_t owner;     /* 0 free; else pid, start time and whether it is being reaped */
-    _Atomic uint64_t namespace; /* inode of its pid namespace: others cannot judge whether it lives */
-    _Atomic uint64_t beat;      /* CLOCK_MONOTONIC ns of its last sign of life */
+    _Atomic uint64_t owner;     /* 0 free; else pid, start time and whether the slot is being taken or reaped */
+    _Atomic uint64_t namespace; /* inode of its pid namespace: in others its pid is somebody else's */
+    _Atomic uint64_t beat;      /* CLOCK_MONOTONIC ns of its last sign of life; the agent sets 0 in those of a container that ended */
     _Atomic uint64_t answered;  /* the last `asked` that it has heeded */
-    uint64_t spare[4];
+    _Atomic uint64_t container; /* its number in the pod plus one, where several containers share the region; else 0 */
+    uint64_t spare[3];
 };
 
 /* One process on one card, in bytes. Written by that process alone. One cache line. */
@@ -84,7 +85,9 @@ struct region_use {
     uint64_t spare;
 };
 
-/* The compute limiter's words for one card of this container. */
+/* The compute limiter's words for one card of this container: its account (credit.h), and last of all the moment
+ * (CLOCK_MONOTONIC ns) at which a launch was last seen to pass or to wait. Monitors read these. */
+enum { COMPUTE_WORKED = 31 };
 struct region_compute {
     _Atomic uint64_t words[32];
 };
@@ -106,6 +109,7 @@ struct region {
 };
 
 _Static_assert(offsetof(struct region, slots) == 2011136 + 4096, "own layout");
+_Static_assert(offsetof(struct region_slot, beat) == 16 && offsetof(struct region_slot, container) == 32, "own layout");
 _Static_assert(sizeof(struct region_slot) == 64 && sizeof(struct region_use) == 64, "one cache line each");
 
 #define HAMI_MAGIC 19920718
@@ -136,12 +140,11 @@ void region_show(void);
 /* Frees the slots of processes that are gone. Gives how many. */
 int region_reap(void);
 
-/* Whether the owner of this slot is still a process. */
-bool region_alive(const struct region_slot *slot);
-
 /* Whether the slot belongs to a process (and not to a dead one that is being reaped). */
 bool region_owned(const struct region_slot *slot);
-uint32_t region_pid(const struct region_slot *slot);
+
+/* Whether it is the slot of the process with this number, as the caller counts processes. */
+bool region_is_pid(const struct region_slot *slot, uint32_t pid);
 
 /* Looks whether the file under the map is still whole and still the one at its path; if not, puts a good one there.
  * True if the map changed: then this process has a new slot and must publish its figures again. */

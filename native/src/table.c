@@ -70,7 +70,7 @@ bool table_put(struct table *table, uint64_t key, struct record record) {
 static bool look_up(struct table *table, uint64_t key, struct record *record, bool take) {
     struct table_shard *shard = shard_of(table, key);
     bool found = false;
-    if (!key) return false;
+    if (!key || !atomic_load_explicit(&shard->count, memory_order_relaxed)) return false;
     lock_take(&shard->lock);
     if (shard->room) {
         size_t at = find(shard, key);

@@ -25,7 +25,8 @@ struct table_entry {
 
 struct table_shard {
     struct lock lock;
-    size_t room, count; /* room is a power of two */
+    size_t room; /* a power of two */
+    _Atomic size_t count;
     struct table_entry *entries;
 };
 

@@ -21,11 +21,11 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "file.h"
 #include "futex.h"
 #include "log.h"
 
@@ -46,16 +46,10 @@ static uint64_t random_id(void) {
     return id ? id : 1;
 }
 
-/* By number: the symbols of stat and fstat changed in glibc 2.33, and older ones must load us. */
-static bool status_of(int file, const char *path, struct stat *status) {
-    return !(path ? syscall(SYS_newfstatat, AT_FDCWD, path, status, 0)
-                  : syscall(SYS_newfstatat, file, "", status, AT_EMPTY_PATH));
-}
-
 /* Programs close descriptors that they did not open, and the number may by now be a file of theirs. */
 static bool is_ours(const struct token *token) {
     struct stat s;
-    return token->file >= 0 && status_of(token->file, NULL, &s) && s.st_ino == token->inode && s.st_dev == token->device;
+    return token->file >= 0 && file_status(token->file, NULL, &s) && s.st_ino == token->inode && s.st_dev == token->device;
 }
 
 /* Where a program may only write small files, or none, the attempt would be a signal that ends it. */
@@ -72,15 +66,6 @@ static void drop_file(struct token *token) {
     token->slot = -1;
 }
 
-/* Out of the way of programs that put files at numbers of their choice. Not above 63: the kernel would have to make the
- * process a larger table of files, and with several threads that takes 15 ms. */
-static int move_up(int file) {
-    int high = file < 0 ? -1 : fcntl(file, F_DUPFD_CLOEXEC, 60);
-    if (high < 0) return file;
-    close(file);
-    return high;
-}
-
 static void open_file(struct token *token) {
     /* A tenant may have put anything there: do not follow a link, do not wait in a FIFO. Not created if it is there:
      * kernels that protect files in shared directories forbid that for another user's file. */
@@ -88,9 +73,9 @@ static void open_file(struct token *token) {
     token->file = open(token->path, flags);
     if (token->file < 0 && errno == ENOENT) token->file = open(token->path, flags | O_CREAT | O_EXCL, 0666);
     if (token->file < 0 && errno == EEXIST) token->file = open(token->path, flags); /* somebody was faster */
-    token->file = move_up(token->file);
+    token->file = file_move_up(token->file);
     struct stat s;
-    bool there = token->file >= 0 && status_of(token->file, NULL, &s);
+    bool there = token->file >= 0 && file_status(token->file, NULL, &s);
     if (there) token->inode = s.st_ino, token->device = s.st_dev;
     if (!there || !S_ISREG(s.st_mode)) {
         log_line(LOG_WARNING, "%s: no shared file, so turns are not taken: %s", token->path, strerror(errno));
@@ -110,7 +95,7 @@ static void keep_file(struct token *token, int64_t now) {
     if (sound && token->looked && now - token->looked < LOOK_AGAIN) return;
     token->looked = now;
     struct stat there;
-    if (is_ours(token) && status_of(-1, token->path, &there) && there.st_ino == token->inode &&
+    if (is_ours(token) && file_status(-1, token->path, &there) && there.st_ino == token->inode &&
         there.st_dev == token->device)
         return;
     drop_file(token);

@@ -55,6 +55,7 @@
 #define REST (200 * MS)
 #define HOST_BOUND_DRAIN (200 * US)
 #define HOST_BOUND_LAUNCH (200 * US)
+#define BOUND_MOST 4
 
 /* To be read once for one decision: it may be changed at any time, and a limit of 0 is no number to divide by. */
 static unsigned limit_of(struct gate *gate) { return atomic_load_explicit(&gate->percent, memory_order_relaxed); }
@@ -260,14 +261,17 @@ static void begin(struct gate *gate) {
 
 /* ---- closing -------------------------------------------------------------------------------------------- */
 
-/* Waits until no launch is under way and the GPU has nothing left to do. False: it did not come to that. */
-static bool drain(struct gate *gate) {
-    int64_t began = clock_now(), looked = began, now = began;
+/* Waits until no launch is under way and the GPU has nothing left to do. False: it did not come to that. `behind`: how
+ * long it took the GPU, apart from calls that return when their work is done, such as copies. */
+static bool drain(struct gate *gate, int64_t *behind) {
+    int64_t began = clock_now(), looked = began, now = began, inside = began;
     int64_t bound = gate->endless ? DRAIN_AGAIN : DRAIN_AT_MOST;
     while (atomic_load(&gate->inside) || still_busy(gate, now)) {
         if (!wanted(gate) || now - began > STREAMS_PATIENCE) return true;
         clock_sleep(POLL_DRAIN);
         now = clock_now();
+        if (atomic_load(&gate->inside)) inside = now;
+        *behind = now - inside;
         if (now - looked > MS) {
             struct token_view view = token_poll(&gate->token, now);
             looked = now;
@@ -280,11 +284,19 @@ static bool drain(struct gate *gate) {
 }
 
 /* Bound by its CPU time: many launches, and the GPU hardly ever behind. */
-static bool host_bound(struct gate *gate, int64_t closed_for) {
+static bool host_bound(struct gate *gate, int64_t behind) {
     uint64_t launches = atomic_load_explicit(&gate->launches, memory_order_relaxed) - gate->launches_before;
     uint64_t marks = launches / atomic_load_explicit(&gate->spacing, memory_order_relaxed);
-    return atomic_load(&gate->stalls) <= marks / 16 && closed_for < HOST_BOUND_DRAIN &&
+    return atomic_load(&gate->stalls) <= marks / 16 && behind < HOST_BOUND_DRAIN &&
            per_launch(gate) < HOST_BOUND_LAUNCH && gate->average_launches > 50;
+}
+
+/* One turn may end in the middle of a long copy and look different from all others: so a turn that is bound by the CPU
+ * counts for two that are not. */
+static void judge(struct gate *gate, int64_t behind) {
+    if (host_bound(gate, behind)) gate->bound = gate->bound < BOUND_MOST - 2 ? gate->bound + 2 : BOUND_MOST;
+    else if (gate->bound) gate->bound--;
+    atomic_store(&gate->quick, gate->bound >= 2);
 }
 
 static void shut(struct gate *gate, int64_t now) {
@@ -298,8 +310,9 @@ static void hand_on(struct gate *gate) {
     uint64_t busy = atomic_load_explicit(&gate->busy_time, memory_order_relaxed) - gate->busy_before;
     if (busy >= TURN_AT_LEAST)
         atomic_store_explicit(&account_of(gate)->last, gate->token.id, memory_order_relaxed);
-    log_line(LOG_DEBUG, "card %d: a turn of %.2f ms, %.2f charged, %u waits for the GPU%s%s%s", gate->device,
-             (double)(clock_now() - gate->opened) / MS, (double)busy / MS, atomic_load(&gate->stalls),
+    log_line(LOG_DEBUG, "card %d: a turn of %.2f ms, %.2f charged, %llu launches, %u waits for the GPU%s%s%s", gate->device,
+             (double)(clock_now() - gate->opened) / MS, (double)busy / MS,
+             (unsigned long long)(atomic_load(&gate->launches) - gate->launches_before), atomic_load(&gate->stalls),
              gate->exhausted ? ", credit used up" : "", gate->undrained ? ", work goes on" : "",
              is_quick(gate) ? ", bound by its CPU" : "");
     token_release(&gate->token, clock_now()); /* does nothing to a token that is not ours any more */
@@ -307,8 +320,9 @@ static void hand_on(struct gate *gate) {
 
 static void close_gate(struct gate *gate, int64_t now) {
     shut(gate, now);
-    gate->undrained = gate->endless = !drain(gate);
-    atomic_store(&gate->quick, host_bound(gate, clock_now() - now));
+    int64_t behind = 0;
+    gate->undrained = gate->endless = !drain(gate, &behind);
+    judge(gate, behind);
     hand_on(gate);
 }
 

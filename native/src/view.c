@@ -65,7 +65,7 @@ struct view view_of(int device, uint64_t physical_total, uint64_t physical_free)
 bool view_ours(uint32_t pid) {
     const struct region *here = region();
     for (int slot = 0; slot < SLOTS; slot++)
-        if (region_owned(&here->slots[slot]) && region_pid(&here->slots[slot]) == pid) return true;
+        if (region_is_pid(&here->slots[slot], pid)) return true;
     return false;
 }
 

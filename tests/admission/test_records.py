@@ -54,6 +54,14 @@ def refusal(review: Review) -> ApiError:
             {**HELD, "iluvatar.ai/predicate-gpu-idx-12": "3"},
             "set metadata.annotations[iluvatar.ai/predicate-gpu-idx-12]",
         ),
+        (
+            {**HELD, "required-plugins.noderesource.dev": "[]"},
+            'set metadata.annotations[required-plugins.noderesource.dev] to "[]"',
+        ),
+        (
+            {**HELD, "required-plugins.noderesource.dev/container.c": "[]"},
+            'set metadata.annotations[required-plugins.noderesource.dev/container.c] to "[]"',
+        ),
     ],
 )
 def test_only_writers_change_records(door: str, new: dict[str, str] | None, deed: str) -> None:

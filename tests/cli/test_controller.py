@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from subak.cli import cli
-from subak.cli.controller import endpoint
+from subak.cli.program import endpoint
 
 PATIENCE = 30.0
 

@@ -18,15 +18,18 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from subak.cli import use
-from subak.cli.use import MOST_NODES, of_nodes
+from subak.cli.use import AGENT, MOST_NODES, Reported, agents, of_nodes
+from subak.model import manifest
 from subak.node.usage import Use
 from tests.support.card import CONTEXT_MIB, TAKEN, UUID, Card, Tenant
 from tinykube.client import Client
 from tinykube.transport import Request, Response
 
 MIB = 1 << 20
+MANIFEST = Path(__file__).parents[2] / "deploy/manifests/agent.yaml"
 
 
 @pytest.fixture
@@ -127,7 +130,8 @@ class Nodes:
 
     async def send(self, request: Request) -> Response:
         self.asked += 1
-        status, body = self.answers[request.path.split("/")[4]]
+        parts = request.path.split("/")
+        status, body = self.answers[parts[4] if parts[3] == "nodes" else request.path]
         return Response(status, {"content-type": "application/json"}, msgspec.json.encode(body))
 
     async def close(self) -> None:
@@ -143,7 +147,7 @@ async def test_containers_of_a_pod_count_together() -> None:
     two = {"name": "b", "accelerators": [{"id": "GPU-a", "memoryUsed": 7, "dutyCycle": 1}, {"id": "GPU-b"}]}
     answers = {"n1": (200, {"node": {}, "pods": [pod("p", one, two)]})}
     found = await of_nodes(Client(Nodes(answers)), ["n1"])
-    assert found == {("GPU-a", "team/p"): Use(12, 11), ("GPU-b", "team/p"): Use(0, None)}
+    assert found.uses == {("GPU-a", "team/p"): Use(12, 11), ("GPU-b", "team/p"): Use(0, None)}
 
 
 async def test_nodes_that_say_nothing_of_cards_leave_them_unknown() -> None:
@@ -154,7 +158,7 @@ async def test_nodes_that_say_nothing_of_cards_leave_them_unknown() -> None:
         "broken": (200, {"pods": "many"}),
         "lost": (502, "Bad Gateway"),
     }
-    assert await of_nodes(Client(Nodes(answers)), list(answers)) == {}
+    assert await of_nodes(Client(Nodes(answers)), list(answers)) == Reported({})
 
 
 async def test_a_node_that_never_answers_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,13 +171,80 @@ async def test_a_node_that_never_answers_keeps_nobody_waiting(monkeypatch: pytes
     monkeypatch.setattr(use, "PATIENCE", 0.01)
     card = {"name": "c", "accelerators": [{"id": "GPU-a", "memoryUsed": 5}]}
     nodes = Silent({"n1": (200, {"pods": [pod("p", card)]})})
-    assert await of_nodes(Client(nodes), ["silent", "n1"]) == {("GPU-a", "team/p"): Use(5, None)}
+    assert (await of_nodes(Client(nodes), ["silent", "n1"])).uses == {("GPU-a", "team/p"): Use(5, None)}
 
 
 async def test_a_huge_cluster_is_not_asked_node_by_node() -> None:
     nodes = Nodes({})
-    assert await of_nodes(Client(nodes), [f"n{number}" for number in range(MOST_NODES + 1)]) == {}
-    assert nodes.asked == 0
+    found = await of_nodes(Client(nodes), [f"n{number}" for number in range(MOST_NODES + 1)])
+    assert (found.uses, nodes.asked) == ({}, 0)
+    assert found.complaints() == [
+        "what is used on n0, n1, n10, n100, n101 and 196 more nodes is not known: "
+        "more than 200 nodes are not asked; name some of them"
+    ]
+
+
+def agents_path(pod: str) -> str:
+    return f"/api/v1/namespaces/subak-system/pods/{pod}/proxy/use"
+
+
+def row(pod: str, container: str, memory: int | None, time: int | None = None) -> dict[str, Any]:
+    """A container as an agent tells of it."""
+    names = {"namespace": "team", "pod": pod, "container": container, "card": "GPU-a"}
+    limits = {"memory_limit_bytes": 100, "time_limit_percent": 30, "blocked": False, "lifted": False}
+    return {**names, **limits, "memory_used_bytes": memory, "time_used_percent": time}
+
+
+async def test_an_agent_tells_what_the_containers_of_its_node_use() -> None:
+    rows = [row("p", "a", 5, 10), row("p", "b", 7, 1), row("odd", "c", None)]
+    answers = {agents_path("agent-x"): (200, {"node": "n1", "containers": rows})}
+    found = await of_nodes(Client(Nodes(answers)), ["n1"], {"n1": "agent-x", "n2": "agent-y"})
+    assert found == Reported({("GPU-a", "team/p"): Use(12, 11)})
+
+
+async def test_nodes_whose_agents_do_not_answer_are_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Nodes):
+        async def send(self, request: Request) -> Response:
+            if "agent-silent" in request.path:
+                await asyncio.Event().wait()
+            return await super().send(request)
+
+    monkeypatch.setattr(use, "PATIENCE", 0.01)
+    forbidden = (403, {"kind": "Status", "reason": "Forbidden", "code": 403, "message": "no"})
+    lost = (503, {"kind": "Status", "code": 503, "message": "error trying to reach service"})
+    answers = {
+        agents_path("agent-1"): forbidden,
+        agents_path("agent-2"): forbidden,
+        agents_path("agent-lost"): lost,
+        agents_path("agent-old"): (200, {"cards": []}),
+        agents_path("agent-fine"): (200, {"node": "n6", "containers": [row("p", "c", 5)]}),
+    }
+    pods = {"n1": "agent-1", "n2": "agent-2", "n3": "agent-lost", "n4": "agent-old", "n5": "agent-silent"}
+    found = await of_nodes(Client(Silent(answers)), ["n5", "n2", "n1", "n3", "n4", "n6"], {**pods, "n6": "agent-fine"})
+    assert found.uses == {("GPU-a", "team/p"): Use(5, None)}
+    assert found.complaints() == [
+        "what is used on n1, n2 is not known: you may not ask the agents; an administrator can allow it: "
+        "kubectl create rolebinding NAME -n subak-system --role=subak-use-viewer ...",
+        "what is used on n3 is not known: agent agent-lost does not answer: error trying to reach service",
+        "what is used on n4 is not known: the answer of agent agent-old cannot be read: is it of another version?",
+        "what is used on n5 is not known: agent agent-silent did not answer within 0 s",
+    ]
+
+
+def agents_pod(name: str, node: str, **fields: Any) -> manifest.Pod:
+    metadata = {"name": name, "namespace": "subak-system", "labels": {**AGENT}}
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, **fields}, manifest.Pod)
+
+
+def test_agents_are_known_by_the_labels_of_their_manifest() -> None:
+    (agent,) = (each for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "DaemonSet")
+    template = agent["spec"]["template"]
+    assert AGENT.items() <= template["metadata"]["labels"].items()
+    (ports,) = (each["ports"] for each in template["spec"]["containers"])
+    assert ports[0]["containerPort"] == 9394, "the API server passes requests on to the first port"
+    stranger = msgspec.structs.replace(agents_pod("x", "n3"), metadata=manifest.Metadata(name="x", namespace="team"))
+    ended = agents_pod("old", "n2", status={"phase": "Failed"})
+    assert agents([agents_pod("a", "n1"), ended, stranger]) == {"n1": "a"}
 
 
 def test_slices_that_cannot_be_read_are_a_warning(machine: Card, tmp_path: Path) -> None:

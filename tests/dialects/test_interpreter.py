@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from subak.dialects import Patch, interpreter
 from subak.dialects.interpreter import Interpreter, apply
 from subak.model import manifest
-from subak.model.device import MIB, Device, MigProfile
+from subak.model.device import MIB, MOST_AMOUNT, Device, MigProfile
 from subak.model.manifest import EnvVar, Role, Taint
 from subak.model.node import Node
 from subak.model.placement import Grant, MigInstance, Placement, Share
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK
+from subak.model.variables import SLOT
 from subak.snapshot.cluster import Snapshot
 from tests.dialects.manifests import Limits, annotated, pod
 from tests.support.fuzz import examples
@@ -539,7 +540,7 @@ class TestNodes:
         assert node.name == "n1"
         assert node.labels == {"zone": "a"}
         assert node.offers == {"hami-nvidia"}
-        assert node.allocatable == {"cpu": 4000, "memory": 1024, "example.com/x": 3}
+        assert node.allocatable == {"cpu": 4000, "memory": 1024, "example.com/x": 3, SLOT: MOST_AMOUNT}
         assert node.taints == (Taint(key="gpu", value="yes", effect="NoSchedule"),)
         assert (node.ready, node.unschedulable) == (False, True)
         assert [each.id for each in node.devices] == ["GPU-a"]
@@ -575,7 +576,7 @@ class TestNodes:
             "volcano.sh/gpu-number": 1,
         }
         node, warnings = INTERPRETER.node(seen({**capacity, **MOORE}, {REGISTER: json.dumps([CARD])}))
-        assert node.allocatable == {"cpu": 0, "memory": 1024}
+        assert node.allocatable == {"cpu": 0, "memory": 1024, SLOT: MOST_AMOUNT}
         assert [each.id for each in node.devices] == ["n1-mthreads-0", "GPU-a"]
         assert len(warnings) == 2
         assert all("is not a quantity" in warning for warning in warnings)

@@ -36,7 +36,8 @@ def said(shares: list[Share], **env: str) -> list[str]:
     """What the agent writes for the container `main`."""
     injection = isolation.limits(shared(), 1, shares)
     injection.env |= env
-    (mount,) = isolation.guard(shared(), 1, injection)
+    mount, state = isolation.guard(shared(), 1, injection)
+    assert state == Mount("/etc/subak/state", "/run/subak/state/u-1_main", read_only=True, purpose=Purpose.STATE)
     assert (mount.source, mount.destination) == ("/run/subak/limits/u-1_main", "/etc/subak/limits")
     assert mount.read_only
     return mount.content.splitlines()
@@ -129,6 +130,10 @@ class TestLimits:
             f"CUDA_DEVICE_MEMORY_LIMIT_1={4000 * MIB}",
             "CUDA_DEVICE_MEMORY_SHARED_CACHE=/usr/local/vgpu/u-1_main.cache",
             "SUBAK_TURNS=/tmp/vgpulock",
+            "GPU_CORE_UTILIZATION_POLICY=default",
+            "CUDA_TASK_PRIORITY=1",
+            "SUBAK_STATE=/etc/subak/state",
+            "SUBAK_CONTAINER=1",
         ]
 
     def test_what_the_administrator_switched_stands_in_the_file_too(self) -> None:
@@ -139,9 +144,9 @@ class TestLimits:
         by_variable = isolation.limits(shared(), 1, [share()])
         by_variable.mounts = [each for each in by_variable.mounts if each.destination != "/etc/ld.so.preload"]
         added = isolation.guard(shared(), 1, by_variable)
-        assert [each.destination for each in added] == ["/etc/subak/limits", "/etc/ld.so.preload"]
+        assert [each.destination for each in added] == ["/etc/subak/limits", "/etc/subak/state", "/etc/ld.so.preload"]
         off = shared(env=[{"name": "CUDA_DISABLE_CONTROL", "value": "true"}])
-        (switched,) = isolation.guard(off, 1, by_variable)
+        switched, _ = isolation.guard(off, 1, by_variable)
         assert switched.destination == "/etc/subak/limits"
         assert "CUDA_DISABLE_CONTROL=true" in switched.content.splitlines()  # the variable alone has no say
 

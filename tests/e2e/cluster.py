@@ -45,7 +45,10 @@ WORKLOADS = (
 """Those of a second controller manager, which runs while tests look at what it does: `start("workloads")`."""
 VOLUMES = ("persistentvolume-binder-controller", "ephemeral-volume-controller")
 """Those that bind claims, in a manager of their own: `start("volumes")`."""
-MANAGERS = {"workloads": WORKLOADS, "volumes": VOLUMES}
+NODES = ("node-lifecycle-controller", "root-ca-certificate-publisher-controller")
+"""Those that real nodes and their pods need, in a manager of their own: `start("nodes")`.  They taint nodes that nobody
+keeps alive, as most nodes of tests are."""
+MANAGERS = {"workloads": WORKLOADS, "volumes": VOLUMES, "nodes": NODES}
 
 
 class Failed(Exception):
@@ -90,6 +93,11 @@ class Cluster:
     def certificate(self) -> Path:
         """The authority that a client trusts."""
         return self._identities.certificate("ca")
+
+    @property
+    def identities(self) -> Identities:
+        """Who is who; what they sign is trusted here."""
+        return self._identities
 
     def pid(self, name: str) -> int:
         """The id of the process of a part that is running."""
@@ -178,7 +186,8 @@ class Cluster:
                 f"--client-ca-file={who.certificate('ca')}",
                 f"--token-auth-file={who.directory / 'tokens.csv'}",
                 "--anonymous-auth=false",
-                "--authorization-mode=RBAC",
+                "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
                 "--allow-privileged=true",
                 f"--service-account-key-file={who.key('service-accounts')}",
                 f"--service-account-signing-key-file={who.key('service-accounts')}",
@@ -186,11 +195,11 @@ class Cluster:
                 "--service-cluster-ip-range=10.96.0.0/16",
                 f"--kubelet-client-certificate={who.certificate('to-kubelet')}",
                 f"--kubelet-client-key={who.key('to-kubelet')}",
+                "--kubelet-preferred-address-types=InternalIP",
             ],
             "kube-controller-manager": [
                 *self._manager(CONTROLLERS),
                 f"--service-account-private-key-file={who.key('service-accounts')}",
-                f"--root-ca-file={who.certificate('ca')}",
             ],
             "kube-scheduler": [  # the rest is in the `--config` that a test gives
                 "--leader-elect=false",
@@ -208,6 +217,7 @@ class Cluster:
             f"--controllers={','.join(controllers)}",
             "--kube-api-qps=1000",  # the default of 20 makes tests wait
             "--kube-api-burst=1000",
+            f"--root-ca-file={self._identities.certificate('ca')}",
         ]
 
     def _wait(self, name: str) -> None:

@@ -1,5 +1,7 @@
 """What libsubak meets in other people's containers, as Debian packages it: drivers, another C library, other preloads.
 
+Also what a real node needs beside kubelet and containerd: runc, plugins for its network, and a shell for images.
+
 NVIDIA's `libcuda` and `libnvidia-ml` say without a card that there is none, but all their functions can be looked up,
 which is where libsubak comes in.  The packages are fetched once per machine, from the archive that the machine's apt
 knows, and are not installed.
@@ -26,10 +28,13 @@ DRIVERS = {
 }
 """Versions of NVIDIA's driver, each with the packages of its libraries."""
 
+NODE = "node"
+_NODE = ("runc", "containernetworking-plugins", "busybox-static")
 _PRELOADS = ("libjemalloc2", "libgoogle-perftools4", "libunwind8", "libmimalloc2.0", "libtbbmalloc2", "libfaketime")
 _WANTED = DRIVERS | {
     "musl": ("musl/bookworm", "musl-dev/bookworm"),
     "preloads": tuple(f"{name}/bookworm" for name in _PRELOADS),
+    NODE: tuple(f"{name}/bookworm" for name in _NODE),
 }
 _SUITES = {"bookworm": "main non-free", "trixie": "non-free", "experimental": "non-free"}
 

@@ -1,6 +1,6 @@
-"""The one real cluster of a test run: a plugin that `python -m tests.e2e` gives to pytest.
+"""The one real cluster of a test run, and real nodes: a plugin that `python -m tests.e2e` gives to pytest.
 
-A test that fails while the cluster runs is shown with the end of its parts' logs.
+A test that fails while they run is shown with the end of their parts' logs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import PARTS
+from tests.e2e import node as nodes
 from tests.e2e.cluster import Cluster
+from tests.e2e.node import RealNode
 
-_running: list[Cluster] = []
+_running: list[Cluster | RealNode] = []
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +24,18 @@ def cluster() -> Iterator[Cluster]:
     with Cluster(Path(os.environ[PARTS])) as started:
         _running.append(started)
         yield started
-        _running.clear()
+        _running.remove(started)
+
+
+@pytest.fixture(scope="module")
+def node(cluster: Cluster) -> Iterator[RealNode]:
+    """A real node with NRI, for the tests of one file."""
+    if nodes.missing():
+        pytest.skip(nodes.missing())
+    with RealNode(cluster) as started:
+        _running.append(started)
+        yield started
+        _running.remove(started)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

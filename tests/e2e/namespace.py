@@ -48,12 +48,17 @@ def enter(command: Sequence[str], environment: dict[str, str]) -> None:
 
 def set_up() -> None:
     """Bring the loopback interface up, with an address of our own."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for interface, address in (("lo", "127.0.0.1"), ("lo:1", ADDRESS)):
-            named = interface.encode()
-            fcntl.ioctl(sock, _SIOCSIFADDR, struct.pack("16sH2x4s8x", named, socket.AF_INET, socket.inet_aton(address)))
-            fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH14x", named, _IFF_UP))
+    add_address("lo", "127.0.0.1")
+    add_address("lo:1", ADDRESS)
     os.environ[_INSIDE] = _identity()
+
+
+def add_address(interface: str, address: str) -> None:
+    """Give an interface an address; `lo:2` is a second name of `lo`, for one more."""
+    named = interface.encode()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCSIFADDR, struct.pack("16sH2x4s8x", named, socket.AF_INET, socket.inet_aton(address)))
+        fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH14x", named, _IFF_UP))
 
 
 def _identity() -> str:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.e2e import PARTS, namespace
-from tests.e2e.cluster import ADDRESS, Cluster
-from tests.e2e.controller import MANIFESTS, apply_manifests, controller, free_lease
+from tests.e2e import namespace
+from tests.e2e.cluster import Cluster
+from tests.e2e.controller import apply_manifests, controller, free_lease
 from tests.e2e.fakes import administrator, fake_nodes
-from tests.support.live import ROOT, commands
+from tests.e2e.users import EVERYWHERE, ROLES, TEAM, User, published, user
 from tests.support.machines import machines
 from tinykube.client import Client
-from tinykube.resource import NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
-
-TEAM, SYSTEM = "team-a", "subak-system"
-BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", kind="RoleBinding")
-EVERYWHERE = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
-ROLES = "rbac.authorization.k8s.io"
+from tinykube.resource import PODS
 
 
 def pod(name: str, mib: int) -> dict[str, Any]:
@@ -33,65 +24,6 @@ def pod(name: str, mib: int) -> dict[str, Any]:
     container = {"name": "c", "image": "none", "resources": {"limits": limits}}
     spec = {"schedulerName": "subak", "terminationGracePeriodSeconds": 0, "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-
-
-class User:
-    """Somebody with a token, and the commands that they run."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        self._kubeconfig = kubeconfig
-
-    async def run(self, *command: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-        env = commands({"KUBECONFIG": str(self._kubeconfig)})
-        env["PATH"] += f"{os.pathsep}{os.environ[PARTS]}"
-
-        def wait() -> subprocess.CompletedProcess[str]:
-            return subprocess.run([str(word) for word in command], env=env, cwd=ROOT, capture_output=True, text=True)
-
-        done = await asyncio.to_thread(wait)
-        assert done.returncode == code, (command, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr
-        return done
-
-
-@asynccontextmanager
-async def user(client: Client, cluster: Cluster, directory: Path) -> AsyncIterator[User]:
-    """Somebody who may edit objects in one namespace, as most people do."""
-    await client.create(NAMESPACES, {"metadata": {"name": TEAM}})
-    await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "ordinary"}}, TEAM)
-    subject = {"kind": "ServiceAccount", "name": "ordinary", "namespace": TEAM}
-    for part in ("view", "edit"):  # what the role `edit` is put together from, by a controller that does not run here
-        role = {"apiGroup": ROLES, "kind": "ClusterRole", "name": f"system:aggregate-to-{part}"}
-        await client.create(BINDINGS, {"metadata": {"name": part}, "roleRef": role, "subjects": [subject]}, TEAM)
-    path = SERVICE_ACCOUNTS.path(TEAM, "ordinary", "token")
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token = json.loads((await client.request("POST", path, None, request)).body)["status"]["token"]
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "clusters": [{"name": "it", "cluster": {"server": ADDRESS, "certificate-authority": str(cluster.certificate)}}],
-        "users": [{"name": "it", "user": {"token": token}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": TEAM}}],
-    }
-    (directory / "kubeconfig").write_text(yaml.safe_dump(config))
-    try:
-        yield User(directory / "kubeconfig")
-    finally:
-        await client.delete(NAMESPACES, TEAM)
-
-
-async def publish(client: Client) -> None:
-    """Let the Service find the controller.  It runs as a process here, so it gets a pod and Endpoints made by hand."""
-    deployment = next(yaml.safe_load_all((MANIFESTS / "controller.yaml").read_text()))
-    spec = deployment["spec"]["template"]["spec"] | {"nodeName": "gpu"}
-    await client.create(PODS, {"metadata": {"name": "window"}, "spec": spec}, SYSTEM)
-    address = {"podIP": namespace.ADDRESS, "podIPs": [{"ip": namespace.ADDRESS}], "phase": "Running"}
-    await client.patch_status(PODS, "window", SYSTEM, address)
-    target = {"kind": "Pod", "name": "window", "namespace": SYSTEM}
-    subset = {"addresses": [{"ip": namespace.ADDRESS, "targetRef": target}], "ports": [{"name": "http", "port": 9440}]}
-    body = {"metadata": {"name": "subak-controller"}, "subsets": [subset]}
-    await client.create(Resource("", "v1", "endpoints", kind="Endpoints"), body, SYSTEM)
 
 
 async def reported(client: Client, name: str) -> None:
@@ -127,10 +59,9 @@ async def test_an_ordinary_user_sees_their_own_pods(cluster: Cluster, tmp_path: 
         await sees_own_pods(somebody, tmp_path)
         await allow(client)
         await sees_all(somebody, tmp_path)
-        await publish(client)
-        await asks_the_controller(somebody)
+        async with published(client):
+            await asks_the_controller(somebody)
         await client.delete(EVERYWHERE, "viewers")
-        await client.delete(PODS, "window", SYSTEM, grace=0)
         await free_lease(client)
 
 

@@ -14,48 +14,7 @@ from hypothesis import strategies as st
 from subak.node import regions
 from subak.node.regions import NoRegion, Region
 from tests.support.fuzz import examples
-
-MIB = 1 << 20
-NOW = 1_000_000_000_000
-SOMEWHERE_ELSE = 12345
-"""A pid namespace that is not ours."""
-
-
-def region(*, own: bool = True, cards: int = 1, limit: int = 1024 * MIB, cores: int = 50) -> bytearray:
-    content = bytearray(regions.OWN_SIZE if own else regions.HAMI_SIZE + 1)
-    struct.pack_into("<iii", content, 0, regions.HAMI_MAGIC, 1, 2)
-    struct.pack_into("<Q", content, 56, cards)
-    for card in range(min(cards, regions.CARDS)):
-        content[64 + 96 * card : 64 + 96 * card + 6] = f"GPU-{card:02}".encode()
-        struct.pack_into("<Q", content, 1600 + 8 * card, limit)
-        struct.pack_into("<Q", content, 1728 + 8 * card, cores)
-    if own:
-        struct.pack_into("<QII", content, regions.OWN_START, regions.OWN_MAGIC, regions.OWN_VERSION, regions.OWN_SIZE)
-    return content
-
-
-def add(
-    content: bytearray,
-    slot: int,
-    pid: int,
-    used: int,
-    *,
-    beat: int = NOW,
-    namespace: int = SOMEWHERE_ELSE,
-    start: int = 7,
-    card: int = 0,
-) -> None:
-    """A process with memory on a card, in HAMi's part and (where there is one) in ours."""
-    at = 1856 + 1960 * slot
-    struct.pack_into("<ii", content, at, pid, pid)
-    struct.pack_into("<Q", content, at + 8 + 64 * card + 32, used)
-    struct.pack_into("<i", content, at + 1928, 1)
-    struct.pack_into("<i", content, 2_008_896, slot + 1)
-    if len(content) == regions.OWN_SIZE:
-        own = regions.OWN_START + 4096
-        struct.pack_into("<QQQ", content, own + 64 * slot, start << 32 | pid, namespace, beat)
-        uses = own + 64 * regions.SLOTS + (card * regions.SLOTS + slot) * 64
-        struct.pack_into("<QQQ", content, uses, used - 2 * MIB, MIB, MIB)
+from tests.support.regions import MIB, NOW, add, region
 
 
 def read(content: bytes | bytearray) -> Region:
@@ -142,6 +101,14 @@ def test_a_slot_that_is_being_reaped_does_not_count() -> None:
     assert read(content).processes == ()
 
 
+def test_a_process_says_whose_it_is_where_containers_count_together() -> None:
+    content = region()
+    add(content, 0, 17, 100 * MIB, container=2)
+    add(content, 1, 17, 200 * MIB)
+    add(content, 2, 18, 300 * MIB, container=2**40)  # a scribble
+    assert [process.container for process in read(content).processes] == [2, None, None]
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -191,3 +158,31 @@ def test_scribbles_never_crash_the_reader(seed: int, own: bool, length: int | No
         assert 0 <= card.used_bytes <= regions.MOST_BYTES * 3 * regions.SLOTS
         assert 0 <= card.core_percent <= 100
         assert card.uuid.isprintable()
+
+
+@examples(quick=20, ci=100)
+@given(
+    processes=st.dictionaries(st.integers(0, 40), st.integers(3, 4000), max_size=5),
+    own=st.booleans(),
+    length=st.none() | st.integers(0, regions.OWN_SIZE + 100),
+    tail=st.binary(max_size=8),
+)
+def test_a_file_reads_as_its_bytes_do(
+    tmp_path_factory: pytest.TempPathFactory, processes: dict[int, int], own: bool, length: int | None, tail: bytes
+) -> None:
+    """Only the parts in use are read."""
+    content = region(own=own, cards=3)
+    for slot, mib in sorted(processes.items()):
+        add(content, slot, slot + 1, mib * MIB, card=slot % 3)
+    content[2_008_896 : 2_008_896 + len(tail)] = tail
+    path = tmp_path_factory.mktemp("r") / "r"
+    path.write_bytes(content[:length])
+    try:
+        expected: object = regions.parse(bytes(content[:length]), path, NOW)
+    except NoRegion as error:
+        expected = str(error)
+    try:
+        found: object = regions.read(path, NOW)
+    except NoRegion as error:
+        found = str(error)
+    assert found == expected

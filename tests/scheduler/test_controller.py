@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subak.scheduler.controller import BadConfig, LostLease
+from subak.scheduler.configuration import BadConfig
+from subak.scheduler.controller import LostLease
 from tests.scheduler.live import MEMORY, Answering, Live
 from tests.scheduler.replicas import Replica, cluster, lease, renew, until_one_leads
 from tests.support import virtual

@@ -245,3 +245,23 @@ def test_the_label_of_a_binding_does_not_book_the_pod_again() -> None:
             assert bookings["default/a"].placement is booking.placement, "it was only relabelled"
 
     virtual.run(story())
+
+
+def test_where_the_runtime_asks_our_agent_no_container_with_cards_starts_without_it() -> None:
+    async def story() -> None:
+        async with living() as live:
+            await add_hami_node(live, "h1")
+            await renew(live, "h1")
+            await set_mark(live, "h1", mark.NRI)
+            await live.until(lambda: sees_mark(live, "h1"), 5)
+            await live.create("gpu", HAMI)
+            await live.until(lambda: "gpu" in live.placed(), 5)
+            assert live.pod("gpu")["metadata"]["annotations"][mark.REQUIRED] == '["subak"]'
+
+    virtual.run(story())
+
+
+def test_where_kubelet_asks_or_a_vendors_agent_serves_nothing_is_required_of_the_runtime() -> None:
+    for value in (mark.PLUGIN, None):
+        annotations = None if value is None else {mark.MARK: value}
+        assert mark.required(manifest.Node(metadata=manifest.Metadata(name="n", annotations=annotations))) == {}

@@ -14,10 +14,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from subak.scheduler.controller import Controller, Settings
-from subak.scheduler.window import CannotListen
 from tests.scheduler.live import MEMORY, Live, refuse
 from tests.scheduler.replicas import Replica, cluster, renew
 from tinykube.transport import Request, Response
+from tinykube.window import CannotListen
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "controller.md"
 

@@ -1,5 +1,5 @@
 """A fake NVIDIA driver: the functions of `pynvml` that Subak calls, for cards that do not exist."""
-# ruff: noqa: N801, N802
+# ruff: noqa: N801, N802, N815
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ class NVMLError_NotFound(NVMLError):
 
 
 class NVMLError_LibraryNotFound(NVMLError):
+    pass
+
+
+class NVMLError_Timeout(NVMLError):
     pass
 
 
@@ -45,6 +49,7 @@ class Gpu:
     links: Sequence[str] = ()
     failed_rows: int = 0
     lost: bool = False
+    demand: int | None = 0
 
 
 @dataclass
@@ -58,9 +63,15 @@ class Driver:
     NVMLError: type[Exception] = field(default=NVMLError)
     NVMLError_NotFound: type[Exception] = field(default=NVMLError_NotFound)
     NVMLError_LibraryNotFound: type[Exception] = field(default=NVMLError_LibraryNotFound)
+    NVMLError_Timeout: type[Exception] = field(default=NVMLError_Timeout)
     NVML_DEVICE_MIG_ENABLE: int = 1
     NVML_NVLINK_MAX_LINKS: int = 4
     NVML_NVLINK_DEVICE_TYPE_SWITCH: int = 2
+    NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: int = 230
+    nvmlEventTypeXidCriticalError: int = 8
+    watched: int = 0
+    happened: list[tuple[Gpu, int]] = field(default_factory=list)
+    """Xid errors that nobody has heard of yet."""
 
     def nvmlInit(self) -> None:
         if self.missing:
@@ -129,3 +140,26 @@ class Driver:
 
     def nvmlDeviceGetNvLinkRemotePciInfo(self, gpu: Gpu, link: int) -> SimpleNamespace:
         return SimpleNamespace(busId=f"0000{gpu.links[link].upper()}")
+
+    def nvmlDeviceGetFieldValues(self, gpu: Gpu, fields: Sequence[int]) -> list[SimpleNamespace]:
+        assert list(fields) == [self.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+        unknown = gpu.demand is None
+        return [SimpleNamespace(nvmlReturn=int(unknown), value=SimpleNamespace(uiVal=gpu.demand or 0))]
+
+    def nvmlEventSetCreate(self) -> object:
+        self.watched += 1
+        return self
+
+    def nvmlEventSetFree(self, events: object) -> None:
+        assert self.open, "the driver is in use"
+        self.watched -= 1
+
+    def nvmlDeviceRegisterEvents(self, gpu: Gpu, types: int, events: object) -> None:
+        assert types == self.nvmlEventTypeXidCriticalError
+
+    def nvmlEventSetWait_v2(self, events: object, milliseconds: int) -> SimpleNamespace:
+        assert self.watched, "an event set that was freed crashes the real one"
+        if not self.happened:
+            raise NVMLError_Timeout("Timeout")
+        gpu, xid = self.happened.pop(0)
+        return SimpleNamespace(device=gpu, eventType=self.nvmlEventTypeXidCriticalError, eventData=xid)

@@ -2,9 +2,9 @@
 
     python3 native/tests/gpu/shares.py [SECTION...]      (build libsubak first; needs PyTorch for gemm and train)
 
-Sections: bound, mixed, latency, failures, launch, throughput, host, mps; without any, all of them.  Tenants stay alive
-for the whole run and are told what to do; their limits are changed the way a monitor would do it, by writing to the
-container's region.  Each tenant has CPUs of its own, as containers with guaranteed CPUs have: what neighbours do to
+Sections: bound, mixed, latency, failures, launch, throughput, copies, host, mps; without any, all.  Tenants stay
+alive for the whole run and are told what to do; their limits are changed the way a monitor would do it, by writing to
+the container's region.  Each tenant has CPUs of its own, as containers with guaranteed CPUs have: what neighbours do to
 each other on hyperthreads of one core is not the GPU's doing.
 """
 
@@ -29,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("SUBAK_BUILD", HERE.parent.parent / "build")).absolute()
 CORE_LIMIT = 1728  # offset of the first GPU's share in the region: HAMi's layout
 COMPUTE_WORDS = 3129344
+SECTIONS = ["bound", "mixed", "latency", "failures", "launch", "throughput", "copies", "host", "mps"]
 QUICK = float(os.environ.get("SUBAK_SHARES_QUICK", "1"))  # below 1: shorter windows, for a look
 SETTLE, WARMUP, WINDOW = 0.25, 0.5, 2.0 * QUICK
 
@@ -193,7 +194,7 @@ def host(tenants: list[Tenant], torches: list[Tenant], works: list[str], rounds:
         rests(group[0], work, (rounds + 1) // 2)
 
 
-def host_bound(group: list[Tenant], work: str, cells: list[list[int]], rounds: int) -> None:
+def host_bound(group: list[Tenant], work: str, cells: list[list[int]], rounds: int, beside: int = 5) -> None:
     """Work bound by the CPU, whose speed varies by a tenth from second to second: runs with and without limits
     alternate.  A round measures every cell once, after a run without limit of each tenant in it; a share is relative to
     that run and the next one of the tenant without limit, and the mean of all rounds.  Gates open and close with a
@@ -219,9 +220,15 @@ def host_bound(group: list[Tenant], work: str, cells: list[list[int]], rounds: i
         for _, i, before, got in (run for run in runs if run[0] == number):
             shares[i] += got["rate"] / ((free[i][before - 1] + free[i][before]) / 2) * 100 / rounds
             charged[i] += got["charged"] / rounds
-        points = 3 if len(cell) == 1 else 5
+        points = 3 if len(cell) == 1 else beside
         text = f"{shown(shares)}; charged {'  '.join(f'{each:.1f}' for each in charged)}"
         row(f"{work}, {rounds} rounds", asked(cell), text, f"{points} points", near(shares, cell, points))
+
+
+def copies(torches: list[Tenant], works: list[str], rounds: int) -> None:
+    """Training that copies its next batch from the host in every step, alone and beside another of its kind."""
+    for work in works:
+        host_bound(torches, work, [[60], [50, 50]], rounds, 3)
 
 
 def rests(tenant: Tenant, work: str, rounds: int) -> None:
@@ -411,7 +418,7 @@ def run_gemm(folder: Path, name: str, limit: str) -> float:
 
 
 def main() -> None:
-    sections = sys.argv[1:] or ["bound", "mixed", "latency", "failures", "launch", "throughput", "host", "mps"]
+    sections = sys.argv[1:] or SECTIONS
     folder = Path(tempfile.mkdtemp(prefix="subak-shares-"))
     torch_tenants = range(4) if set(sections) - {"failures", "launch", "mps"} else ()
     torches = [Tenant(folder, f"torch{i}", i, "torch_tenant.py") for i in torch_tenants]
@@ -428,6 +435,7 @@ def main() -> None:
         tenant.ready()
     bound_works = os.environ.get("SUBAK_SHARES_BOUND", "spin queued gemm short graph").split()
     host_works = os.environ.get("SUBAK_SHARES_HOST", "tiny train").split()
+    copying_works = os.environ.get("SUBAK_SHARES_COPIES", "feed load").split()
     rounds = int(os.environ.get("SUBAK_SHARES_ROUNDS", "10"))
     work: dict[str, Callable[[], None]] = {
         "bound": lambda: bound(tenants, torches, bound_works),
@@ -436,6 +444,7 @@ def main() -> None:
         "failures": lambda: failures(folder, tenants),
         "launch": lambda: launch(bare, tenants[0]),
         "throughput": lambda: throughput(bare_torches, torches[:2]),
+        "copies": lambda: copies(torches, copying_works, rounds),
         "host": lambda: host(tenants, torches, host_works, rounds),
         "mps": lambda: mps(folder),
     }

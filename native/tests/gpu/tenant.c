@@ -8,7 +8,8 @@
  * Workloads: spin (2 ms kernels, one at a time), queued (the same, 50 in flight), short (0.3 ms, one at a time),
  * long (20 ms, one at a time), gap (2 ms and 0.5 ms of pause), graph (20 kernels of 50 us a launch), streams (2 ms
  * over two streams), copy (256 MiB on the device), tiny (empty kernels, bound by the CPU), request (1 ms every 20 ms:
- * latencies), cost (empty kernels, through libsubak and past it in turn: what the library adds to a launch).
+ * latencies), cost (empty kernels, through libsubak and past it in turn: what the library adds to a launch), pair (the
+ * same for 4 MiB taken from the pool and given back).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -48,6 +49,8 @@
     X(cuEventQuery, (CUevent)) \
     X(cuEventSynchronize, (CUevent)) \
     X(cuMemAlloc_v2, (CUdeviceptr *, size_t)) \
+    X(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream)) \
+    X(cuMemFreeAsync, (CUdeviceptr, CUstream)) \
     X(cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
     X(cuMemHostRegister_v2, (void *, size_t, unsigned)) \
     X(cuMemHostGetDevicePointer_v2, (CUdeviceptr *, void *, unsigned))
@@ -201,26 +204,48 @@ static void *driver_function(const char *name) {
     return NULL;
 }
 
-/* ns a launch over a batch that starts with an empty queue. */
-static double batch(__typeof__(cuLaunchKernel) launch) {
-    enum { BATCH = 200 };
+enum { BATCH = 200 };
+
+/* What is measured: through libsubak, and past it. */
+struct calls {
+    __typeof__(cuLaunchKernel) launch;
+    __typeof__(cuMemAllocAsync) take;
+    __typeof__(cuMemFreeAsync) give;
+};
+
+static void do_batch(const struct calls *calls, bool pairs) {
+    CUdeviceptr pointer;
+    for (int i = 0; i < BATCH && pairs; i++) {
+        must(calls->take(&pointer, 4 << 20, streams[0]), "take");
+        must(calls->give(pointer, streams[0]), "give");
+    }
+    for (int i = 0; i < BATCH && !pairs; i++)
+        must(calls->launch(empty, 1, 1, 1, 1, 1, 1, 0, streams[0], NULL, NULL), "launch");
+}
+
+/* ns a launch, or a pair, over a batch that starts with an empty queue. */
+static double batch(const struct calls *calls, bool pairs) {
     must(cuStreamSynchronize(streams[0]), "synchronize");
+    if (pairs) do_batch(calls, pairs); /* to synchronise empties the pool */
     double before = now();
-    for (int i = 0; i < BATCH; i++) must(launch(empty, 1, 1, 1, 1, 1, 1, 0, streams[0], NULL, NULL), "launch");
+    do_batch(calls, pairs);
     return (now() - before) / BATCH * 1e9;
 }
 
 /* Batches alternate, so both see the same moments of this CPU; those that were throttled fall out of the median. */
-static void cost(double seconds, double start) {
+static void cost(bool pairs, double seconds, double start) {
     static double through[100000], past[100000], added[100000];
-    __typeof__(cuLaunchKernel) real = (__typeof__(cuLaunchKernel))driver_function("cuLaunchKernel");
+    struct calls ours = {cuLaunchKernel, cuMemAllocAsync, cuMemFreeAsync};
+    struct calls real = {(__typeof__(cuLaunchKernel))driver_function("cuLaunchKernel"),
+                         (__typeof__(cuMemAllocAsync))driver_function("cuMemAllocAsync"),
+                         (__typeof__(cuMemFreeAsync))driver_function("cuMemFreeAsync")};
     int count = 0;
     while (now() < start) usleep(200);
     for (; now() < start + seconds && count < 100000; count++) {
         bool turn = count % 2;
-        if (turn) past[count] = batch(real);
-        through[count] = batch(cuLaunchKernel);
-        if (!turn) past[count] = batch(real);
+        if (turn) past[count] = batch(&real, pairs);
+        through[count] = batch(&ours, pairs);
+        if (!turn) past[count] = batch(&real, pairs);
         added[count] = through[count] - past[count];
     }
     qsort(through, (size_t)count, sizeof *through, compare);
@@ -254,7 +279,7 @@ int main(void) {
     while (fgets(line, sizeof line, stdin)) {
         int fields = sscanf(line, "%31s %255s %lf %lf %lf", word, what, &a, &b, &c);
         if (fields >= 5 && !strcmp(what, "request")) requests(b, c + a);
-        else if (fields >= 5 && !strcmp(what, "cost")) cost(b, c);
+        else if (fields >= 5 && (!strcmp(what, "cost") || !strcmp(what, "pair"))) cost(!strcmp(what, "pair"), b, c);
         else if (fields >= 5) run(what, a, b, c);
         else if (fields >= 3 && !strcmp(word, "meet")) meet_other(what, (int)a);
     }

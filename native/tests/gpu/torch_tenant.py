@@ -1,8 +1,10 @@
-"""A PyTorch tenant with the same orders as tenant.c: `run gemm|train[/ON/OFF] WARMUP SECONDS START`, JSON in answer.
+"""A PyTorch tenant with the same orders as tenant.c: `run WORK[/ON/OFF] WARMUP SECONDS START`, JSON in answer.
 
 gemm: 8192^3 in bf16, four in flight. Its GPU time is also measured, by events around each kernel, because an H200's
 clock rises when it is not fully loaded and work alone would then overstate the share.
 train: forward, backward and AdamW of a small transformer, bound by the CPU that launches it.
+feed: the same with 2 MiB copied from pinned host memory before each step, without waiting for it.
+load: the same with 32 MiB copied from pageable host memory, for which the program waits.
 """
 
 import json
@@ -65,6 +67,27 @@ class Train:
         return 0.0
 
 
+class Feed(Train):
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch = [torch.randn(16, 64, 256).pin_memory() for _ in range(2)]
+
+    def step(self) -> None:
+        self.x.copy_(self.batch[0], non_blocking=True)
+        self.y.copy_(self.batch[1], non_blocking=True)
+        super().step()
+
+
+class Load(Train):
+    def __init__(self) -> None:
+        super().__init__()
+        self.images = torch.randn(32, 1024, 256)
+
+    def step(self) -> None:
+        self.x = self.images.cuda()[:16, :64]
+        super().step()
+
+
 def run(work: Gemm | Train, warmup: float, seconds: float, start: float, on: float, off: float) -> None:
     while time.monotonic() < start:
         time.sleep(0.0002)
@@ -102,10 +125,9 @@ def capture() -> None:
 
 
 def main() -> None:
-    gemm, train = Gemm(), Train()
-    for _ in range(3):
-        gemm.step()
-        train.step()
+    works = {"gemm": Gemm(), "train": Train(), "feed": Feed(), "load": Load()}
+    for work in [*works.values()] * 3:
+        work.step()
     capture()
     torch.cuda.synchronize()
     say(ready=True)
@@ -113,7 +135,7 @@ def main() -> None:
         _, what, warmup, seconds, start = line.split()
         what, *rest = what.split("/")
         on, off = (float(milliseconds) / 1e3 for milliseconds in rest or (0, 0))
-        run(gemm if what == "gemm" else train, float(warmup), float(seconds), float(start), on, off)
+        run(works[what], float(warmup), float(seconds), float(start), on, off)
 
 
 main()

@@ -22,6 +22,7 @@ from subak.admission.difference import difference
 from subak.admission.records import Writers, guard
 from subak.admission.review import denied, review, spoken
 from subak.admission.scope import DEFAULT, Scope
+from subak.admission.slots import slotted
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from tinykube.admission import CREATE, Review
@@ -64,7 +65,7 @@ class Answers:
     """The answers under one configuration.
 
     A pod of the default scheduler is sent to `send_to`, unless that is empty.  `allowed` are the ways around limits
-    that the administrator allows (`dialects.loopholes`).
+    that the administrator allows (`dialects.loopholes`).  With `slots`, pods may also go to nodes without NRI.
     """
 
     interpreter: Interpreter
@@ -72,6 +73,7 @@ class Answers:
     writers: Writers
     send_to: str
     allowed: Container[str] = ()
+    slots: bool = True
 
     def mutate(self, body: bytes) -> bytes:
         """The answer of the mutating webhook."""
@@ -112,6 +114,8 @@ class Answers:
     def _completed(self, pod: Json) -> Json:
         """The pod as it should be stored.  Raises ApiError if it is refused."""
         complete = review(self.interpreter, pod, self.allowed)
+        if self.slots:
+            complete = slotted(self.interpreter, complete)
         if self.send_to and (complete["spec"].get("schedulerName") or DEFAULT) == DEFAULT:
             complete = {**complete, "spec": {**complete["spec"], "schedulerName": self.send_to}}
         return complete

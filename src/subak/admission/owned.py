@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 
 LABELS = frozenset({"hami.io/vgpu-node"})
 """Labels that come with a Binding: HAMi's agents find the pods of their node by it."""
 
-RESERVED: frozenset[str] = frozenset()
+RESERVED = frozenset({f"{mark.REQUIRED}*"})
 """Annotations that belong to us and to no dialect; a `*` at the end stands for any ending."""
 
 Place = tuple[str, str]

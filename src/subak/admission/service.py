@@ -50,13 +50,14 @@ class Options:
 
     `schedulers` are the names that we serve; they may change while we run (`Admission.names_changed`).  `url` is where
     the API server finds this replica if not through the Service.  `settling` is how long a new authority is trusted
-    before its certificate is presented.
+    before its certificate is presented.  With `slots`, pods may also go to nodes without NRI (`admission.slots`).
     """
 
     schedulers: Collection[str]
     send_to: str = "subak"
     writers: Writers = WRITERS
     allowed: frozenset[str] = frozenset()
+    slots: bool = True
     namespace: str = NAMESPACE
     service: str = "subak-webhook"
     secret: str = "subak-webhook"
@@ -103,7 +104,7 @@ class Admission:
         self._leads = False
         self._scope = Scope(interpreter.resources, Owned.by(interpreter), options.schedulers)
         self._address = Address(options.namespace, options.service, options.url)
-        answers = Answers(interpreter, self._scope, options.writers, options.send_to, options.allowed)
+        answers = Answers(interpreter, self._scope, options.writers, options.send_to, options.allowed, options.slots)
         self.webhook = Webhook(answers, options.host, options.port)
         self._keyring = Keyring(client, options.namespace, options.secret, options.names(), options.lifetime, clock)
         self.presented: Generation | None = None

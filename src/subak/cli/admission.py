@@ -42,6 +42,12 @@ _OPTIONS = (
         help="Let pods with a slice be privileged, or set CUDA_DISABLE_CONTROL; no limit holds for them.",
     ),
     click.option(
+        "--slots/--no-slots",
+        default=True,
+        show_default=True,
+        help="Prepare pods for nodes without NRI: a subak.io/slot, and variables that refer to annotations.",
+    ),
+    click.option(
         "--writer", "writers", multiple=True, metavar="NAME", help="A user or group that also writes records of pods."
     ),
     click.option(
@@ -68,6 +74,7 @@ class Given:
     webhook_url: str
     send_to: str
     allowed: tuple[str, ...]
+    slots: bool
     writers: tuple[str, ...]
     node_writers: tuple[str, ...]
 
@@ -88,6 +95,7 @@ class Given:
             send_to=self.send_to,
             writers=Writers(WRITERS.everywhere | {*self.writers}, WRITERS.on_own_node | {*self.node_writers}),
             allowed=frozenset(self.allowed),
+            slots=self.slots,
             url=self.webhook_url,
             port=self.webhook_port,
         )

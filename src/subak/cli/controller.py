@@ -6,14 +6,11 @@ import asyncio
 import gc
 import logging
 import os
-import re
-import signal
 import socket
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,36 +20,19 @@ from subak.cli.admission import Given, admission_options
 from subak.cli.connection import MISUSED
 from subak.cli.durations import duration
 from subak.cli.options import config_option, interpreter
+from subak.cli.program import FAILED, address, asked_to_end, endpoint, optional_address, program_options, set_up_logs
 from subak.cli.say import complain
 from subak.dialects.interpreter import Interpreter
-from subak.scheduler import logbook, volumes
-from subak.scheduler.configuration import NAMESPACE
-from subak.scheduler.controller import BadConfig, Companion, Companions, Controller, LostLease, Settings
+from subak.scheduler import volumes
+from subak.scheduler.configuration import NAMESPACE, BadConfig
+from subak.scheduler.controller import Companion, Companions, Controller, LostLease, Settings
 from subak.scheduler.served import NAMES, OWN_LEASES, Served
-from subak.scheduler.window import CannotListen
-from tinykube import kubeconfig
 from tinykube.client import Client
 from tinykube.endpoint import ConfigError, Endpoint
 from tinykube.http import HttpTransport
-
-FAILED = 1
-LEVELS = ("debug", "info", "warning", "error")
+from tinykube.window import CannotListen
 
 log = logging.getLogger(__name__)
-
-_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\s]*)):([0-9]{1,5})")
-
-
-def _address(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int]:
-    """Read `ADDRESS:PORT`."""
-    found = _ADDRESS.fullmatch(value)
-    if found is None or int(found[3]) > 65535:
-        raise click.BadParameter(f"{value!r} is no ADDRESS:PORT, such as :9440, 127.0.0.1:9440 or [::1]:9440")
-    return found[1] or found[2] or "", int(found[3])
-
-
-def _optional_address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    return None if value is None else _address(context, parameter, value)
 
 
 def _names(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -108,7 +88,7 @@ def _identity() -> str:
     default=":9440",
     show_default=True,
     metavar="ADDRESS:PORT",
-    callback=_address,
+    callback=address,
     help="Where to serve /healthz, /readyz, /metrics and /pods over HTTP.",
 )
 @click.option(
@@ -122,15 +102,12 @@ def _identity() -> str:
 @click.option(
     "--extender",
     metavar="ADDRESS:PORT",
-    callback=_optional_address,
+    callback=optional_address,
     help="Serve no names, but answer a kube-scheduler that asks here for cards; 127.0.0.1:8118 beside it in one pod.",
 )
 @admission_options
 @config_option
-@click.option("--kubeconfig", "path", metavar="FILE", help="How to reach the cluster; default: the pod's own account.")
-@click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig, not the current one.")
-@click.option("--log-format", type=click.Choice(["json", "text"]), help="Default: text on a terminal, else json.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What to log.")
+@program_options
 def controller(
     names: tuple[str, ...],
     foreign_leases: dict[str, str],
@@ -172,7 +149,7 @@ def controller(
       1  the Lease is lost, or it could not go on: start it again
       2  bad input: an option, a file or an address that cannot be used
     """
-    logbook.set_up(log_format or ("text" if sys.stderr.isatty() else "json"), log_level)
+    set_up_logs(log_format, log_level)
     # Most objects live long, and a full collection visits all of them: at the usual rate that takes half of the time.
     gc.set_threshold(50_000, 20, 100)
     settings = Settings(
@@ -205,25 +182,8 @@ def controller(
     sys.exit(asyncio.run(_serve(target, settings, companions)))
 
 
-def endpoint(
-    path: str | None,
-    context: str,
-    environ: Mapping[str, str] = os.environ,
-    account: Path = kubeconfig.SERVICE_ACCOUNT,
-) -> tuple[bool, Endpoint]:
-    """Whether we are a pod of the cluster, and how to reach it.  A kubeconfig that is named counts first.
-
-    Raises ConfigError.
-    """
-    if path is None and not context and "KUBERNETES_SERVICE_HOST" in environ and (account / "token").exists():
-        return True, kubeconfig.in_cluster(environ, account)
-    return False, kubeconfig.load(path, context, environ)
-
-
 async def _serve(target: Endpoint, settings: Settings, companions: Companions) -> int:
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    stopped = asked_to_end()
     transport = HttpTransport(target, agent="subak-controller")
     try:
         await Controller(transport, settings, companions).run(stopped)

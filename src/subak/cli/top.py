@@ -16,7 +16,7 @@ from subak.cli.live import Picture, picture
 from subak.cli.machine import OwnCards, in_use, own_cards
 from subak.cli.options import live_config_option, output_option
 from subak.cli.say import complain, emit
-from subak.cli.use import of_nodes
+from subak.cli.use import agents, of_nodes
 from subak.dialects.interpreter import Interpreter
 from subak.local.slices import CardsTaken
 from subak.node.usage import Uses
@@ -55,8 +55,9 @@ async def top(
 ) -> int | None:
     """Draw every card as a bar, with the pods that hold a part of it, and what they use of that.
 
-    What is used is known where libsubak counts it.  Slices of `subak run` on this machine are shown as well, also
-    without a cluster.  A user who may not see nodes sees the pods of the namespace, and what they ask for.
+    What is used is known where libsubak counts it: the agents of the nodes tell it, and a warning says which do not.
+    Slices of `subak run` on this machine are shown as well, also without a cluster.  A user who may not see nodes sees
+    the pods of the namespace, and what they ask for.
 
     \b
     Examples:
@@ -80,9 +81,10 @@ async def top(
             return 2
         chosen = sorted(nodes or known)
         held = [name for name in chosen if any(card.tenants for card in now.cluster.snapshot.cards(name))]
-        uses = await of_nodes(connection.client, held)
+        reported = await of_nodes(connection.client, held, agents(now.pods.values()))
+        complain((), reported.complaints())
         machine = None if nodes else _own_cards()
-        _show(now, chosen, uses, machine, output)
+        _show(now, chosen, reported.uses, machine, output)
         return 0
 
     return await _again(show, watch, output)

@@ -16,8 +16,10 @@ from subak.dialects import (
     Dialect,
     Injection,
     Patch,
+    downward,
     hami,
     kubernetes,
+    mark,
     volcano_vgpu,
 )
 from subak.dialects.config import Config
@@ -28,7 +30,7 @@ from subak.dialects.metax_sgpu import MetaxSgpu
 from subak.dialects.nvidia import Nvidia
 from subak.dialects.registry import dialects
 from subak.dialects.stock import one_stock
-from subak.model import manifest
+from subak.model import manifest, variables
 from subak.model.device import GPU, MIB, MOST_AMOUNT, MOST_CARD_BYTES
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, uncut
@@ -59,7 +61,7 @@ class Interpreter:
         self._understood: dict[bytes, Request] = {}
         self._encoder = msgspec.msgpack.Encoder()
         self._domains = {each.name: {_domain(name) for name in each.resources} for each in self.dialects}
-        self.owned = frozenset().union(*(dialect.owned for dialect in self.dialects))
+        self.owned = frozenset({f"{variables.STEM}*"}).union(*(dialect.owned for dialect in self.dialects))
         self._recorder = {key: number for number, each in enumerate(self.dialects) for key in each.recorded}
         self.recorded = frozenset(self._recorder)
         self._written_labels = frozenset(each.agent.label for each in self.dialects) - {""}
@@ -189,6 +191,9 @@ class Interpreter:
         sights = {name: sight for name, sight in seen if sight is not NOTHING_SEEN}
         devices, contradictions = one_stock(node.name, sights.values())
         allocatable, unreadable = kubernetes.allocatable(node, self.resources)
+        way = mark.way(node)
+        if way != mark.PLUGIN:
+            allocatable[variables.SLOT] = MOST_AMOUNT  # kubelet ignores it there
         deaths = {name: sight.death for name, sight in sights.items() if sight.death is not None}
         dead = {name: death.detail for name, death in deaths.items() if _proven(death, now)}
         digest = Node(
@@ -205,16 +210,19 @@ class Interpreter:
             doubtful_until=min(
                 (each.after for name, each in deaths.items() if each.after and name not in dead), default=None
             ),
+            way=way,
         )
         warnings = [warning for sight in sights.values() for warning in sight.warnings]
         warnings += [f"node {node.name}: {name}: {detail}; no new pods" for name, detail in dead.items()]
         return digest, warnings + contradictions + unreadable
 
     def annotations(self, pod: manifest.Pod, placement: Placement, node: Node, now_ns: int) -> dict[str, str]:
-        """All annotations that record the placement."""
+        """All annotations that record the placement, and those to which variables of the pod refer."""
         written: dict[str, str] = {}
         for name in dict.fromkeys(grant.dialect for grant in placement.grants):
             written |= self.by_name[name].write(pod, placement, node, now_ns)
+        if downward.refers(pod):
+            written |= downward.values(pod, self.injections(pod, placement, node))
         return written
 
     def labels(self, placement: Placement) -> dict[str, str]:
@@ -287,6 +295,11 @@ class Interpreter:
             for position in grant.containers:
                 result[position].add(self.by_name[grant.dialect].inject(pod, grant, position, node))
         return result
+
+    def variables(self, pod: manifest.Pod) -> list[dict[str, str]]:
+        """The variables that each container of an admitted pod would get, of cards that are made up."""
+        placement, node = downward.imagined(self.request(pod).claims)
+        return [each.env for each in self.injections(pod, placement, node)]
 
 
 def _check_shares(grants: Iterable[Grant]) -> None:

@@ -244,7 +244,7 @@ class Koordinator:
         )
         if _provider(pod) != PROVIDER or not limited:
             return Injection(visible)
-        injection = _limits(pod, position, grant.shares)
+        injection = _limits(pod, position, grant)
         injection.env = visible | injection.env
         return injection
 
@@ -300,13 +300,14 @@ def _device(share: Share, node: Node) -> Device:
     return device
 
 
-def _limits(pod: manifest.Pod, position: int, shares: Sequence[Share]) -> Injection:
+def _limits(pod: manifest.Pod, position: int, grant: Grant) -> Injection:
     """The limits in Koordinator's form: bytes, and a library preloaded by a variable.
 
     Koordinator gives one limit for all cards, taken from the first.  We give it too, and one per card, because on a
     node with unequal cards half of one is not half of another.
     """
-    injection = isolation.limits(pod, position, shares)
+    shares = grant.shares
+    injection = isolation.limits(pod, position, shares, grant.containers)
     env = {"CUDA_DEVICE_MEMORY_LIMIT": str(shares[0].memory_bytes)}
     env |= {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": str(share.memory_bytes) for i, share in enumerate(shares)}
     if shares[0].cores:

@@ -3,9 +3,10 @@
     Node   annotation `subak.io/agent`; its value is the way in which containers get their cards, `nri` or `plugin`
     Lease  in the namespace `subak-system`, named after the node, with the label `subak.io/agent`
 
-A marked node needs nothing but the Binding: our agent knows each pod by its UID.  On other nodes vendors' agents guess
-which pod they serve, so pods take turns there (`Agent.lock`).  A mark without a live Lease means that our agent is
-dead: new pods are refused, and running ones keep what they hold.
+A marked node needs nothing but the Binding: our agent knows each pod by its UID.  Where the runtime asks it, the
+Binding also makes the runtime refuse the pod's containers while our agent does not answer.  On other nodes vendors'
+agents guess which pod they serve, so pods take turns there (`Agent.lock`).  A mark without a live Lease means that our
+agent is dead: new pods are refused, and running ones keep what they hold.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ NRI, PLUGIN = "nri", "plugin"
 pod, beside kubelet's device-plugin API, where the runtime does not ask."""
 
 
+PLUGIN_NAME = "subak"
+"""The name of our agent among the NRI plugins of a container runtime."""
+REQUIRED = "required-plugins.noderesource.dev"
+"""Annotation of a pod: the NRI plugins without which containerd creates no container of it, where its default validator
+is on.  With `/pod` or `/container.NAME` behind it, the narrower one counts."""
+
+
 def marked(node: manifest.Node) -> bool:
     """Whether our agent runs on the node."""
     return MARK in node.annotations
@@ -35,6 +43,11 @@ def way(node: manifest.Node) -> str:
     if not marked(node):
         return ""
     return PLUGIN if node.annotations[MARK] == PLUGIN else NRI
+
+
+def required(node: manifest.Node) -> dict[str, str]:
+    """The annotations by which a pod with cards on this node runs under our agent, or not at all."""
+    return {REQUIRED: f'["{PLUGIN_NAME}"]'} if way(node) == NRI else {}
 
 
 def everywhere(node: manifest.Node) -> bool:

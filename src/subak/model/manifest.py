@@ -99,11 +99,30 @@ class Resources(Lean, frozen=True, gc=False, kw_only=True):
     requests: Amounts | None = None
 
 
+class FieldRef(Lean, frozen=True, gc=False, kw_only=True):
+    """A field of the pod whose value a variable has."""
+
+    field_path: str = ""
+
+
+class EnvSource(Lean, frozen=True, gc=False, kw_only=True):
+    """Where a variable's value comes from; of all sources only the pod's own fields matter here."""
+
+    field_ref: FieldRef | None = None
+
+
 class EnvVar(Lean, frozen=True, gc=False, kw_only=True):
-    """A variable that the user set; its source does not matter here."""
+    """A variable that the user set."""
 
     name: str
     value: str | None = None
+    value_from: EnvSource | None = None
+
+    @property
+    def field_path(self) -> str:
+        """The field of the pod that it has its value from; empty if from none."""
+        source = self.value_from
+        return source.field_ref.field_path if source is not None and source.field_ref is not None else ""
 
 
 class Port(Lean, frozen=True, gc=False, kw_only=True):

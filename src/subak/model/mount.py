@@ -15,6 +15,7 @@ class Purpose(Enum):
     PRELOAD = auto()  # the list of libraries that every program loads first
     TURNS = auto()  # the directory in which all programs on the machine's cards take turns
     LIMITS = auto()  # the file of limits, which the node writes and the container cannot change
+    STATE = auto()  # the file in which the node says what holds at the moment; the container cannot change it either
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ class Node:
 
     `dead` holds the dialects whose agent on the node has died, each with what was seen of it: what pods hold there they
     keep, new ones would find nobody to give them their cards.  The answer for others may come with time: until
-    `doubtful_until`, in seconds since 1970, they live.  `cut` says whether any of the cards is in MIG mode.
+    `doubtful_until`, in seconds since 1970, they live.  `way` is how our own agent gives containers their cards
+    (`dialects.mark`), empty where it does not run.  `cut` says whether any of the cards is in MIG mode.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Node:
     tables: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     dead: Mapping[str, str] = field(default_factory=dict)
     doubtful_until: float | None = None
+    way: str = ""
     cut: bool = field(init=False, repr=False, compare=False)
     _rows: Mapping[str, int] = field(init=False, repr=False, compare=False)
 

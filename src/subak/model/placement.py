@@ -101,6 +101,15 @@ class Charge(msgspec.Struct, gc=False):
         for name, amount in share.extras:
             self.extras[name] = self.extras.get(name, 0) + sign * amount
 
+    def join(self, other: Charge) -> None:
+        """Both together, as of two pods."""
+        self.shares += other.shares
+        self.slots += other.slots
+        self.memory_bytes += other.memory_bytes
+        self.cores += other.cores
+        for name, amount in other.extras.items():
+            self.extras[name] = self.extras.get(name, 0) + amount
+
     def raise_to(self, other: Charge) -> None:
         """The larger of both, amount by amount."""
         self.shares = max(self.shares, other.shares)

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     NODE_INSUFFICIENT_DEVICE = "NodeInsufficientDevice"
     NODE_UNREGISTERED = "NodeUnregistered"
     NODE_AGENT_DEAD = "NodeAgentDead"
+    NODE_WITHOUT_NRI = "NodeWithoutNRI"
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     NODE_TAINT_NOT_TOLERATED = "NodeTaintNotTolerated"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -21,15 +21,19 @@ from subak.dialects import Dialect, Injection, isolation
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.device import Device
+from subak.model.manifest import Role
 from subak.model.node import Node
-from subak.model.placement import Grant, Placement
+from subak.model.placement import Charge, Grant, Placement, Share
 from subak.model.reason import Refusal
 from subak.node import usage
+from subak.node.entitlement import entitled
 from subak.node.host import Host
 from subak.node.ledger import Ledger, Overcommitted
 from subak.node.machine import Machine
+from subak.node.tenant import Tenant, tenants
 from subak.node.turns import NoTurns
 from subak.node.usage import Use
+from subak.policy.held import held
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +48,39 @@ class Arbiter:
         self._node = _truth(machine, interpreter)
         self._ledger = Ledger(self._node)
         self._spoken = {dialect.name: dialect for dialect in machine.speaks}
+        self._holders: dict[str, manifest.Pod] = {}
+        self.alive: Callable[[str], bool] = lambda uid: False
+        """Whether containers of the pod with this UID still run: then it keeps its cards, though its object is gone."""
+
+    def change(self, machine: Machine) -> None:
+        """The machine has other cards now, or other health.  What pods hold, they hold."""
+        self.machine = machine
+        self._node = self._ledger.node = _truth(machine, self._interpreter)
+        self._spoken = {dialect.name: dialect for dialect in machine.speaks}
 
     def restore(self, pod: manifest.Pod) -> None:
-        """Book what a pod holds that has been running since before a restart."""
+        """Book what a pod holds that has been running since before a restart.
+
+        One whose record cannot be read, or gives it what it may not have, counts on every card that it may hold.
+        """
+        holding = held(self._interpreter, pod, self._node)
         try:
-            placement = self._interpreter.placement(pod, self._node)
-        except ValueError as error:
-            log.warning("pod %s on node %s: %s; it holds nothing", pod.key, self._node.name, error)
-            return
-        if placement.grants:
-            self._ledger.restore(pod.metadata.uid, pod.key, placement)
+            placement = self._recorded(pod)
+        except Refusal as refusal:
+            log.warning("pod %s on node %s: %s", pod.key, self._node.name, refusal.message)
+            placement = Placement(self._node.name)
+        if placement.grants or holding.placement.grants:
+            self._ledger.restore(pod.metadata.uid, pod.key, placement, holding.placement)
+            self._holders[pod.metadata.uid] = pod
+
+    def restore_cards(self, pod: manifest.Pod, ids: Iterable[str]) -> None:
+        """Book these cards whole for a running pod of which nothing else is known."""
+        cards = [card for id in ids if (card := self._node.device(id)) is not None]
+        shares = tuple(Share(each.id, each.index, each.memory_bytes, each.cores) for each in cards)
+        if shares:
+            whole = Placement(self._node.name, (Grant("", (), Role.APP, shares),))
+            self._ledger.restore(pod.metadata.uid, pod.key, Placement(self._node.name), whole)
+            self._holders[pod.metadata.uid] = pod
 
     def admit(self, pod: manifest.Pod) -> list[Injection]:
         """What each container gets, in the order of `pod.containers`; from now on the pod holds its cards.
@@ -62,31 +89,45 @@ class Arbiter:
         annotations record; then the pod holds nothing.
         """
         known = self._ledger.holdings.get(pod.metadata.uid)
-        if known is not None:
+        if known is not None and known.placement.grants:
             return self._injections(pod, known.placement)
         if not self._interpreter.speaking(pod):
             return [Injection() for _ in pod.containers]
         placement = self._recorded(pod)
         self._take(pod, placement)
         try:
-            return self._injections(pod, placement)
-        except Refusal:
-            self._ledger.give_back(pod.metadata.uid)
+            injections = self._injections(pod, placement)
+        except ValueError:
+            if known is None:
+                self._ledger.give_back(pod.metadata.uid)
             raise
+        self._holders[pod.metadata.uid] = pod
+        return injections
+
+    def cards(self, pod: manifest.Pod, position: int) -> list[str]:
+        """The ids of the cards that a container of a pod holds."""
+        holding = self._ledger.holdings.get(pod.metadata.uid)
+        grants = holding.placement.grants if holding is not None else ()
+        return [share.id for grant in grants if position in grant.containers for share in grant.shares]
 
     def holds(self, pod: manifest.Pod) -> bool:
         """Whether the pod has been admitted with cards, and not released."""
         return pod.metadata.uid in self._ledger.holdings
 
+    def holders(self) -> list[manifest.Pod]:
+        """The pods that hold cards, as they were when they got them."""
+        return list(self._holders.values())
+
     def starting(self, pod: manifest.Pod, position: int) -> None:
         """The container begins with clean books."""
-        if self._host is not None:
-            self._host.forget_use(pod, pod.containers[position])
+        for tenant in self.tenants(pod):
+            tenant.starting(position)
 
     def release(self, pod: manifest.Pod) -> bool:
-        """The pod has ended; whether it held anything."""
-        if self._ledger.give_back(pod.metadata.uid) is None:
+        """The pod has ended; whether it gives anything back.  It does not while containers of it run."""
+        if self.alive(pod.metadata.uid) or self._ledger.give_back(pod.metadata.uid) is None:
             return False
+        self._holders.pop(pod.metadata.uid, None)
         if self._host is not None:
             self._host.remove(pod)
         return True
@@ -100,23 +141,34 @@ class Arbiter:
             names = [dialect.name for dialect in self._interpreter.speaking(pod)]
         return [self._spoken[name] for name in dict.fromkeys(names) if name in self._spoken]
 
+    def held(self) -> Mapping[str, Charge]:
+        """What pods hold of each card, by its id."""
+        return self._ledger.held()
+
     def free(self) -> list[Device]:
         """The machine's cards that nobody holds."""
         free = {each.index for each in self._ledger.free()}
         return [each for each in self.machine.devices if each.index in free]
 
-    def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
-        """What the pod's containers use of their cards, by the container's name, as far as their regions say it."""
+    def tenants(self, pod: manifest.Pod) -> list[Tenant]:
+        """The pod's tenants of the node's cards; none where it holds nothing, or nothing is written to disk."""
         holding = self._ledger.holdings.get(pod.metadata.uid)
         if holding is None or self._host is None:
-            return {}
+            return []
+        try:
+            injections = self._interpreter.injections(pod, holding.placement, self._node)
+        except ValueError:
+            return []  # a card is gone
+        return tenants(pod, holding.placement, injections, self._node, self._host)
+
+    def use(self, pod: manifest.Pod) -> Mapping[str, Sequence[tuple[Device, Use]]]:
+        """What the pod's containers use of their cards, by the container's name, as far as their regions say it."""
         found: dict[str, list[tuple[Device, Use]]] = {}
-        for grant in holding.placement.grants:
-            for container in (pod.containers[position] for position in grant.containers):
-                uses = usage.read(self._host.region(pod, container), time.monotonic_ns())
-                ids = dict.fromkeys(share.id for share in grant.shares)  # a card once, however many instances of it
-                cards = [self._node.device(id) for id in ids if id in uses]
-                found.setdefault(container.name, []).extend((card, uses[card.id]) for card in cards if card)
+        for tenant in self.tenants(pod):
+            for position, uses in usage.of_tenant(tenant, time.monotonic_ns()).items():
+                cards = {held.device.id: held.device for held in tenant.cards}  # once, however many instances of it
+                known = [(card, uses[id]) for id, card in cards.items() if id in uses]
+                found.setdefault(tenant.containers[position], []).extend(known)
         return found
 
     def _injections(self, pod: manifest.Pod, placement: Placement) -> list[Injection]:
@@ -136,6 +188,10 @@ class Arbiter:
     def _recorded(self, pod: manifest.Pod) -> Placement:
         """What the pod's annotations give it.  Raises Refusal unless that is all it asks for, in words spoken here."""
         node = self._node.name
+        for other in (pod.spec.node_name, self._interpreter.chosen(pod)):
+            if other not in ("", node):
+                message = f"the record of its cards is of node {other}, this is node {node}: let Subak place the pod"
+                raise Refusal("metadata.annotations", other, message)
         try:
             placement = self._interpreter.placement(pod, self._node)
         except Refusal:
@@ -143,7 +199,8 @@ class Arbiter:
         except ValueError as error:
             raise Refusal("metadata.annotations", "", f"the record of its cards cannot be read: {error}") from None
         served = {(grant.dialect, position) for grant in placement.grants for position in grant.containers}
-        for claim in self._interpreter.request(pod).claims:
+        claims = self._interpreter.request(pod).claims
+        for claim in claims:
             for position in claim.containers:
                 if (claim.dialect, position) not in served:
                     container = pod.containers[position]
@@ -157,14 +214,15 @@ class Arbiter:
             if dialect not in self._spoken:
                 message = f"node {node} has no plugin for {dialect}; it speaks {', '.join(sorted(self._spoken))}"
                 raise Refusal(f"{pod.fields[position]}.resources", dialect, message)
-        return placement
+        return entitled(pod, placement, claims, self._node)
 
     def _take(self, pod: manifest.Pod, placement: Placement) -> None:
         try:
-            self._ledger.take(pod.metadata.uid, pod.key, placement)
+            counted = held(self._interpreter, pod, self._node).placement
+            self._ledger.take(pod.metadata.uid, pod.key, placement, counted)
         except Overcommitted as error:
-            held = [share.id for grant in placement.grants for share in grant.shares]
-            raise Refusal("metadata.annotations", ", ".join(dict.fromkeys(held)), str(error)) from None
+            ids = [share.id for grant in placement.grants for share in grant.shares]
+            raise Refusal("metadata.annotations", ", ".join(dict.fromkeys(ids)), str(error)) from None
 
 
 def _truth(machine: Machine, interpreter: Interpreter) -> Node:

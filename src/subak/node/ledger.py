@@ -20,7 +20,7 @@ class Overcommitted(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one pod holds; `pod` is its namespace and name."""
+    """What one pod holds; `pod` is its namespace and name, `charges` what it counts for on each card."""
 
     pod: str
     placement: Placement
@@ -34,20 +34,24 @@ class Ledger:
         self.node = node
         self.holdings: dict[str, Holding] = {}
 
-    def take(self, uid: str, pod: str, placement: Placement) -> None:
-        """Book what a pod takes.  Raises Overcommitted, in numbers, and books nothing if a card has not that much."""
-        holding = Holding(pod, placement, charges(placement.grants))
-        for id, charge in holding.charges.items():
+    def take(self, uid: str, pod: str, placement: Placement, counted: Placement | None = None) -> None:
+        """Book what a pod takes.  Raises Overcommitted, in numbers, and books nothing if a card has not that much.
+
+        `counted` is what it counts for, if that is more.
+        """
+        holding = Holding(pod, placement, charges((counted or placement).grants))
+        taken = charges(placement.grants)  # cards that the node does not have count on others, but must not be taken
+        for id, charge in (taken | dict(holding.charges)).items():
             device = self.node.device(id)
             if device is None:
                 known = ", ".join(each.id for each in self.node.devices) or "none"
                 raise Overcommitted(f"node {self.node.name} has no card {id}; its cards are {known}")
-            self._check(device, pod, charge)
+            self._check(device, uid, pod, charge)
         self.holdings[uid] = holding
 
-    def restore(self, uid: str, pod: str, placement: Placement) -> None:
-        """Book what a pod already holds; truth needs no room."""
-        self.holdings[uid] = Holding(pod, placement, charges(placement.grants))
+    def restore(self, uid: str, pod: str, placement: Placement, counted: Placement | None = None) -> None:
+        """Book what a running pod holds, even if the card is then overcommitted."""
+        self.holdings[uid] = Holding(pod, placement, charges((counted or placement).grants))
 
     def give_back(self, uid: str) -> Holding | None:
         """Forget what a pod held; None if it held nothing."""
@@ -58,20 +62,30 @@ class Ledger:
         held = {id for holding in self.holdings.values() for id in holding.charges}
         return [each for each in self.node.devices if each.id not in held]
 
-    def _check(self, device: Device, pod: str, charge: Charge) -> None:
-        tenants = {each.pod: each.charges[device.id] for each in self.holdings.values() if device.id in each.charges}
+    def held(self) -> dict[str, Charge]:
+        """What all pods together hold of each card, by its id."""
+        total: dict[str, Charge] = {}
+        for holding in self.holdings.values():
+            for id, charge in holding.charges.items():
+                total.setdefault(id, Charge()).join(charge)
+        return total
+
+    def _check(self, device: Device, uid: str, pod: str, charge: Charge) -> None:
+        others = [each for holder, each in self.holdings.items() if holder != uid and device.id in each.charges]
+        tenants = [(each.pod, each.charges[device.id]) for each in others]  # two may have the same name
         where = f"card {device.id} of node {self.node.name}"
         if not device.healthy:
             raise Overcommitted(f"{where} is broken; pod {pod} cannot have it")
-        left = _left(device, tenants.values())
+        left = _left(device, [held for _, held in tenants])
         taken = _amounts(charge)
         if any(amount > max(left.get(name, 0), 0) for name, amount in taken.items()):
-            holders = f"{', '.join(sorted(tenants))} hold the rest" if tenants else "nobody holds any of it"
+            names = ", ".join(sorted({tenant for tenant, _ in tenants}))
+            holders = f"{names} hold the rest" if tenants else "nobody holds any of it"
             raise Overcommitted(
                 f"{where} has {_said(left)} left ({holders}); pod {pod} takes {_said(taken)}, "
                 "which would overcommit the card"
             )
-        for tenant, other in tenants.items():
+        for tenant, other in tenants:
             self._check_apart(where, pod, charge, tenant, other)
 
     @staticmethod

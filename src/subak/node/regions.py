@@ -15,6 +15,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,19 +23,26 @@ CARDS, SLOTS = 16, 1024
 SILENT_NS = 5_000_000_000
 MOST_BYTES = 1 << 50
 """More than any card has; a larger figure is a scribble."""
+MOST_CONTAINERS = 1 << 16
 
 HAMI_MAGIC, OWN_MAGIC, OWN_VERSION = 19920718, 0x6B61627573, 1
 HAMI_SIZE, OWN_START = 2_008_952, 2_011_136
-_UUIDS, _MEMORY, _CORES, _PROCESSES, _PROCESS_SIZE = 64, 1600, 1728, 1856, 1960
-_COUNT, _PRIORITY, _LAST_KERNEL = 2_008_896, 2_008_908, 2_008_912
-_SLOTS, _LINE = OWN_START + 4096, 64
-_USES = _SLOTS + SLOTS * _LINE
-OWN_SIZE = _USES + CARDS * SLOTS * _LINE + CARDS * 256
+_UUIDS, _MEMORY, _CORES, PROCESSES, _PROCESS_SIZE = 64, 1600, 1728, 1856, 1960
+_COUNT, _PRIORITY, LAST_KERNEL = 2_008_896, 2_008_908, 2_008_912
+SLOTS_START, LINE = OWN_START + 4096, 64
+CONTAINER = 32
+_USES = SLOTS_START + SLOTS * LINE
+COMPUTE, COMPUTE_SIZE = _USES + CARDS * SLOTS * LINE, 256
+OWN_SIZE = COMPUTE + CARDS * COMPUTE_SIZE
 _REAPING = 1 << 63
 
 
 class NoRegion(ValueError):
     """The file is not a region, or not a whole one; the text says what is wrong with it."""
+
+
+class Missing(NoRegion):
+    """There is no file: nobody in the container has used a card yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,8 @@ class Process:
     """Its number in the container."""
     used_bytes: tuple[int, ...]
     core_percent: tuple[int, ...]
+    container: int | None = None
+    """The position of its container in the pod; None where the region does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +82,79 @@ class Region:
 
 def read(path: Path, now_ns: int) -> Region:
     """The region in a file.  `now_ns` is the monotonic clock, which is one for all containers of a machine."""
-    try:
-        # The container can put a pipe there, which would make us wait, or a link to a file of somebody else.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise NoRegion(f"{path}: not an ordinary file")
-            content = file.read(OWN_SIZE)
-    except OSError as error:
-        raise NoRegion(f"{path}: {error.strerror}") from None
+    with opened(path, os.O_RDONLY) as file:
+        content = bytearray(min(os.fstat(file).st_size, OWN_SIZE))
+        _fill(content, file, _COUNT, HAMI_SIZE)
+        count = _process_count(content) if len(content) >= HAMI_SIZE else 0
+        _fill(content, file, 0, PROCESSES + count * _PROCESS_SIZE)
+        _fill(content, file, OWN_START, SLOTS_START + count * LINE)
+        for start in (_USES + card * SLOTS * LINE for card in range(CARDS)):
+            _fill(content, file, start, start + count * LINE)
     return parse(content, path, now_ns)
 
 
-def parse(content: bytes, path: Path, now_ns: int) -> Region:
+def _fill(content: bytearray, file: int, start: int, end: int) -> None:
+    """Read a part of the file: most of its 3 MB is room for processes that are not there."""
+    with memoryview(content) as whole, whole[start:end] as part:
+        os.preadv(file, [part], start)
+
+
+@contextmanager
+def opened(path: Path, mode: int) -> Iterator[int]:
+    """The file; never mapped, for its tenant can cut it short.  Raises NoRegion for all that goes wrong with it."""
+    try:
+        # The container can put a pipe there, which would make us wait, or a link to a file of somebody else.
+        file = os.open(path, mode | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise Missing(f"{path}: {error.strerror}") from None
+    except OSError as error:
+        raise NoRegion(f"{path}: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise NoRegion(f"{path}: not an ordinary file")
+        yield file
+    except OSError as error:
+        raise NoRegion(f"{path}: {error.strerror}") from None
+    finally:
+        os.close(file)
+
+
+def parse(content: bytes | bytearray, path: Path, now_ns: int) -> Region:
     """The region that these bytes are."""
     if len(content) < HAMI_SIZE:
         raise NoRegion(f"{path}: {len(content)} bytes, a region has at least {HAMI_SIZE}")
-    magic, major, minor = struct.unpack_from("<iii", content)
-    if magic != HAMI_MAGIC:
-        raise NoRegion(f"{path}: starts with {magic}, a region with {HAMI_MAGIC}")
-    if major != 1:
-        raise NoRegion(f"{path}: layout {major}.{minor}, this program reads 1.x")
+    check(content, path)
     processes = tuple(_processes(content, now_ns))
-    (last_kernel,) = struct.unpack_from("<q", content, _LAST_KERNEL)
+    (last_kernel,) = struct.unpack_from("<q", content, LAST_KERNEL)
     (priority,) = struct.unpack_from("<i", content, _PRIORITY)
     return Region(path, tuple(_cards(content, processes)), processes, priority, max(0, last_kernel))
 
 
-def _cards(content: bytes, processes: tuple[Process, ...]) -> Iterator[Card]:
+def check(head: bytes | bytearray, path: Path) -> None:
+    """Raise NoRegion unless a region starts with these bytes."""
+    if len(head) < PROCESSES:
+        raise NoRegion(f"{path}: {len(head)} bytes, a region has at least {HAMI_SIZE}")
+    magic, major, minor = struct.unpack_from("<iii", head)
+    if magic != HAMI_MAGIC:
+        raise NoRegion(f"{path}: starts with {magic}, a region with {HAMI_MAGIC}")
+    if major != 1:
+        raise NoRegion(f"{path}: layout {major}.{minor}, this program reads 1.x")
+
+
+def uuids_in(content: bytes | bytearray) -> Iterator[str]:
+    """The cards of a container in the order of their numbers there."""
     (count,) = struct.unpack_from("<Q", content, 56)
-    memory = struct.unpack_from(f"<{CARDS}Q", content, _MEMORY)
-    cores = struct.unpack_from(f"<{CARDS}Q", content, _CORES)
     for number in range(min(count, CARDS)):
         raw = content[_UUIDS + 96 * number : _UUIDS + 96 * (number + 1)].split(b"\0", 1)[0]
+        yield "".join(letter for letter in raw.decode("ascii", "replace") if letter.isprintable())
+
+
+def _cards(content: bytes | bytearray, processes: tuple[Process, ...]) -> Iterator[Card]:
+    memory = struct.unpack_from(f"<{CARDS}Q", content, _MEMORY)
+    cores = struct.unpack_from(f"<{CARDS}Q", content, _CORES)
+    for number, uuid in enumerate(uuids_in(content)):
         yield Card(
-            uuid="".join(letter for letter in raw.decode("ascii", "replace") if letter.isprintable()),
+            uuid=uuid,
             memory_limit_bytes=memory[number] if 0 < memory[number] <= MOST_BYTES else None,
             core_limit_percent=cores[number] if 0 < cores[number] < 100 else None,
             used_bytes=sum(process.used_bytes[number] for process in processes),
@@ -114,11 +162,10 @@ def _cards(content: bytes, processes: tuple[Process, ...]) -> Iterator[Card]:
         )
 
 
-def _processes(content: bytes, now_ns: int) -> Iterator[Process]:
-    own = _is_ours(content)
-    (count,) = struct.unpack_from("<i", content, _COUNT)
-    for slot in range(count if 0 <= count <= SLOTS else SLOTS):
-        start = _PROCESSES + slot * _PROCESS_SIZE
+def _processes(content: bytes | bytearray, now_ns: int) -> Iterator[Process]:
+    own = is_ours(content[OWN_START : OWN_START + 16], len(content))
+    for slot in range(_process_count(content)):
+        start = PROCESSES + slot * _PROCESS_SIZE
         pid, _, status = *struct.unpack_from("<ii", content, start), *struct.unpack_from("<i", content, start + 1928)
         if pid <= 0 or not (_alive(content, slot, pid, status, now_ns) if own else status):
             continue
@@ -129,18 +176,23 @@ def _processes(content: bytes, now_ns: int) -> Iterator[Process]:
             for card in range(CARDS)
         )
         util = (struct.unpack_from("<Q", content, start + 1160 + 48 * card + 16)[0] for card in range(CARDS))
-        yield Process(pid, used, tuple(min(100, percent) for percent in util))
+        container = struct.unpack_from("<Q", content, SLOTS_START + slot * LINE + CONTAINER)[0] if own else 0
+        known = container - 1 if 0 < container <= MOST_CONTAINERS else None
+        yield Process(pid, used, tuple(min(100, percent) for percent in util), known)
 
 
-def _is_ours(content: bytes) -> bool:
-    if len(content) < OWN_SIZE:
-        return False
-    magic, version, size = struct.unpack_from("<QII", content, OWN_START)
-    return bool(magic == OWN_MAGIC and version == OWN_VERSION and size == OWN_SIZE)
+def _process_count(content: bytes | bytearray) -> int:
+    (count,) = struct.unpack_from("<i", content, _COUNT)
+    return count if 0 <= count <= SLOTS else SLOTS
 
 
-def _own_use(content: bytes, card: int, slot: int) -> int:
-    charged, overhead, managed = struct.unpack_from("<QQQ", content, _USES + (card * SLOTS + slot) * _LINE)
+def is_ours(head: bytes | bytearray, size: int) -> bool:
+    """Whether our own part follows HAMi's in a file of this size; `head` is what stands at OWN_START."""
+    return size >= OWN_SIZE and struct.unpack_from("<QII", head) == (OWN_MAGIC, OWN_VERSION, OWN_SIZE)
+
+
+def _own_use(content: bytes | bytearray, card: int, slot: int) -> int:
+    charged, overhead, managed = struct.unpack_from("<QQQ", content, _USES + (card * SLOTS + slot) * LINE)
     return _sane(charged) + _sane(overhead) + _sane(managed)
 
 
@@ -148,9 +200,9 @@ def _sane(figure: int) -> int:
     return figure if figure <= MOST_BYTES else 0
 
 
-def _alive(content: bytes, slot: int, pid: int, status: int, now_ns: int) -> bool:
+def _alive(content: bytes | bytearray, slot: int, pid: int, status: int, now_ns: int) -> bool:
     """Whether a process is there.  One that took its leave (no status) holds its memory until the kernel is done."""
-    owner, namespace, beat = struct.unpack_from("<QQQ", content, _SLOTS + slot * _LINE)
+    owner, namespace, beat = struct.unpack_from("<QQQ", content, SLOTS_START + slot * LINE)
     if not owner or owner & _REAPING or owner & 0xFFFFFFFF != pid:
         return False
     if namespace and namespace == _own_namespace() and (started := _started(pid)) is not None:

@@ -10,6 +10,7 @@ from subak.model.request import BINPACK, LEAST_ALLOCATED, MOST_ALLOCATED, SPREAD
 from subak.policy import Across, CardPick, Filter, NodeScore, Preference, pick
 from subak.policy.affinity import PodAffinity
 from subak.policy.allocated import Allocated
+from subak.policy.by_variables import ByVariables
 from subak.policy.node import Offered, Terms
 from subak.policy.ports import HostPorts
 from subak.policy.preferred_nodes import FewerTaints, PreferredNodes
@@ -20,7 +21,7 @@ from subak.policy.spread import TopologySpread
 from subak.policy.volumes import Volumes
 from subak.snapshot.cluster import Snapshot
 
-FILTERS: dict[str, Filter] = {each.name: each for each in (Terms(), Offered())}
+FILTERS: dict[str, Filter] = {each.name: each for each in (Terms(), Offered(), ByVariables())}
 """In the order in which a node is asked; the first that refuses gives the reason."""
 
 ACROSS: dict[str, type[Across]] = {each.name: each for each in (HostPorts, PodAffinity, TopologySpread, Volumes)}

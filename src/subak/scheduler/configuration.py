@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from typing import Any
 
 import msgspec
@@ -26,9 +27,13 @@ NAME = "hami-scheduler-device"
 PLACES = (NAMESPACE, "kube-system")
 """Namespaces to look in: our own, then the usual one of HAMi's chart."""
 
-PAUSE = 1.0
+PAUSE, LONGEST_PAUSE = 1.0, 30.0
 
 log = logging.getLogger(__name__)
+
+
+class BadConfig(Exception):
+    """The device config of the cluster cannot be read; the message says where and why."""
 
 
 class ConfigMap(Lean, frozen=True, kw_only=True):
@@ -67,6 +72,20 @@ async def in_force(client: Client) -> Config:
         if text is not None:
             return parse(text, f"configmap {namespace}/{NAME}: {FILE}")
     return Config()
+
+
+async def awaited(client: Client) -> Config:
+    """The configuration of the cluster, as soon as the API server gives it.  Raises BadConfig."""
+    pause = PAUSE
+    while True:
+        try:
+            return await in_force(client)
+        except (ApiError, OSError, TimeoutError) as error:
+            log.warning("the API server does not tell the device config: %s; next try in %.0f s", error, pause)
+        except ValueError as error:
+            raise BadConfig(str(error)) from None
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 2, LONGEST_PAUSE)
 
 
 class Published:

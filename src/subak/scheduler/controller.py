@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,17 +30,17 @@ from subak.scheduler.observed import Observed
 from subak.scheduler.rivals import Rivals
 from subak.scheduler.served import NAMES, OWN_LEASES, Served
 from subak.scheduler.service import NAME, Service
-from subak.scheduler.window import CannotListen, Window
+from subak.scheduler.window import Window
 from tinykube.client import Client
 from tinykube.lease import Elector
 from tinykube.reflector import Reflector
 from tinykube.status import ApiError
 from tinykube.transport import Transport
+from tinykube.window import CannotListen
 
 ROLE = "subak-controller"
 """The ClusterRole and the Role in deploy/manifests."""
 
-PAUSE, LONGEST_PAUSE = 1.0, 30.0
 RETIREMENT = 8.0
 """Seconds that bindings under way may take when we are asked to end."""
 FLUSH = 1.0
@@ -52,10 +51,6 @@ log = logging.getLogger(__name__)
 
 class LostLease(Exception):
     """Another replica may lead now: this one must end."""
-
-
-class BadConfig(Exception):
-    """The device config of the cluster cannot be read; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +159,7 @@ class Controller:
             await self._elector.release()
 
     async def _work(self) -> None:
-        config = self.settings.config or await self._config()
+        config = self.settings.config or await configuration.awaited(self._client)
         interpreter = Interpreter(config)
         service = self._service(interpreter)
         self.companions = self._make_companions(self._client, interpreter, self.served)
@@ -228,19 +223,6 @@ class Controller:
         with suppress(ApiError, OSError, TimeoutError):  # `run` tries again, and says what is wrong
             await published.start()
         await published.run()
-
-    async def _config(self) -> Config:
-        """The device config of the cluster, as soon as the API server gives it.  Raises BadConfig."""
-        pause = PAUSE
-        while True:
-            try:
-                return await configuration.in_force(self._client)
-            except (ApiError, OSError, TimeoutError) as error:
-                log.warning("the API server does not tell the device config: %s; next try in %.0f s", error, pause)
-            except ValueError as error:
-                raise BadConfig(str(error)) from None
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-            pause = min(pause * 2, LONGEST_PAUSE)
 
     def _names_taken(self, taken: Mapping[str, str]) -> None:
         before = self.served.foreign.keys()

@@ -535,5 +535,5 @@ class Core:
         return pod.metadata.deletion_timestamp is None and self._asks_the_same(before, pod)
 
     def _wishes(self, pod: manifest.Pod) -> dict[str, str]:
-        owned = self.interpreter.owned
+        owned = self.interpreter.owned_among(pod.annotations)
         return {key: text for key, text in pod.annotations.items() if key not in owned}

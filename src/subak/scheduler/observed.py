@@ -16,12 +16,16 @@ log = logging.getLogger(__name__)
 
 
 class Observed:
-    """A transport that keeps count: `errors` by verb and code.  `role` is the ClusterRole of whoever uses it."""
+    """A transport that keeps count: `errors` by verb and code.
 
-    def __init__(self, transport: Transport, role: str) -> None:
+    `role` is the ClusterRole of whoever uses it, and `manifest` the file of deploy/manifests that has it.
+    """
+
+    def __init__(self, transport: Transport, role: str, manifest: str = "controller-rbac.yaml") -> None:
         self.errors: Counter[tuple[str, str]] = Counter()
         self._transport = transport
         self._role = role
+        self._manifest = manifest
         self._told: set[tuple[str, str]] = set()
 
     async def send(self, request: Request) -> Response:
@@ -45,10 +49,11 @@ class Observed:
             self._told.add((verb, resource))
             log.error(
                 "the API server forbids to %s %s: the ClusterRole or Role %s lacks that right "
-                "(kubectl apply -f deploy/manifests/controller-rbac.yaml)",
+                "(kubectl apply -f deploy/manifests/%s)",
                 verb,
                 resource,
                 self._role,
+                self._manifest,
             )
 
 

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -159,7 +161,7 @@ class Service:
         try:
             async with asyncio.timeout(patience) as limit, self._locks.held(bind, self._locks_of(bind)):
                 limit.reschedule(None)
-                await self._binder.bind(bind)
+                await self._binder.bind(self._complete(bind))
             self.counters.bound += 1
         except (NotBound, TimeoutError) as problem:
             self.counters.bind_failures += 1
@@ -246,7 +248,7 @@ class Service:
         self._under_way -= waits  # a pod that waits for a lock or a volume must not hold up the others
         try:
             async with self._volumes.bound(bind), self._locks.held(bind, locks):
-                await self._binder.bind(bind)
+                await self._binder.bind(self._complete(bind))
             self._count(bind)
             self._reporter.bound(bind)
         except NotBound as problem:
@@ -276,6 +278,13 @@ class Service:
         if node is not None and self._marked(node):
             return ()
         return self.core.locks(bind.key)
+
+    def _complete(self, bind: Bind) -> Bind:
+        """The binding with what our own agent on the node needs for a pod with cards."""
+        node = self.feed.nodes.objects.get(bind.node)
+        if node is None or not bind.annotations:
+            return bind
+        return msgspec.structs.replace(bind, annotations=bind.annotations | mark.required(node))
 
     def _now(self) -> float:
         """Wall time that never jumps, since pauses are measured by it."""

@@ -16,17 +16,15 @@ from typing import Protocol
 import msgspec
 from aiohttp import web
 
+from subak import __version__
 from subak.model.reason import Refusal
 from subak.policy.explain import Explanation
 from subak.scheduler.core import Core
 from subak.scheduler.metrics import CONTENT_TYPE, Metrics
 from subak.scheduler.served import Served
 from subak.scheduler.service import Service
+from tinykube import window
 from tinykube.reflector import Reflector
-
-
-class CannotListen(Exception):
-    """The address cannot be used; the message says why."""
 
 
 class Shown(Protocol):
@@ -49,32 +47,18 @@ class Shown(Protocol):
         """All watches."""
 
 
-class Window:
+class Window(window.Window):
     """Serves it at an address; port 0 takes any that is free, and `port` tells which."""
 
     def __init__(self, shown: Shown, host: str, port: int) -> None:
         self._shown = shown
-        self._host, self.port = host, port
-        app = web.Application()
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/pods/{namespace}/{name}", self._pod)
-        self._runner = web.AppRunner(app, access_log=None)
-
-    async def start(self) -> None:
-        """Listen.  Raises CannotListen."""
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self._host or None, self.port).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise CannotListen(f"{self._host}:{self.port} cannot be listened on: {error.strerror or error}") from None
-        self.port = self._runner.addresses[0][1]
-
-    async def stop(self) -> None:
-        """Listen no more."""
-        await self._runner.cleanup()
+        paths = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics,
+            "/pods/{namespace}/{name}": self._pod,
+        }
+        super().__init__(host, port, paths)
 
     async def _healthz(self, request: web.Request) -> web.Response:
         stuck = [str(each) for each in self._shown.reflectors if each.stuck]
@@ -89,6 +73,7 @@ class Window:
         leading = shown.service is not None and shown.service.leading
         content = {
             "ready": ready,
+            "version": __version__,
             "role": "leader" if leading else "standby",
             "leader": shown.leader,
             "served": [name for name in shown.served.names if name not in shown.served.foreign],

@@ -12,7 +12,6 @@ from subak.dialects import Injection
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware import driver
 from subak.local.hardware.library import empty
-from subak.local.hardware.reports import Reports
 from subak.local.runtime.spec import File
 from subak.model import manifest
 from subak.model.device import Device
@@ -21,6 +20,7 @@ from subak.node import nvml
 from subak.node.arbiter import Arbiter
 from subak.node.host import Host
 from subak.node.machine import Machine
+from subak.node.reports import Reports
 from subak.node.usage import Use
 from tinykube.client import Client
 from tinykube.resource import PODS

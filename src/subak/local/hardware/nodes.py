@@ -29,7 +29,7 @@ import msgspec
 from subak.local.hardware import objects
 from subak.local.hardware.objects import LEASE_NAMESPACE, PROFILE
 from subak.model.manifest import DEVICES
-from subak.node import nvml
+from subak.node import nvml, reports
 from subak.node.machine import Machine
 from tinykube.client import Client
 from tinykube.resource import LEASES, NODES, PODS, Resource
@@ -178,13 +178,13 @@ class Nodes:
 
     async def _answer(self, machine: Machine) -> None:
         """Answer a scheduler that asks whether the vendor's plugin lives."""
-        keys = objects.handshakes(machine)
+        keys = reports.handshakes(machine)
         if not keys:
             return
         node = await self._client.get(NODES, machine.name)
         asked = [key for key in keys if REQUESTING in (node["metadata"].get("annotations") or {}).get(key, "")]
         if asked:
-            answer = dict.fromkeys(asked, objects.reported(self._clock()))
+            answer = dict.fromkeys(asked, reports.reported(self._clock()))
             await self._client.patch(NODES, machine.name, "", {"metadata": {"annotations": answer}})
 
     async def _not_ready(self, name: str, condition: Mapping[str, Any]) -> None:

@@ -14,9 +14,9 @@ from functools import cache
 from typing import Any
 
 from subak import __version__
-from subak.local.hardware.reports import in_use
 from subak.model import manifest
 from subak.node.machine import Machine
+from subak.node.reports import handshakes, in_use, reported
 
 PROFILE = "subak.io/profile"
 """Label of every node that we make: the profile's name.  It also tells our nodes from those that others made."""
@@ -64,16 +64,6 @@ def node(machine: Machine, now: datetime) -> dict[str, Any]:
             "nodeInfo": _node_info(),
         },
     }
-
-
-def handshakes(machine: Machine) -> list[str]:
-    """The annotations by which the machine's agents show that they live."""
-    return [each.agent.handshake for each in machine.speaks if each.agent.handshake]
-
-
-def reported(now: datetime) -> str:
-    """An agent's sign of life, and its answer to the scheduler's `Requesting_<time>`."""
-    return f"Reported {now:%Y-%m-%d %H:%M:%S}"
 
 
 def conditions(now: datetime) -> list[dict[str, Any]]:

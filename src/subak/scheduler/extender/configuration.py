@@ -2,14 +2,16 @@
 
 All resources that Subak counts are `managedResources`: kube-scheduler asks the extender for pods that name one of them,
 and for no others.  `ignoredByScheduler` keeps kube-scheduler from counting them too, by sums of a node that say nothing
-of single cards.  Names in the domain `kubernetes.io`, which Koordinator once had, cannot be managed: kube-scheduler
-does not start with them.
+of single cards.  So is the slot that admission adds: only nodes without NRI have any.  Names in the domain
+`kubernetes.io`, which Koordinator once had, cannot be managed: kube-scheduler does not start with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+from subak.model.variables import SLOT
 
 PROFILES = ("hami-scheduler", "volcano", "koord-scheduler")
 """The schedulers that pods name, whose work kube-scheduler does with the extender."""
@@ -34,7 +36,7 @@ def configuration(resources: Iterable[str], url: str, profiles: Iterable[str] = 
         "ignorable": False,
         "httpTimeout": TIMEOUT,
         "managedResources": [
-            {"name": name, "ignoredByScheduler": True} for name in sorted(filter(manageable, resources))
+            {"name": name, "ignoredByScheduler": True} for name in sorted(filter(manageable, {*resources, SLOT}))
         ],
     }
     if url.startswith("https:"):

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from subak.dialects import Dialect
-from subak.local.hardware import reports
 from subak.model import manifest
 from subak.model.node import Node
+from subak.node import reports
 from subak.node.machine import Machine
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot

@@ -1,6 +1,7 @@
 """What the vendors' agents write: that a pod has its cards or cannot have them, and which cards of a node are free.
 
-A pod gets one patch at most, and none if there is nothing to say.
+A pod gets one patch at most, and none if there is nothing to say.  Our agent writes it too: schedulers and monitors of
+the vendors read it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from subak.dialects import Dialect, nodelock
 from subak.model import manifest
@@ -127,3 +129,13 @@ def in_use(machine: Machine, free: Sequence[Device]) -> dict[str, str]:
     return {
         key: text for agent in agents if agent.of_free for key, text in agent.of_free(machine.devices, free).items()
     }
+
+
+def handshakes(machine: Machine) -> list[str]:
+    """The annotations by which the machine's agents show that they live."""
+    return [each.agent.handshake for each in machine.speaks if each.agent.handshake]
+
+
+def reported(now: datetime) -> str:
+    """An agent's sign of life, and its answer to the scheduler's `Requesting_<time>`."""
+    return f"Reported {now:%Y-%m-%d %H:%M:%S}"

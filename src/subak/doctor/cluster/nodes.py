@@ -1,0 +1,113 @@
+"""The nodes: whether our agents live, who else gives out their cards, and whether what they publish fits together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from subak.dialects import mark
+from subak.dialects.amounts import published
+from subak.doctor import Finding, Level, failed, listed, ok, rivals, versions, warning
+from subak.doctor.cluster import AGENT, Cluster, Node, until
+from subak.scheduler.configuration import NAMESPACE
+
+LOGS = f"kubectl logs -n {NAMESPACE} -l app.kubernetes.io/component={AGENT}"
+
+
+async def agents(cluster: Cluster) -> Sequence[Finding]:
+    """Whether each node with our mark has a living agent."""
+    if (await cluster.server()).embedded:
+        return [ok("`subak up` starts containers by itself")]
+    marked = [node for node in await cluster.nodes() if mark.marked(node)]
+    if not marked:
+        return [ok("no node has an agent of Subak: vendors' agents give containers their cards")]
+    now, leases = await cluster.now(), await cluster.leases()
+    dead = {
+        node.name: "has no Lease" if node.name not in leases else f"is {now - until(leases[node.name]):,.0f} s late"
+        for node in marked
+        if node.name not in leases or until(leases[node.name]) <= now
+    }
+    if dead:
+        seen = listed([f"{name} ({why})" for name, why in dead.items()])
+        remedy = f"no pod with cards goes there; see why: {LOGS}, and on the node: subak doctor --node"
+        return [failed(f"the agents of these nodes are dead: {seen}", remedy)]
+    return [ok(f"{len(marked)} live")]
+
+
+async def runtimes(cluster: Cluster) -> Sequence[Finding]:
+    """Whether the container runtimes of nodes with our agent ask it about each container."""
+    if (await cluster.server()).embedded:
+        return []
+    by_runtime: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for node in await cluster.nodes():
+        if mark.way(node) == mark.NRI:
+            name, _, version = node.status.node_info.container_runtime_version.partition("://")
+            by_runtime[name, version].append(node.name)
+    found = {place: versions.runtime(*place) for place in sorted(by_runtime)}
+    bad = [
+        Finding(each.level, f"{listed(by_runtime[place])}: {each.seen}", each.remedy)
+        for place, each in found.items()
+        if each.level is not Level.OK
+    ]
+    if bad or not found:
+        return bad
+    return [ok(listed([each.seen for each in found.values()]))]
+
+
+async def plugins(cluster: Cluster) -> Sequence[Finding]:
+    """Which nodes with our agent have their cards given out by device plugins, so that the guard only detects."""
+    names = [node.name for node in await cluster.nodes() if mark.way(node) == mark.PLUGIN]
+    if not names:
+        return []
+    seen = f"{listed(names)}: the runtime does not ask our agent, which can only find and evict what overcommits a card"
+    return [
+        warning(seen, "switch NRI on in its container runtime (subak doctor --node says how), and restart the agent")
+    ]
+
+
+async def others(cluster: Cluster) -> Sequence[Finding]:
+    """Which other systems give out cards on nodes with our agent."""
+    marked = {node.name for node in await cluster.nodes() if mark.marked(node)}
+    if not marked:
+        return []
+    places: dict[str, set[str]] = defaultdict(set)
+    for pod in await cluster.pods():
+        if pod.spec.node_name in marked and pod.status.phase == "Running":
+            rival = rivals.known([pod.metadata.name, *(each.image for each in pod.spec.containers)])
+            if rival:
+                places[rival].add(pod.spec.node_name)
+    return [
+        warning(f"{rival} runs beside our agent on {listed(sorted(nodes))}", rivals.REMEDY)
+        for rival, nodes in sorted(places.items())
+    ] or [ok("nobody else gives out cards where our agent runs")]
+
+
+async def capacity(cluster: Cluster) -> Sequence[Finding]:
+    """Whether each node's capacity is that of the cards it describes."""
+    books = (await cluster.ledger()).cluster
+    wrong: list[str] = []
+    for stored in await cluster.nodes():
+        node = books.snapshot.node(stored.name)
+        if node is None:
+            continue
+        for name in sorted(node.offers):
+            said = books.interpreter.by_name[name].publish(node)
+            for resource in said.capacity:
+                least, most = _amount(said.allocatable, resource), _amount(said.capacity, resource)
+                wrong += _contradiction(stored, resource, least, most)
+    if wrong:
+        remedy = "restart the agent of the node, ours or the vendor's: kubelet may have reset what it published"
+        return [warning(listed(wrong, 3), remedy)]
+    return [ok("the capacity of every node is that of its cards")]
+
+
+def _amount(amounts: Mapping[str, str], resource: str) -> int:
+    return published(dict(amounts), resource)
+
+
+def _contradiction(node: Node, resource: str, least: int, most: int) -> list[str]:
+    """A capacity that is neither that of all cards nor of the healthy ones, nor in between."""
+    if resource not in node.capacity or least <= published(node.capacity, resource) <= most:
+        return []
+    has = published(node.capacity, resource)
+    return [f"{node.name} has a capacity of {has:,} {resource}, and describes cards with {most:,}"]

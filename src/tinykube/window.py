@@ -1,0 +1,41 @@
+"""A small HTTP server by which a program of a cluster shows itself: to probes, to Prometheus, to people.
+
+It only answers questions.  What it answers is the program's own matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class CannotListen(Exception):
+    """The address cannot be used; the message says why."""
+
+
+class Window:
+    """Answers GET at these paths; port 0 takes any that is free, and `port` tells which.  No host means all."""
+
+    def __init__(self, host: str, port: int, paths: Mapping[str, Handler]) -> None:
+        self._host, self.port = host, port
+        app = web.Application()
+        for path, handler in paths.items():
+            app.router.add_get(path, handler)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        """Listen.  Raises CannotListen."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host or None, self.port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise CannotListen(f"{self._host}:{self.port} cannot be listened on: {error.strerror or error}") from None
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        await self._runner.cleanup()

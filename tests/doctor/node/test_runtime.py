@@ -1,0 +1,105 @@
+"""The container runtime, NRI and CDI on a node."""
+
+from __future__ import annotations
+
+import pytest
+
+from subak.doctor import Finding, Level
+from subak.doctor.node import nri, runtime
+from subak.doctor.node.runtime import Runtime
+from tests.doctor.node.host import Host
+
+SAYS = "containerd github.com/containerd/containerd/v2 2.3.7 abcdef"
+SOCKET, NRI = "/run/containerd/containerd.sock", "/var/run/nri/nri.sock"
+CONFIG = "/etc/containerd/config.toml"
+SWITCH = '[plugins."io.containerd.nri.v1.nri"]\ndisable = {}\n'
+VALIDATOR = '[plugins."io.containerd.nri.v1.nri".default_validator]\nenable = true\n'
+
+
+def test_the_runtime_that_runs_is_asked_for_its_version(host: Host) -> None:
+    host.process(7, "/usr/local/bin/containerd", "-c", "/etc/c.toml", version=SAYS)
+    assert runtime.find(host.computer) == Runtime("containerd", "2.3.7", SOCKET, "/etc/c.toml")
+
+
+def test_crio(host: Host) -> None:
+    host.process(7, "/usr/bin/crio", version="crio version 1.34.0")
+    assert runtime.find(host.computer) == Runtime("cri-o", "1.34.0", "/run/crio/crio.sock", "/etc/crio/crio.conf")
+
+
+def test_the_runtime_of_k3s_is_known_by_its_socket(host: Host) -> None:
+    host.write("/run/k3s/containerd/containerd.sock")
+    host.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml")
+    found = runtime.find(host.computer)
+    assert found is not None
+    assert (found.socket, found.version) == ("/run/k3s/containerd/containerd.sock", "")
+    assert found.config == "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+
+
+async def test_a_runtime_that_answers_and_one_that_does_not(host: Host) -> None:
+    (finding,) = await runtime.reachable(host.computer)
+    assert (finding.level, "no container runtime was found" in finding.seen) == (Level.FAILED, True)
+    host.process(7, "containerd", version=SAYS)
+    good, bad = await runtime.reachable(host.computer)
+    assert (good.level, bad.level) == (Level.OK, Level.FAILED)
+    assert f"{SOCKET} cannot be connected to" in bad.seen
+    with host.socket(SOCKET):
+        assert [each.seen for each in await runtime.reachable(host.computer)] == ["containerd 2.3.7"]
+
+
+async def test_nri_that_listens(host: Host) -> None:
+    host.process(7, "containerd", version=SAYS)
+    host.listens(NRI)
+    assert [each.level for each in await nri.switched_on(host.computer)] == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    ("version", "config", "words", "remedy"),
+    [
+        (SAYS, SWITCH.format("true"), "NRI switched off", "disable = false"),
+        ("containerd containerd.io 1.7.27 x", "", "NRI switched off", "disable = false"),
+        (SAYS, SWITCH.format("false"), "nobody listens", "systemctl restart containerd"),
+        (
+            SAYS,
+            SWITCH.format("false") + "disable_connections = true\n",
+            "forbids plugins to connect",
+            "disable = false",
+        ),
+    ],
+)
+async def test_nri_that_does_not_listen(host: Host, version: str, config: str, words: str, remedy: str) -> None:
+    host.process(7, "containerd", version=version)
+    host.write(CONFIG, config)
+    (finding,) = await nri.switched_on(host.computer)
+    assert finding.level is Level.FAILED
+    assert words in finding.seen
+    assert remedy in finding.remedy
+
+
+async def validator(host: Host) -> list[Finding]:
+    return list(await nri.validator(host.computer))
+
+
+async def test_the_default_validator(host: Host) -> None:
+    assert await validator(host) == []
+    host.process(7, "containerd", version=SAYS)
+    (finding,) = await validator(host)
+    assert finding.level is Level.FAILED
+    assert "default_validator] enable = true" in finding.remedy
+    host.write(CONFIG, VALIDATOR)
+    assert [each.level for each in await validator(host)] == [Level.OK]
+    host.process(7, "containerd", version="containerd containerd.io 1.7.27 x")
+    assert await validator(host) == []  # it has none: the check of the version tells so
+
+
+async def test_cdi_and_its_specifications(host: Host) -> None:
+    host.process(7, "containerd", version=SAYS)
+    host.write("/etc/cdi/good.yaml", "cdiVersion: 0.6.0\nkind: nvidia.com/gpu\ndevices: []\n")
+    host.write("/etc/cdi/README", "no specification")
+    (finding,) = await nri.cdi(host.computer)
+    assert (finding.level, finding.seen) == (Level.OK, "on; 1 specifications in /etc/cdi and /var/run/cdi")
+    host.write("/run/cdi/bad.json", "{")
+    (finding,) = await nri.cdi(host.computer)
+    assert (finding.level, "bad.json" in finding.seen) == (Level.WARNING, True)
+    host.write(CONFIG, "[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = false\n")
+    (finding,) = await nri.cdi(host.computer)
+    assert (finding.level, "CDI is off" in finding.seen) == (Level.WARNING, True)
