@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,9 @@ NAME = "subak-agent"
 
 TENDING = 5.0
 """Seconds between two looks at what nobody tells of."""
+
+SETTLING, LAG = 15.0, 1.0
+"""Seconds that pods may take which are bound when the agent is asked to end, and that the watch may be behind."""
 
 FAREWELL = 10.0
 """Seconds that taking leave may take."""
@@ -96,6 +100,7 @@ class Agent:
         self._machine: Machine | None = None
         self._notes: tuple[str, ...] = ()
         self._looked = False
+        self._leaving = False
         self._told: set[str] = set()
         self.injector = way(self)
         self.advertiser = Advertiser(client, settings.node, self.refresh)
@@ -124,11 +129,24 @@ class Agent:
             if work.done():
                 work.result()
         finally:
+            await self._settle(work)
             for task in (work, stop):
                 task.cancel()
             await asyncio.gather(work, stop, self.outbox.stop(), return_exceptions=True)
             await self._leave()
             await self.window.stop()
+
+    async def _settle(self, work: asyncio.Future[None]) -> None:
+        """Serve pods that are bound already, while no more are: kubelet fails them for good if nobody answers."""
+        self._leaving = True
+        if work.done() or self.settings.way != mark.PLUGIN:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLING):
+                await self.heartbeat.end()
+                await asyncio.sleep(LAG)
+                while self.injector.owes():
+                    await asyncio.sleep(0.1)
 
     async def _leave(self) -> None:
         """Take back what was said; the Lease first, so that nobody is bound here any more."""
@@ -180,7 +198,12 @@ class Agent:
 
     def _able(self) -> bool:
         """Whether pods may be bound here."""
-        return self.injector.working and bool(self.arbiter.machine.devices) and self.pods.synced.is_set()
+        return (
+            not self._leaving
+            and self.injector.working
+            and bool(self.arbiter.machine.devices)
+            and self.pods.synced.is_set()
+        )
 
     # What happens
 

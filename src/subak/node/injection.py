@@ -16,6 +16,7 @@ from typing import Protocol
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.reason import Refusal
+from subak.model.variables import SLOT
 from subak.node.arbiter import Arbiter
 from subak.node.counters import Counters
 from subak.node.guard import Exemptions, Guard
@@ -58,6 +59,9 @@ class Injector(Protocol):
     def trouble(self) -> Sequence[str]:
         """What does not work as it should."""
 
+    def owes(self) -> bool:
+        """Whether pods that are bound here would be lost if nobody answered now."""
+
     def follow(self, pod: manifest.Pod) -> None:
         """A pod has changed: book what it holds if it runs; if it is over, take its cards back when they are free."""
 
@@ -69,7 +73,7 @@ Way = Callable[[Node], Injector]
 
 
 class ByRuntime:
-    """The container runtime asks about each container."""
+    """The container runtime asks about each container, and starts none while nobody answers."""
 
     def __init__(self, node: Node, socket: Path = SOCKET) -> None:
         self._known = node.known
@@ -91,6 +95,9 @@ class ByRuntime:
             "is it up, and is NRI on there (containerd: disable = false)?",
         )
 
+    def owes(self) -> bool:
+        return False
+
     def follow(self, pod: manifest.Pod) -> None:
         self._guard.follow(pod)
 
@@ -100,7 +107,7 @@ class ByRuntime:
 
 
 class ByKubelet:
-    """Kubelet asks for a slot, by its device-plugin API."""
+    """Kubelet asks for a slot, by its device-plugin API, and fails pods for good while nobody answers."""
 
     def __init__(self, node: Node, directory: Path) -> None:
         self._node = node
@@ -115,6 +122,9 @@ class ByKubelet:
     def trouble(self) -> Sequence[str]:
         problem = self._problem()
         return (problem,) if problem and self._node.known.is_set() else ()
+
+    def owes(self) -> bool:
+        return any(not pod.status.start_time and SLOT in pod.resource_names() for pod in self._node.pods)
 
     def follow(self, pod: manifest.Pod) -> None:
         arbiter, interpreter = self._node.arbiter, self._node.interpreter
