@@ -167,4 +167,4 @@ class ByKubelet:
         return [each for each in positions if host is None or not host.limited(pod, pod.containers[each])]
 
     def _refused(self, pod: manifest.Pod, container: str, refusal: Refusal) -> None:
-        self._node.outbox.refused(pod, container, refusal.message)
+        self._node.outbox.refused(pod, container, refusal.message, refusal.cause)
