@@ -435,7 +435,7 @@ def main() -> None:
         tenant.ready()
     bound_works = os.environ.get("SUBAK_SHARES_BOUND", "spin queued gemm short graph").split()
     host_works = os.environ.get("SUBAK_SHARES_HOST", "tiny train").split()
-    copying_works = os.environ.get("SUBAK_SHARES_COPIES", "feed load").split()
+    copying_works = os.environ.get("SUBAK_SHARES_COPIES", "feed load haul").split()
     rounds = int(os.environ.get("SUBAK_SHARES_ROUNDS", "10"))
     work: dict[str, Callable[[], None]] = {
         "bound": lambda: bound(tenants, torches, bound_works),
