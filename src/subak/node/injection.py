@@ -9,7 +9,7 @@ Neither begins before the agent knows the node's pods and cards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.reason import Refusal
 from subak.node.arbiter import Arbiter
-from subak.node.guard import Exemptions, Guard
+from subak.node.guard import EXEMPT, Exemptions, Guard
 from subak.node.host import Host
 from subak.node.nri.plugin import SOCKET
 from subak.node.nri.plugin import Plugin as NriPlugin
@@ -67,12 +67,12 @@ Way = Callable[[Node], Injector]
 
 
 class ByRuntime:
-    """The container runtime asks about each container."""
+    """The container runtime asks about each container.  Containers of these `namespaces` see cards as they like."""
 
-    def __init__(self, node: Node, socket: Path = SOCKET) -> None:
+    def __init__(self, node: Node, socket: Path = SOCKET, namespaces: Collection[str] = EXEMPT) -> None:
         self._known = node.known
         self._socket = socket
-        exempt = Exemptions(served=node.served_by_others)
+        exempt = Exemptions(namespaces, node.served_by_others)
         self._guard = Guard(node.arbiter, node.interpreter, node.pods, node.outbox, host=node.host, exempt=exempt)
         self._plugin = NriPlugin(self._guard, socket, lambda connected: node.refresh())
 
