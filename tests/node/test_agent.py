@@ -272,3 +272,17 @@ def test_cards_keep_their_numbers_while_pods_hold_some() -> None:
         ]
 
     run(story, p40())
+
+
+def test_a_new_agent_books_running_pods_on_the_cards_that_their_records_name() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.run_pod("a", {"volcano.sh/gpu-memory": "3000"}, p40(0))
+        await rig.run_pod("b", SLICE, p40(1))
+        rig.start()
+        await rig.until_said()
+        first, second = p40().devices
+        await rig.until(lambda: len(rig.agent.arbiter.held()) == 2)
+        held = rig.agent.arbiter.held()
+        assert (held[first.id].memory_bytes >> 20, held[second.id].memory_bytes >> 20) == (1000, 3000)
+
+    run(story, p40(), start=False)

@@ -236,7 +236,8 @@ class Agent:
         self.taken = taken
 
     def _on_pod(self, type: str, pod: manifest.Pod) -> None:
-        self.injector.follow(pod)
+        if self.arbiter.machine.devices or self.arbiter.holds(pod):  # a record means nothing before cards are known
+            self.injector.follow(pod)
         if type == DELETED or pod.finished:
             self._told.discard(pod.metadata.uid)
             self.outbox.forget(pod)
@@ -244,12 +245,12 @@ class Agent:
 
     def _follow(self, pod: manifest.Pod) -> None:
         """Let a running pod have what it holds, and say so once."""
-        if pod.finished or not pod.started:
+        if pod.finished:
             return
         if not self.arbiter.holds(pod) and self.arbiter.machine.devices:
             self.injector.follow(pod)
         uid = pod.metadata.uid
-        if self.arbiter.holds(pod) and uid not in self._told:
+        if pod.started and self.arbiter.holds(pod) and uid not in self._told:
             self._told.add(uid)
             self.outbox.served(pod)
 

@@ -120,10 +120,15 @@ class ByKubelet:
         arbiter, interpreter = self._node.arbiter, self._node.interpreter
         if pod.finished or self._node.pods.get(pod.metadata.uid) is None:
             arbiter.release(pod)
-        elif pod.started and not arbiter.holds(pod):
+        elif not arbiter.holds(pod) and (pod.started or self._was_served(pod)):
             spoken = {each.name for each in interpreter.speaking(pod)}
             if not spoken <= self._node.served_by_others():
                 arbiter.restore(pod)
+
+    def _was_served(self, pod: manifest.Pod) -> bool:
+        """Whether an agent before this one let a container of the pod start, as one that prepares the others."""
+        host = self._node.host
+        return host is not None and any(host.limited(pod, each) for each in pod.containers)
 
     async def run(self) -> None:
         await self._node.known.wait()
