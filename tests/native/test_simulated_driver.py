@@ -73,7 +73,7 @@ class Node:
         holder = self.allocate(size, "1000")
         try:
             assert holder.stdout is not None
-            assert holder.stdout.readline().endswith(": given\n")
+            assert " given, " in holder.stdout.readline()
             yield holder
         finally:
             holder.kill()
@@ -171,10 +171,7 @@ def test_all_processes_share_the_memory_of_a_card(node: Node) -> None:
     with node.holding("16Gi"):
         assert node.query("memory.used") == [[str(16384 + CONTEXT_MIB)], ["0"]]
         refused = node.allocate("7Gi")
-        assert refused.communicate()[0] == (
-            "7168 MiB of Tesla P40 (simulated) with 23040 MiB, of which 6456 are free: refused, "
-            "CUDA_ERROR_OUT_OF_MEMORY (2)\n"
-        )
+        assert refused.communicate()[0] == ("7168 MiB refused, 6456 of 23040 MiB were free: CUDA_ERROR_OUT_OF_MEMORY\n")
         assert refused.returncode == 1
         given = node.allocate("6Gi")
         given.communicate()
@@ -263,7 +260,7 @@ def test_a_container_sees_the_cards_that_it_was_given(node: Node, visible: str, 
 
 # The description
 
-NAMES = st.text("aZ9 (-_.é%", min_size=1, max_size=40).map(str.strip).filter(None)
+NAMES = st.text("aZ9 (-_.é%", min_size=1, max_size=40).map(str.strip).filter(bool)
 CARDS = st.tuples(st.uuids().map(lambda uuid: f"GPU-{uuid}"), st.integers(1, 1 << 44), NAMES)
 
 
