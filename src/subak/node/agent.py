@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry
 
 from subak import __version__
 from subak.dialects import Dialect, mark
+from subak.dialects.amounts import published
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.node import others
@@ -89,7 +90,8 @@ class Agent:
         self.recorder = Recorder(client, NAME, settings.node)
         self.pods = Pods(client, settings.node)
         self.arbiter = Arbiter(_bare(settings.node), interpreter, host)
-        self.outbox = Outbox(client, self.recorder, Reports(client), self.arbiter.serving, self.counters)
+        reports = Reports(client, self._may_be_locked)
+        self.outbox = Outbox(client, self.recorder, reports, self.arbiter.serving, self.counters)
         self.taken: Mapping[Dialect, str] = {}
         self.use: Callable[[], Any] = dict
         self._source = source
@@ -181,6 +183,11 @@ class Agent:
     def _able(self) -> bool:
         """Whether pods may be bound here."""
         return self.injector.working and bool(self.arbiter.machine.devices) and self.pods.synced.is_set()
+
+    def _may_be_locked(self, key: str) -> bool:
+        """Whether the node carries this lock, as far as is known."""
+        node = self.advertiser.node
+        return node is None or key in node.annotations
 
     # What happens
 
@@ -288,4 +295,4 @@ def _requests(pod: manifest.Pod) -> Counter[str]:
 
 
 def _whole(container: manifest.Container) -> Counter[str]:
-    return Counter({name: manifest.amount(container.requests, name) for name in container.requests if "/" in name})
+    return Counter({name: published(container.requests, name) for name in container.requests if "/" in name})
