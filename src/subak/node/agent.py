@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry
 
 from subak import __version__
 from subak.dialects import Dialect, mark
+from subak.dialects.amounts import published
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.node import others
@@ -93,7 +94,8 @@ class Agent:
         self.recorder = Recorder(client, NAME, settings.node)
         self.pods = Pods(client, settings.node)
         self.arbiter = Arbiter(_bare(settings.node), interpreter, host)
-        self.outbox = Outbox(client, self.recorder, Reports(client), self.arbiter.serving, self.counters)
+        reports = Reports(client, self._may_be_locked)
+        self.outbox = Outbox(client, self.recorder, reports, self.arbiter.serving, self.counters)
         self.taken: Mapping[Dialect, str] = {}
         self.use: Callable[[], Any] = dict
         self._source = source
@@ -205,6 +207,11 @@ class Agent:
             and self.pods.synced.is_set()
         )
 
+    def _may_be_locked(self, key: str) -> bool:
+        """Whether the node carries this lock, as far as is known."""
+        node = self.advertiser.node
+        return node is None or key in node.annotations
+
     # What happens
 
     async def _discover(self) -> None:
@@ -261,7 +268,8 @@ class Agent:
         self.taken = taken
 
     def _on_pod(self, type: str, pod: manifest.Pod) -> None:
-        self.injector.follow(pod)
+        if self.arbiter.machine.devices or self.arbiter.holds(pod):  # a record means nothing before cards are known
+            self.injector.follow(pod)
         if type == DELETED or pod.finished:
             self._told.discard(pod.metadata.uid)
             self.outbox.forget(pod)
@@ -269,12 +277,12 @@ class Agent:
 
     def _follow(self, pod: manifest.Pod) -> None:
         """Let a running pod have what it holds, and say so once."""
-        if pod.finished or not pod.started:
+        if pod.finished:
             return
         if not self.arbiter.holds(pod) and self.arbiter.machine.devices:
             self.injector.follow(pod)
         uid = pod.metadata.uid
-        if self.arbiter.holds(pod) and uid not in self._told:
+        if pod.started and self.arbiter.holds(pod) and uid not in self._told:
             self._told.add(uid)
             self.outbox.served(pod)
 
@@ -310,4 +318,4 @@ def _requests(pod: manifest.Pod) -> Counter[str]:
 
 
 def _whole(container: manifest.Container) -> Counter[str]:
-    return Counter({name: manifest.amount(container.requests, name) for name in container.requests if "/" in name})
+    return Counter({name: published(container.requests, name) for name in container.requests if "/" in name})

@@ -9,7 +9,7 @@ Neither begins before the agent knows the node's pods and cards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from subak.model.reason import Refusal
 from subak.model.variables import SLOT
 from subak.node.arbiter import Arbiter
 from subak.node.counters import Counters
-from subak.node.guard import Exemptions, Guard
+from subak.node.guard import EXEMPT, Exemptions, Guard
 from subak.node.host import Host
 from subak.node.nri.plugin import SOCKET
 from subak.node.nri.plugin import Plugin as NriPlugin
@@ -73,12 +73,15 @@ Way = Callable[[Node], Injector]
 
 
 class ByRuntime:
-    """The container runtime asks about each container, and starts none while nobody answers."""
+    """The container runtime asks about each container, and starts none while nobody answers.
 
-    def __init__(self, node: Node, socket: Path = SOCKET) -> None:
+    Containers of these `namespaces` see cards as they like.
+    """
+
+    def __init__(self, node: Node, socket: Path = SOCKET, namespaces: Collection[str] = EXEMPT) -> None:
         self._known = node.known
         self._socket = socket
-        exempt = Exemptions(served=node.served_by_others)
+        exempt = Exemptions(namespaces, node.served_by_others)
         self._guard = Guard(node.arbiter, node.interpreter, node.pods, node.outbox, host=node.host, exempt=exempt)
         self._plugin = NriPlugin(self._guard, socket, lambda connected: node.refresh())
 
@@ -130,10 +133,15 @@ class ByKubelet:
         arbiter, interpreter = self._node.arbiter, self._node.interpreter
         if pod.finished or self._node.pods.get(pod.metadata.uid) is None:
             arbiter.release(pod)
-        elif pod.started and not arbiter.holds(pod):
+        elif not arbiter.holds(pod) and (pod.started or self._was_served(pod)):
             spoken = {each.name for each in interpreter.speaking(pod)}
             if not spoken <= self._node.served_by_others():
                 arbiter.restore(pod)
+
+    def _was_served(self, pod: manifest.Pod) -> bool:
+        """Whether an agent before this one let a container of the pod start, as one that prepares the others."""
+        host = self._node.host
+        return host is not None and any(host.limited(pod, each) for each in pod.containers)
 
     async def run(self) -> None:
         await self._node.known.wait()
