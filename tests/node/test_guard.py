@@ -237,15 +237,18 @@ async def test_another_pod_under_the_uid_is_not_the_containers_pod() -> None:
     assert "does not know pod default/victim" in await refusal(node, "victim")
 
 
-async def test_a_variable_that_is_there_twice_is_refused() -> None:
-    """The runtime would replace the first one, and NVIDIA's runtime reads the last."""
+async def test_a_variable_that_image_and_pod_set_must_have_our_value_already() -> None:
+    """The runtime lists both, replaces the first one only, and NVIDIA's runtime reads the last."""
     node = Node()
     node.bound("p")
     node.bound("q", {})
     twice = (f"{SHOWN}=void", f"{SHOWN}=all")
-    assert f"sets {SHOWN} 2 times" in await refusal(node, "p", env=twice)
-    assert f"sets {SHOWN} 2 times" in await refusal(node, "q", env=twice)
+    why = f"container c sets {SHOWN} to 'all' and its image sets it too"
+    assert why in await refusal(node, "p", env=twice)
+    assert why in await refusal(node, "q", env=twice)
     assert node.arbiter.free()
+    assert dict((await node.create("p", env=(f"{SHOWN}=all", f"{SHOWN}={CARD}"))).env)[SHOWN] == CARD
+    assert (await node.create("q", env=(f"{SHOWN}=all", f"{SHOWN}=none"))).env == ((SHOWN, "none"),)
 
 
 @pytest.mark.parametrize(

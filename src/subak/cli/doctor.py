@@ -19,7 +19,7 @@ from subak.cli.say import emit
 from subak.doctor import CannotTell, Level
 from subak.doctor.cluster import Cluster
 from subak.doctor.examine import ALLOW, Examined, examine
-from subak.doctor.node import Computer
+from subak.doctor.node import WINDOW, Computer
 from subak.doctor.registry import CLUSTER, NODE
 from tinykube.endpoint import ConfigError
 
@@ -27,9 +27,9 @@ COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FAILED: "red", Leve
 WIDTH = max(len(level) for level in Level)
 
 
-async def _alone(why: str, node: bool, host_root: Path, output: str) -> int | None:
+async def _alone(why: str, node: bool, host_root: Path, agent: str, output: str) -> int | None:
     """Check this computer, without a cluster."""
-    return await _computer(Computer(host_root), output) if node else None
+    return await _computer(Computer(host_root, window=agent), output) if node else None
 
 
 @click.command()
@@ -43,6 +43,13 @@ async def _alone(why: str, node: bool, host_root: Path, output: str) -> int | No
     help="Where the node's files are: another folder if this runs in a pod.",
 )
 @click.option(
+    "--agent",
+    default=WINDOW,
+    show_default=True,
+    metavar="URL",
+    help="Where the agent of this node listens.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json", "yaml"]),
@@ -51,7 +58,7 @@ async def _alone(why: str, node: bool, host_root: Path, output: str) -> int | No
     help="How to print; json is a stable interface.",
 )
 @connected_or(_alone)
-async def doctor(connection: Connection, node: bool, host_root: Path, output: str) -> int:
+async def doctor(connection: Connection, node: bool, host_root: Path, agent: str, output: str) -> int:
     """Check the cluster, or this node, and say what to do about each thing that is wrong.
 
     It changes nothing.  What it tries on a cluster is a dry run, in the namespace of -n.  It needs no rights of its
@@ -71,7 +78,7 @@ async def doctor(connection: Connection, node: bool, host_root: Path, output: st
       2  bad input
     """
     if node:
-        return await _computer(Computer(host_root, connection.client), output)
+        return await _computer(Computer(host_root, connection.client, agent), output)
     await connection.client.request("GET", "/version")  # a cluster that cannot be reached is one error, not twenty
 
     async def look() -> Picture:

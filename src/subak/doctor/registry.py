@@ -29,6 +29,7 @@ CLUSTER: Checks[Cluster] = {
     },
     "nodes": {
         "agents": nodes.agents,
+        "agents say": nodes.windows,
         "container runtimes": nodes.runtimes,
         "device plugins": nodes.plugins,
         "other systems": nodes.others,

@@ -22,6 +22,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from subak import __version__
 from subak.dialects import Dialect, mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -164,6 +165,7 @@ class Agent:
         ready = not missing and (idle or (self.injector.working and self.advertiser.said))
         return {
             "ready": ready,
+            "version": __version__,
             "node": node,
             "injection": self.settings.way,
             "cards": [

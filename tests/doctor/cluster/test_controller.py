@@ -65,7 +65,7 @@ async def test_replicas_that_are_ready_and_one_that_is_not() -> None:
     assert (finding.level, finding.seen) == (Level.FAILED, "b: no right to write")
     waiting = two | window("a", READY) | window("b", {**READY, "ready": False, "waiting_for": ["nodes"]})
     (finding,) = await found(controller.replicas, waiting)
-    assert "b is not ready: it waits for nodes" in finding.seen
+    assert "b: it is not ready: it waits for nodes" in finding.seen
     (finding,) = await found(controller.replicas, {f"GET {SUBAK}/pods": items(pod("a", ready=False))})
     assert finding.seen == "pod a is not ready: ImagePullBackOff no such image"
     (finding,) = await found(controller.replicas, {f"GET {SUBAK}/pods": items(pod("a"))} | window("a", READY))

@@ -8,7 +8,7 @@ import pytest
 
 from subak.doctor import Level
 from subak.doctor.cluster import nodes
-from tests.doctor.canned import Answer, items
+from tests.doctor.canned import SUBAK, Answer, items
 from tests.doctor.cluster.worlds import found, lease, leases, ledger, levels, node
 
 NODES, PODS = "GET /api/v1/nodes", "GET /api/v1/pods"
@@ -29,6 +29,23 @@ async def test_agents_that_live_and_one_that_is_dead() -> None:
     assert finding.seen == "the agents of these nodes are dead: a (is 30 s late), b (has no Lease)"
     (finding,) = await found(nodes.agents, {NODES: items(node("c"))})
     assert "vendors' agents" in finding.seen
+
+
+async def test_what_agents_say_of_themselves() -> None:
+    labels = {"app.kubernetes.io/name": "subak", "app.kubernetes.io/component": "agent"}
+    pods = [{"metadata": {"name": f"agent-{on}", "labels": labels}, "spec": {"nodeName": on}} for on in ("a", "b", "c")]
+    known: dict[str, Answer] = {
+        f"GET {SUBAK}/pods": items(*pods),
+        f"GET {SUBAK}/pods/http:agent-a:9394/proxy/readyz": {"ready": True, "trouble": []},
+        f"GET {SUBAK}/pods/http:agent-b:9394/proxy/readyz": {"ready": False, "waiting_for": ["cards"]},
+    }
+    assert [each.seen for each in await found(nodes.windows, known)] == [
+        "agent agent-b on b: it is not ready: it waits for cards",
+        "agent agent-c on c does not answer",
+    ]
+    well = known | {f"GET {SUBAK}/pods": items(pods[0])}
+    assert [each.seen for each in await found(nodes.windows, well)] == ["1 are ready"]
+    assert await found(nodes.windows, {f"GET {SUBAK}/pods": items()}) == []
 
 
 @pytest.mark.parametrize(

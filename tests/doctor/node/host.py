@@ -18,7 +18,7 @@ class Host:
 
     def __init__(self, root: Path, nvml: Any = None) -> None:
         self.root = root
-        self.computer = Computer(root, nvml=lambda: nvml)
+        self.computer = Computer(root, nvml=lambda root: nvml)
         self.write("/proc/1/net/unix", HEAD)
 
     def write(self, path: str, text: str = "") -> Path:

@@ -64,6 +64,7 @@ READY = {"ready": True, "version": __version__}
         (json.dumps({**READY, "version": "9.0.0"}), Level.WARNING, "the agent is 9.0.0"),
         (json.dumps({**READY, "trouble": ["the runtime is away"]}), Level.FAILED, "the runtime is away"),
         (json.dumps({"ready": False, "waiting_for": ["pods"]}), Level.FAILED, "it waits for pods"),
+        (json.dumps({**READY, "left_to_others": ["HAMi serves them"]}), Level.WARNING, "HAMi serves them"),
         ("404 page not found", Level.FAILED, "somebody else answers"),
     ],
 )

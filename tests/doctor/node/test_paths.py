@@ -7,7 +7,7 @@ import os
 import pytest
 
 from subak.doctor import Level
-from subak.doctor.node import paths
+from subak.doctor.node import Computer, paths
 from tests.doctor.node.host import Host
 
 
@@ -26,16 +26,25 @@ async def test_a_file_in_the_place_of_a_folder(host: Host) -> None:
     ("flags", "words"),
     [(os.ST_RDONLY, "read-only file system"), (os.ST_NOEXEC, "/usr/local/subak is on a file system without programs")],
 )
-async def test_file_systems_that_do_not_serve(
-    host: Host, monkeypatch: pytest.MonkeyPatch, flags: int, words: str
-) -> None:
-    real = os.statvfs(host.root)
-    values = list(real)
-    values[8] = flags
-    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values))
-    findings = await paths.writable(host.computer)
+async def test_file_systems_that_do_not_serve(monkeypatch: pytest.MonkeyPatch, flags: int, words: str) -> None:
+    mounted_with(monkeypatch, flags)
+    findings = await paths.writable(Computer())
     assert {each.level for each in findings} == {Level.FAILED}
     assert words in findings[0].seen
+
+
+async def test_a_pod_sees_the_host_through_a_mount_that_is_read_only(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted_with(monkeypatch, os.ST_RDONLY)
+    assert {each.level for each in await paths.writable(host.computer)} == {Level.UNKNOWN}
+
+
+def mounted_with(monkeypatch: pytest.MonkeyPatch, flags: int) -> None:
+    """Let every file system have these flags."""
+    values = list(os.statvfs("/"))
+    values[8] = flags
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values))
 
 
 async def test_where_programs_take_turns(host: Host) -> None:

@@ -60,7 +60,15 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     served: list[str] = []
     not_served: dict[str, str] = {}
     waiting_for: list[str] = []
+    left_to_others: list[str] = []
     trouble: list[str] = []
+
+    @property
+    def problems(self) -> list[str]:
+        """What does not work, or is still missing."""
+        if self.ready or self.trouble:
+            return self.trouble
+        return [f"it is not ready: it waits for {', '.join(self.waiting_for) or 'its first look'}"]
 
 
 class Held(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

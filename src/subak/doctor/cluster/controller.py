@@ -68,11 +68,9 @@ async def _outside(cluster: Cluster) -> Sequence[Finding]:
 
 def _trouble(name: str, said: Ready) -> list[Finding]:
     """What a replica says does not work."""
-    found = [failed(f"{name}: {each}", f"see its log: {LOGS}") for each in said.trouble]
-    if not said.ready:
-        missing = listed(said.waiting_for) or "the API server's first answer"
-        found.append(failed(f"{name} is not ready: it waits for {missing}", f"it may lack a right: {LOGS}"))
-    return found
+    return [
+        failed(f"{name}: {each}", f"see its log, which also names missing rights: {LOGS}") for each in said.problems
+    ]
 
 
 async def versions(cluster: Cluster) -> Sequence[Finding]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from subak.dialects import mark
 from subak.dialects.amounts import published
@@ -11,6 +13,7 @@ from subak.doctor import Finding, Level, failed, listed, ok, rivals, versions, w
 from subak.doctor.cluster import AGENT, Cluster, Node, until
 from subak.scheduler.configuration import NAMESPACE
 
+PORT, MOST = 9394, 200
 LOGS = f"kubectl logs -n {NAMESPACE} -l app.kubernetes.io/component={AGENT}"
 
 
@@ -32,6 +35,26 @@ async def agents(cluster: Cluster) -> Sequence[Finding]:
         remedy = f"no pod with cards goes there; see why: {LOGS}, and on the node: subak doctor --node"
         return [failed(f"the agents of these nodes are dead: {seen}", remedy)]
     return [ok(f"{len(marked)} live")]
+
+
+async def windows(cluster: Cluster) -> Sequence[Finding]:
+    """What our agents say of themselves, of at most so many nodes as are asked in a moment."""
+    pods = await cluster.ours(AGENT)
+    said = await asyncio.gather(*(cluster.readiness(f"pods/http:{_name(pod)}:{PORT}") for pod in pods[:MOST]))
+    found: list[Finding] = []
+    for pod, each in zip(pods, said, strict=False):
+        place = f"agent {_name(pod)} on {pod['spec'].get('nodeName', 'no node')}"
+        if each is None:
+            found.append(failed(f"{place} does not answer", f"kubectl describe pod -n {NAMESPACE} {_name(pod)}"))
+            continue
+        log = f"kubectl logs -n {NAMESPACE} {_name(pod)}"
+        found += [failed(f"{place}: {problem}", log) for problem in each.problems]
+        found += [warning(f"{place}: {other}", rivals.REMEDY) for other in each.left_to_others]
+    return found or ([ok(f"{min(len(pods), MOST)} are ready")] if pods else [])
+
+
+def _name(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
 
 
 async def runtimes(cluster: Cluster) -> Sequence[Finding]:

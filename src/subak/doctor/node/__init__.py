@@ -5,21 +5,22 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from subak.node.driver import load
 from tinykube.client import Client
 
 WINDOW = "http://127.0.0.1:9394"
 """Where our agent shows itself."""
 
 
-def _pynvml() -> Any:
-    return importlib.import_module("pynvml")  # slow to load, and needed by nobody else
+def _nvml(root: Path) -> Any:
+    """The functions of the driver's management library, wherever below the root the driver is installed."""
+    return load((root, root / "run" / "nvidia" / "driver"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Computer:
     root: Path = Path("/")
     client: Client | None = None
     window: str = WINDOW
-    nvml: Callable[[], Any] = field(default=_pynvml)
+    nvml: Callable[[Path], Any] = field(default=_nvml)
 
     def at(self, path: str) -> Path:
         """Where a file of the computer is.

@@ -60,13 +60,11 @@ async def window(computer: Computer) -> Sequence[Finding]:
     except (msgspec.DecodeError, msgspec.ValidationError):
         seen = f"somebody else answers at {computer.window}: HAMi's monitor has the same port"
         return [failed(seen, "end it, or give the agent another address with --listen")]
-    troubles = [failed(each, "see the agent's log") for each in said.trouble]
-    if troubles or not said.ready:
-        missing = listed(said.waiting_for) or "its first look"
-        return troubles or [failed(f"the agent is not ready: it waits for {missing}", "see the agent's log")]
+    found = [failed(each, "see the agent's log") for each in said.problems]
+    found += [warning(each, rivals.REMEDY) for each in said.left_to_others]
     if said.version not in ("", __version__):
-        return [warning(f"the agent is {said.version}, this command is {__version__}", "use the same version")]
-    return [ok(f"ready{f', {said.version}' if said.version else ''}")]
+        found.append(warning(f"the agent is {said.version}, this command is {__version__}", "use the same version"))
+    return found or [ok(f"ready, {said.version}" if said.version else "ready")]
 
 
 async def others(computer: Computer) -> Sequence[Finding]:

@@ -26,7 +26,7 @@ def cards(computer: Computer) -> list[str]:
 async def answers(computer: Computer) -> Sequence[Finding]:
     """Whether the driver's management library loads, and knows all cards.  A broken driver may never answer."""
     plugged = cards(computer)
-    nvml = await aside(computer.nvml)
+    nvml = await aside(lambda: computer.nvml(computer.root))
     try:
         version, known = await aside(lambda: _asked(nvml))
     except nvml.NVMLError as error:
@@ -74,7 +74,7 @@ async def persistence(computer: Computer) -> Sequence[Finding]:
     """Whether the driver keeps cards ready while nobody uses them."""
     if not cards(computer):
         return []
-    nvml = await aside(computer.nvml)
+    nvml = await aside(lambda: computer.nvml(computer.root))
     try:
         off = await aside(lambda: _without_persistence(nvml))
     except nvml.NVMLError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from subak.dialects import isolation
-from subak.doctor import Finding, failed, ok, warning
+from subak.doctor import Finding, failed, ok, unknown, warning
 from subak.doctor.node import Computer
 
 FOLDERS = {
@@ -34,7 +34,9 @@ def _folder(computer: Computer, path: str, code: bool) -> Iterator[Finding]:
         yield failed(f"{place} is no directory, and {path} must be one", f"remove it: rm {place}")
         return
     about = os.statvfs(place)
-    if about.f_flag & os.ST_RDONLY:
+    if about.f_flag & os.ST_RDONLY and computer.root != Path("/"):
+        yield unknown(f"{path} is seen through a mount that is read-only")
+    elif about.f_flag & os.ST_RDONLY:
         yield failed(f"{path} is on a read-only file system", f"mount something writable there, as a tmpfs: {path}")
     elif not os.access(place, os.W_OK | os.X_OK):
         yield failed(f"{path}: this user may not write there", "run the agent, and this command, as root")

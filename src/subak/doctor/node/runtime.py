@@ -67,7 +67,8 @@ def find(computer: Computer) -> Runtime | None:
         given = process.option("--address", "-a", "--listen") if process else ""
         if process is not None or there:
             address = given.removeprefix("unix://") or next(iter(there), sockets[0])
-            return Runtime(name, asked(computer, process) if process else "", address, _config(computer, name, process))
+            version = asked(computer, process).removeprefix("v") if process else ""
+            return Runtime(name, version, address, _config(computer, name, process))
     return None
 
 

@@ -80,8 +80,11 @@ def _check_variables(container: Container, env: Mapping[str, str]) -> None:
     for name, value in env.items():
         values = container.values(name)
         if len(values) > 1 and values[-1] != value:
-            message = f"its image sets it too, so that the node cannot change it to {value!r}: remove it from the pod"
-            raise Refusal(f"env[{name}] of container {container.name}", values[-1], message)
+            message = (
+                f"container {container.name} sets {name} to {values[-1]!r} and its image sets it too, so that the node "
+                f"cannot make it {value!r}: remove it from the pod"
+            )
+            raise Refusal(f"env[{name}]", values[-1], message)
 
 
 def _check_mounts(container: Container, mounts: Sequence[Mount]) -> None:

@@ -1,0 +1,64 @@
+"""`subak doctor --node` on a real node: with NRI on and off, and with our agent there and gone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from subak import __version__
+from tests.e2e.agent import agent, prepared
+from tests.e2e.cluster import Cluster
+from tests.e2e.node import RealNode
+
+VOLCANO = {"profile": "volcano"}
+
+
+def examined(node: RealNode, *options: str, code: int) -> dict[str, dict[str, Any]]:
+    """What the doctor finds on the node; the last finding of each check."""
+    command = [
+        sys.executable,
+        "-m",
+        "subak.cli",
+        "doctor",
+        "--node",
+        "-o",
+        "json",
+        f"--agent=http://{node.address}:9394",
+    ]
+    done = node.run([*command, *options], {"KUBECONFIG": str(node.cluster.kubeconfig)})
+    assert (done.returncode, done.stderr) == (code, ""), done
+    return {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+
+
+def states(found: dict[str, dict[str, Any]], *names: str) -> list[str]:
+    return [found[name]["state"] for name in names]
+
+
+async def test_a_node_with_everything(cluster: Cluster) -> None:
+    with RealNode(cluster) as node:
+        async with prepared(node):
+            with agent(node, VOLCANO):
+                found = examined(node, code=0)
+                runtime = ("version", "NRI", "default validator", "CDI")
+                assert states(found, *runtime) == ["ok"] * 4, [found[name] for name in runtime]
+                assert found["version"]["seen"].startswith("containerd 2.")
+                assert states(found, "kubelet", "sockets", "NVIDIA", "library", "turns", "clock") == ["ok"] * 6
+                assert found["kubelet"]["seen"].startswith("v1.")
+                assert found["window"]["seen"] == f"ready, {__version__}"
+                assert found["lock"]["seen"].endswith("holds /run/subak/agent.lock")
+            found = examined(node, code=1)
+            assert found["lock"]["seen"] == "nobody holds /run/subak/agent.lock: the agent has ended"
+            assert states(found, "window", "NRI") == ["failed", "ok"]
+
+
+def test_a_node_without_nri_is_told_how_to_switch_it_on(cluster: Cluster, tmp_path: Path) -> None:
+    with RealNode(cluster, nri=False) as node:
+        found = examined(node, code=1)
+        assert "containerd has NRI switched off" in found["NRI"]["seen"]
+        assert "disable = false" in found["NRI"]["to_do"]
+        assert str(node.directory / "containerd.toml") in found["NRI"]["to_do"]
+        node.kill("containerd")
+        found = examined(node, code=1)
+        assert found["version"]["state"] == "failed"
