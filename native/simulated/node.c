@@ -1,13 +1,13 @@
 /*
  * The folder in which the node tells the driver all this: /run/subak/simulated, or what SUBAK_SIMULATED names.
  *
- *   cards        one line a card: UUID, minor number, bytes of memory, bus address, and its name up to the end of the line
+ *   cards        one line a card: UUID, minor number, bytes of memory, bus address, and its name to the end of the line
  *   machine.1    the machine, which the node makes; the number is that of its layout, so that drivers of two versions
  *                never mistake it
  *
- * A container has the cards that its agent has given it, and sees no others. They stand in the agent's file of limits, which
- * nobody in the container can change, or else in NVIDIA_VISIBLE_DEVICES, as for a real driver. Outside of containers neither
- * is there, and all cards are shown.
+ * A container has the cards that its agent has given it, and sees no others. They stand in the agent's file of limits,
+ * which nobody in the container can change, or else in NVIDIA_VISIBLE_DEVICES, as for a real driver. Outside of containers
+ * neither is there, and all cards are shown.
  */
 #define _GNU_SOURCE
 #include "node.h"
@@ -48,7 +48,8 @@ static bool is_uuid(const char *text) {
 static bool read_card(const char *line, struct card *card) {
     unsigned long long memory;
     int end = 0;
-    if (sscanf(line, "%40s %u %llu %31s %n", card->uuid, &card->minor, &memory, card->bus, &end) != 4 || !end) return false;
+    int found = sscanf(line, "%40s %u %llu %31s %n", card->uuid, &card->minor, &memory, card->bus, &end);
+    if (found != 4 || !end) return false;
     snprintf(card->name, sizeof card->name, "%.*s", (int)strcspn(line + end, "\n"), line + end);
     card->memory = memory;
     card->context_bytes = 100ull << 20;
