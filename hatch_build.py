@@ -48,7 +48,7 @@ class NativeLibrary(BuildHookInterface[Any]):
         build = built(copy)
         build_data["force_include"][str(build / "libsubak.so")] = "subak/node/libsubak.so"
         for name in SIMULATED:
-            build_data["force_include"][str(build / "simulated" / name)] = f"subak/local/hardware/simulated/{name}"
+            build_data["force_include"][str(build / "simulated" / name)] = f"subak/local/hardware/cuda/{name}"
 
 
 def built(native: Path) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from subak.local.hardware import driver
 from tests import readme
 
 ROOT = Path(__file__).parents[1]
@@ -61,6 +62,15 @@ def test_a_wheel_from_the_sources_carries_the_library(site: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(site)}
     found = subprocess.run([sys.executable, "-P", "-c", code], env=env, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == str(site / "subak/node/libsubak.so")
+
+
+def test_a_wheel_from_the_sources_carries_the_simulated_driver(site: Path) -> None:
+    folder = site / "subak/local/hardware/cuda"
+    env = {"LD_LIBRARY_PATH": str(folder), "SUBAK_SIMULATED": "/nowhere"}
+    (folder / "nvidia-smi").chmod(0o755)  # a zip file does not tell; whoever installs it does
+    ran = subprocess.run([folder / "nvidia-smi"], env=env, capture_output=True, text=True)
+    assert "no simulated cards are described here" in ran.stderr
+    assert sorted(each.name for each in folder.iterdir()) == sorted((*driver.LIBRARIES, *driver.PROGRAMS))
 
 
 @pytest.fixture

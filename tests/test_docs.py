@@ -31,7 +31,9 @@ PAGES = [*RUN, *(ROOT / name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CO
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _EXIT = re.compile(r"# exit (\d+)$")
-_NEEDS_CLUSTER = re.compile(r"\bkubectl\b|\bsubak (apply|create|delete|describe|doctor|exec|get|logs|nodes|top|wait|why)\b")
+_NEEDS_CLUSTER = re.compile(
+    r"\bkubectl\b|\bsubak (apply|create|delete|describe|doctor|exec|get|logs|nodes|top|wait|why)\b"
+)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _SPAN = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 

@@ -30,11 +30,10 @@ static unsigned long long size_of(const char *text) {
     return 0;
 }
 
-static int refused(const char *what, CUresult result) {
-    const char *name = "an error that the driver has no name for";
+static const char *name_of(CUresult result) {
+    const char *name = "an error that has no name";
     cuGetErrorName(result, &name);
-    printf("%s: refused, %s (%d)\n", what, name, result);
-    return 1;
+    return name;
 }
 
 int main(int count, char **arguments) {
@@ -42,19 +41,16 @@ int main(int count, char **arguments) {
     if (!bytes) return fputs(usage, stderr), 2;
     CUcontext context;
     CUdeviceptr pointer;
-    char name[96] = "", what[192];
-    size_t free_bytes = 0, total = 0;
+    size_t left = 0, total = 0;
     CUresult result = cuInit(0);
-    if (result == CUDA_SUCCESS) result = cuDeviceGetName(name, sizeof name, 0);
     if (result == CUDA_SUCCESS) result = cuCtxCreate_v2(&context, 0, 0);
-    if (result != CUDA_SUCCESS) return refused("a context on the first card", result);
-    cuMemGetInfo_v2(&free_bytes, &total);
-    snprintf(what, sizeof what, "%llu MiB of %s with %zu MiB, of which %zu are free", bytes >> 20, name, total >> 20,
-             free_bytes >> 20);
+    if (result != CUDA_SUCCESS) return printf("no context on the first card: %s\n", name_of(result)), 1;
+    cuMemGetInfo_v2(&left, &total);
     result = cuMemAlloc_v2(&pointer, bytes);
-    if (result != CUDA_SUCCESS) return refused(what, result);
-    printf("%s: given\n", what);
+    printf("%llu MiB %s, %zu of %zu MiB were free: %s\n", bytes >> 20, result ? "refused" : "given", left >> 20, total >> 20,
+           name_of(result));
     fflush(stdout);
+    if (result != CUDA_SUCCESS) return 1;
     if (count == 3) sleep((unsigned)strtoul(arguments[2], NULL, 10));
     return 0;
 }

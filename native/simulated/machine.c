@@ -37,12 +37,16 @@ static int open_file(void) {
     return high;
 }
 
-/* All begins with zeros, which a new file has. */
+/* All begins with zeros, which a new file has. Not by the description that has the locks: a map is a part of the one by
+ * which it was made, and children have it too. */
 static struct machine *map(void) {
-    if (!node_cards()->count || (file = open_file()) < 0) return NULL;
-    if (lseek(file, 0, SEEK_END) < (off_t)sizeof(struct machine) && ftruncate(file, sizeof(struct machine))) return NULL;
-    struct machine *found = mmap(NULL, sizeof *found, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    return found == MAP_FAILED ? NULL : found;
+    int mapped = node_cards()->count ? node_machine() : -1;
+    bool whole = mapped >= 0 && (lseek(mapped, 0, SEEK_END) >= (off_t)sizeof(struct machine) ||
+                                 !ftruncate(mapped, sizeof(struct machine)));
+    void *found = whole ? mmap(NULL, sizeof(struct machine), PROT_READ | PROT_WRITE, MAP_SHARED, mapped, 0) : MAP_FAILED;
+    if (mapped >= 0) close(mapped);
+    if (found == MAP_FAILED || (file = open_file()) < 0) return NULL;
+    return found;
 }
 
 /* The child is another process to the machine. With the parent's description it would keep the parent's lock. */

@@ -30,7 +30,7 @@ static void head(void) {
 
 static void card(const struct gpu *gpu) {
     char name[32], memory[64];
-    snprintf(name, sizeof name, "%s", gpu->name);
+    snprintf(name, sizeof name, "%.28s", gpu->name);
     if (strlen(gpu->name) > 28) strcpy(name + 25, "...");
     snprintf(memory, sizeof memory, "%lluMiB / %6lluMiB", mib(gpu->used), mib(gpu->total));
     printf("| %3u  %-28s  Off  | %18s Off |                  N/A |\n", gpu->index, name, gpu->bus);

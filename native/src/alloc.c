@@ -109,6 +109,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flag
 
 /* ---- freeing -------------------------------------------------------------------------------------------- */
 
+bool alloc_may_know(CUdeviceptr pointer) { return table_may_have(&table, pointer); }
+
 struct alloc_leaving alloc_leave(CUdeviceptr pointer) {
     struct record record;
     struct alloc_leaving leaving = {.device = -1, .pointer = pointer};

@@ -2,6 +2,8 @@
 #ifndef SUBAK_ALLOC_H
 #define SUBAK_ALLOC_H
 
+#include <stdbool.h>
+
 #include "cuda_abi.h"
 
 /* A pointer that goes by another way than cuMemFree (cuMemFreeAsync): its record, out of the books until it is
@@ -14,6 +16,7 @@ struct alloc_leaving {
     CUdeviceptr pointer;
     CUcontext context;
 };
+bool alloc_may_know(CUdeviceptr pointer); /* false: this is none of ours, and need not leave */
 struct alloc_leaving alloc_leave(CUdeviceptr pointer);
 CUresult alloc_left(struct alloc_leaving leaving, CUresult result);
 

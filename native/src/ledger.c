@@ -272,13 +272,6 @@ void ledger_begin_free(int device) {
 
 void ledger_freed(int device, enum charge kind, uint64_t bytes) { ledger_confirm(device, kind, bytes, 0); }
 
-void ledger_begin_work(int device) { atomic_fetch_add(&mine[device].busy, 1); }
-
-void ledger_end_work(int device, bool changed) {
-    if (changed) atomic_fetch_add(&mine[device].operations, 1);
-    atomic_fetch_sub(&mine[device].busy, 1);
-}
-
 void ledger_pooled(int device, enum charge kind, int64_t by, uint64_t reserved) {
     keeper_check(false);
     struct region_use *use = my_use(device);

@@ -30,10 +30,6 @@ void ledger_cancel(int device, enum charge kind, uint64_t reserved);
 void ledger_begin_free(int device);
 void ledger_freed(int device, enum charge kind, uint64_t bytes);
 
-/* The same for what reserves nothing and in all likelihood changes nothing; `changed`: it did. */
-void ledger_begin_work(int device);
-void ledger_end_work(int device, bool changed);
-
 /* Changes that are no request: a pool or an export grew or shrank. What was reserved for the pool's growth goes in the
  * same moment, so that nobody ever sees both. */
 void ledger_pooled(int device, enum charge kind, int64_t change, uint64_t reserved);

@@ -55,6 +55,7 @@ struct pool {
 };
 
 static _Atomic(struct pool *) pools;
+static _Atomic uint64_t requests[DEVICES];
 static _Atomic unsigned changes; /* grows when a card's current pool may have become another */
 static struct lock list_lock;
 static struct table blocks; /* address -> bytes and pool; only of mortal ones */
@@ -235,14 +236,21 @@ struct request {
     uint64_t bytes, reserved, booked;
 };
 
+uint64_t pool_requests(int device) { return atomic_load(&requests[device]); }
+
+/* Whether it counts two that come at once as one does not matter: somebody only wants to know if there were any. */
+static void note_request(int device) {
+    uint64_t count = atomic_load_explicit(&requests[device], memory_order_relaxed);
+    atomic_store_explicit(&requests[device], count + 1, memory_order_relaxed);
+}
+
 static bool begin(struct request *request, struct pool *pool, uint64_t bytes) {
     *request = (struct request){.pool = pool && pool->place != ON_HOST ? pool : NULL, .bytes = bytes};
     if (!request->pool) return true;
+    note_request(pool->device);
     request->reserved = growth(pool, bytes);
     request->booked = pool->booked;
-    if (request->reserved) return ledger_reserve(pool->device, kind_of(pool), request->reserved);
-    ledger_begin_work(pool->device);
-    return true;
+    return !request->reserved || ledger_reserve(pool->device, kind_of(pool), request->reserved);
 }
 
 static void keep_block(struct pool *pool, CUdeviceptr pointer, uint64_t bytes) {
@@ -256,9 +264,8 @@ static void keep_block(struct pool *pool, CUdeviceptr pointer, uint64_t bytes) {
 static CUresult end(struct request *request, CUresult result, CUdeviceptr *pointer, CUstream stream) {
     struct pool *pool = request->pool;
     if (!pool) return result;
-    bool as_before = !request->reserved && unchanged(pool);
-    if (!as_before) settle(pool, request->reserved);
-    ledger_end_work(pool->device, !as_before);
+    if (request->reserved || !unchanged(pool)) settle(pool, request->reserved);
+    if (request->reserved) ledger_cancel(pool->device, kind_of(pool), 0);
     bool grew_too_far = pool->booked > request->booked + request->reserved && ledger_over(pool->device);
     if (result == CUDA_SUCCESS && !grew_too_far) keep_block(pool, *pointer, request->bytes);
     if (result != CUDA_SUCCESS || !grew_too_far) return result;
@@ -353,6 +360,7 @@ void pool_left(void *its, CUdeviceptr pointer, uint64_t bytes, CUresult result) 
 /* What a pool that lives holds does not change yet. But the pointer may be one of cuMemAlloc. */
 #define FREE_ASYNC(name) \
     CUresult name(CUdeviceptr pointer, CUstream stream) { \
+        if (!alloc_may_know(pointer) && !table_may_have(&blocks, pointer)) return REAL(name)(pointer, stream); \
         struct alloc_leaving leaving = alloc_leave(pointer); \
         return alloc_left(leaving, REAL(name)(pointer, stream)); \
     }

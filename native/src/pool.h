@@ -7,6 +7,9 @@
 /* Books what the pools (and the graphs) of this card hold right now. */
 void pool_refresh(int device);
 
+/* Changes with every request for stream-ordered memory on this card, before the driver is asked. */
+uint64_t pool_requests(int device);
+
 /* Gives back to the driver what they hold and do not use. */
 void pool_trim(int device);
 

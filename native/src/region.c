@@ -380,18 +380,18 @@ static void sign(struct region_slot *slot) {
     atomic_store(&slot->beat, person_nanoseconds());
 }
 
-/* The slot is nobody's until all of it is written: what others must not see is an owner without a namespace. */
+/* The slot is nobody's until all of it is written: what others must not see is an owner without a namespace or a seat. */
 static bool claim_one(struct region *region, int number, uint64_t me) {
     struct region_slot *slot = &region->slots[number];
     uint64_t nobody = 0, taking = me | REAPING;
     atomic_store(&slot->beat, person_nanoseconds());
     if (!atomic_compare_exchange_strong(&slot->owner, &nobody, taking)) return false;
     clear(region, number); /* nothing of a former owner, even if somebody scribbled here */
+    if (shared) seat_take(config()->region, number);
     sign(slot);
     if (!atomic_compare_exchange_strong(&slot->owner, &taking, me)) return false;
     atomic_store(&my_word, me);
     show_slot(region, number);
-    if (shared) seat_take(config()->region, number);
     return true;
 }
 

@@ -67,7 +67,7 @@ _Static_assert(sizeof(struct hami_region) == 2008952, "HAMi layout");
 struct region_slot {
     _Atomic uint64_t owner;     /* 0 free; else pid, start time and whether the slot is being taken or reaped */
     _Atomic uint64_t namespace; /* inode of its pid namespace: in others its pid is somebody else's */
-    _Atomic uint64_t beat;      /* CLOCK_MONOTONIC ns of its last sign of life; the agent sets 0 when the container ended */
+    _Atomic uint64_t beat;      /* CLOCK_MONOTONIC ns of its last sign of life; the agent sets 0 in those of a container that ended */
     _Atomic uint64_t answered;  /* the last `asked` that it has heeded */
     _Atomic uint64_t container; /* its number in the pod plus one, where several containers share the region; else 0 */
     uint64_t spare[3];

@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include "seat.h"
 
+#include <errno.h>
 #include <stdint.h>
 
 #include "file.h"
@@ -76,8 +77,9 @@ void seat_take(const char *region, int number) {
 bool seat_taken(const char *region, int number) {
     struct flock byte = byte_of(number);
     int file = open(region, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    bool taken = file >= 0 && !fcntl(file, F_OFD_GETLK, &byte) && byte.l_type != F_UNLCK;
-    if (file >= 0) close(file);
+    if (file < 0) return errno != ENOENT; /* this program may have no descriptor left */
+    bool taken = !fcntl(file, F_OFD_GETLK, &byte) && byte.l_type != F_UNLCK;
+    close(file);
     return taken;
 }
 

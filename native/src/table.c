@@ -67,10 +67,14 @@ bool table_put(struct table *table, uint64_t key, struct record record) {
     return room;
 }
 
+bool table_may_have(struct table *table, uint64_t key) {
+    return key && atomic_load_explicit(&shard_of(table, key)->count, memory_order_relaxed);
+}
+
 static bool look_up(struct table *table, uint64_t key, struct record *record, bool take) {
     struct table_shard *shard = shard_of(table, key);
     bool found = false;
-    if (!key || !atomic_load_explicit(&shard->count, memory_order_relaxed)) return false;
+    if (!table_may_have(table, key)) return false;
     lock_take(&shard->lock);
     if (shard->room) {
         size_t at = find(shard, key);

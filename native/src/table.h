@@ -37,6 +37,10 @@ struct table {
 
 /* Keeps the record under the key, in place of an older one. False if there is no memory for it. */
 bool table_put(struct table *table, uint64_t key, struct record record);
+
+/* Without a lock: false if there is certainly nothing under this key. */
+bool table_may_have(struct table *table, uint64_t key);
+
 bool table_get(struct table *table, uint64_t key, struct record *record);
 bool table_take(struct table *table, uint64_t key, struct record *record);
 

@@ -67,12 +67,14 @@ uint64_t truth_card(int device) {
 }
 
 static bool reconcile_once(int device, int own_requests, uint64_t held) {
+    uint64_t requests = pool_requests(device);
     pool_refresh(device);
     uint64_t operations = ledger_operations(device), charged = ledger_charged(device) - held, bytes;
     if (ledger_busy(device) > own_requests) return false;
     if (truth_own(device, &bytes) != TRUTH_LISTED) return true; /* not listed: nothing to learn */
     pool_refresh(device);
     if (ledger_busy(device) > own_requests || ledger_operations(device) != operations) return false;
+    if (pool_requests(device) != requests) return false;
     ledger_set_overhead(device, bytes > charged ? bytes - charged : 0, bytes);
     return true;
 }

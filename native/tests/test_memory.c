@@ -200,6 +200,69 @@ TEST(a_pool_that_is_made_the_current_one_is_limited, LIMIT_1G) {
 }
 
 /* Blocks of a pool that was imported are on the exporter's books, and are freed like others. */
+/* Since CUDA 13 by another name. */
+TEST(so_is_one_that_is_made_the_current_one_of_its_place, LIMIT_1G) {
+    CUdeviceptr pointer;
+    CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    begin(0);
+    OK(cuMemAllocAsync(&pointer, 64 * MIB, NULL)); /* the library knows a current pool from here on */
+    CUmemoryPool pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE);
+    OK(cuMemSetMemPool(&here, CU_MEM_ALLOCATION_TYPE_PINNED, pool));
+    OK(cuMemAllocAsync(&pointer, 640 * MIB, NULL));
+    CHECK_EQUAL(told_mib(), CONTEXT + 64 + 640);
+    OK(cuMemFreeAsync(pointer, NULL));
+    OK(cuMemPoolDestroy(pool)); /* the default pool is the current one again */
+    CHECK_EQUAL(told_mib(), CONTEXT + 64);
+    OK(cuMemAllocAsync(&pointer, 640 * MIB, NULL));
+    CHECK_EQUAL(told_mib(), CONTEXT + 64 + 640);
+}
+
+/* Streams that go leave their numbers to others, which may be on another card. */
+TEST(a_stream_is_not_taken_for_one_that_is_gone, LIMIT_1G, "MOCK_DEVICES=2") {
+    CUdeviceptr pointer;
+    CUstream stream;
+    CUcontext cards[2] = {begin(0), begin(1)};
+    for (int i = 0; i < 20; i++) {
+        OK(cuCtxSetCurrent(cards[i % 2]));
+        OK(cuStreamCreate(&stream, 1));
+        OK(cuMemAllocAsync(&pointer, 640 * MIB, stream));
+        CHECK_EQUAL(told_mib(), CONTEXT + 640);
+        OK(cuMemFreeAsync(pointer, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuStreamDestroy_v2(stream));
+        CHECK_EQUAL(told_mib(), CONTEXT);
+    }
+}
+
+/* A pair takes a microsecond: the figures of its pool are not asked for each time. */
+TEST(a_pair_asks_the_driver_little, LIMIT_1G) {
+    enum { PAIRS = 800 };
+    CUdeviceptr pointer;
+    begin(0);
+    uint64_t before = atomic_load(&machine()->orders[MOCK_CALLS]);
+    for (int i = 0; i < PAIRS; i++) {
+        OK(cuMemAllocAsync(&pointer, 4 * MIB, NULL));
+        OK(cuMemFreeAsync(pointer, NULL));
+    }
+    CHECK(atomic_load(&machine()->orders[MOCK_CALLS]) - before < PAIRS * 9 / 2);
+    CHECK_EQUAL(told_mib(), CONTEXT + 32);
+}
+
+/* What a pool had to spare and has given back is not there any more for whoever asks next. */
+TEST(memory_that_a_pool_gave_back_is_reserved_again, LIMIT_1G) {
+    CUdeviceptr first, second, third;
+    begin(0);
+    OK(cuMemAllocAsync(&first, 700 * MIB, NULL));
+    OK(cuMemFreeAsync(first, NULL));
+    OK(cuMemAllocAsync(&first, 2 * MIB, NULL)); /* 698 to spare */
+    OK(cuCtxSynchronize());
+    OK(cuMemFreeAsync(first, NULL));
+    OK(cuCtxSynchronize());
+    OK(cuMemAlloc_v2(&second, 600 * MIB));
+    CHECK_EQUAL(cuMemAllocAsync(&third, 600 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(atomic_load(&machine()->device[0].most) <= 1024 * MIB);
+}
+
 TEST(a_pool_of_another_process_is_not_counted_again, LIMIT_1G) {
     CUdeviceptr pointer, imported;
     CUmemoryPool theirs;

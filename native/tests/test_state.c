@@ -73,7 +73,7 @@ PART(work) {
 
 static double gpu_time(pid_t pid) {
     double time = 0;
-    for (int i = 0; i < MOCK_PROCESSES; i++)
+    for (int i = 0; i < MACHINE_PROCESSES; i++)
         if ((uint32_t)atomic_load(&machine()->process[i].identity) == (uint32_t)pid)
             for (int device = 0; device < 2; device++)
                 time += (double)atomic_load(&machine()->process[i].use[device].executed) / 1e6;

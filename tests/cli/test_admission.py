@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -41,6 +42,14 @@ def test_vendors_programs_that_stay_may_write_too() -> None:
     assert scheduler in options.writers.everywhere
     assert agent in options.writers.on_own_node
     assert (options.send_to, options.allowed) == ("", frozenset({"privileged"}))
+
+
+@pytest.mark.parametrize(("slots", "prepared"), [("auto", [0, 1]), ("always", [1, 1]), ("never", [0, 0])])
+def test_pods_are_prepared_for_nodes_without_nri_if_there_are_any_unless_we_are_told(
+    slots: str, prepared: list[int]
+) -> None:
+    given = Given(None, 9443, "", "subak", (), slots, (), ())
+    assert [given.prepares(partial(bool, there))() for there in (0, 1)] == prepared
 
 
 def test_it_can_be_left_out() -> None:

@@ -254,13 +254,14 @@ def test_a_reader_that_has_gone_needs_no_word() -> None:
 GO_ON = (
     ("up", "--hardware", "."), ("run", "--memory", "x", "--", "true"), ("run", "--hardware", ".", "--", ""),
     ("demo", "x"), ("exec", "p"), ("controller", "--listen", "x"),
-    ("controller", "--scheduler-name", ""), ("extender", "--url", "nonsense"),
+    ("controller", "--scheduler-name", ""), ("extender", "--url", "nonsense"), ("agent", "--simulate", "."),
 )  # fmt: skip
 GO_ON_TOO = (
     ("up", "--hardware", "none"), ("up", "--state", "/dev/null"), ("up", "--port", "x"), ("up", "--device-config", "."),
     ("up", "--device-config", "none"), ("up", "--kubeconfig", "/proc/x/y"), ("run", "--timeout", "1y", "--", "true"),
     ("run", "--hardware", "none", "--", "true"), ("run",), ("exec",), ("controller", "--kubeconfig", "none"),
     ("controller", "--extender", "1"), ("controller", "--webhook-url", "http://a", "--kubeconfig", "."),
+    ("agent", "--node-name", "A B"), ("agent", "--listen", "x"), ("agent", "--kubeconfig", "none"),
 )  # fmt: skip
 
 

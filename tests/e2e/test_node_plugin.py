@@ -89,7 +89,8 @@ async def test_restarts_leave_running_containers_alone_and_new_ones_get_what_is_
         pod = (await running(world, evidence.pod(name, LIMITS)))[name]
         records[pod["metadata"]["uid"]] = pod["metadata"]["annotations"][RECORD]
         assert {each: container(world.cluster, each) for each in before} == before
-        kubectl(world.cluster, "exec", "after-0", "--", "kill", "1")
+        id = container(world.cluster, "after-0").removeprefix("containerd://")
+        world.node.ctr("tasks", "kill", "--signal=SIGKILL", id)
         world.node.until(partial(has_restarted, world.cluster, "after-0", number + 1), "it starts again")
         before = {f"after-{n}": container(world.cluster, f"after-{n}") for n in range(number + 1)}
     world.node.until(lambda: sum(map(len, evidence.starts().values())) == 3 + 3, "all starts have said what they got")

@@ -218,10 +218,13 @@ def test_what_an_administrator_labelled_stays() -> None:
 
 def test_a_scheduler_that_asks_whether_the_agent_lives_is_answered() -> None:
     async def story(rig: Rig) -> None:
-        await rig.annotate(**{"hami.io/node-handshake-BI-V150": "Requesting_2026-11-16 08:00:00"})
-        await rig.until(lambda: rig.annotations["hami.io/node-handshake-BI-V150"].startswith("Reported "))
+        assert "hami.io/node-handshake" not in rig.annotations
+        await rig.annotate(**{"hami.io/node-handshake": "Requesting_2026-11-16 08:00:00"})
+        await rig.until(lambda: rig.annotations["hami.io/node-handshake"].startswith("Reported "))
+        await rig.end()
+        assert rig.annotations == {}
 
-    run(story, machine("iluvatar-bi-v150", name=NODE))
+    run(story, p40())
 
 
 def test_a_pod_that_has_its_cards_is_told_so_as_the_vendors_agents_do() -> None:

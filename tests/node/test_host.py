@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from subak import __version__
 from subak.dialects import isolation
 from subak.model.manifest import Container, Metadata, Pod, PodSpec
 from subak.model.mount import Mount
@@ -128,3 +129,59 @@ def test_a_container_that_hami_has_started_keeps_its_region(folder: Path) -> Non
     (place / "u_c.cache").touch()
     assert Host(folder).region("u_c") == place / "u_c.cache"
     assert Host(folder).region("gone").name == "gone.cache"
+
+
+def on_node(root: Path) -> dict[str, Path]:
+    host = Host.on_node(root)
+    return {each.destination: Path(host.mount(each, POD, POD.containers[0]).source) for each in mounts()}
+
+
+def test_on_a_node_everything_has_its_own_place(tmp_path: Path, libsubak: Path) -> None:
+    places = {destination: str(path.relative_to(tmp_path)) for destination, path in on_node(tmp_path).items()}
+    assert places == {
+        "/usr/local/vgpu": "usr/local/vgpu/containers/u_c",
+        "/usr/local/vgpu/libvgpu.so": f"usr/local/subak/{__version__}/libsubak.so",
+        "/tmp/vgpulock": "tmp/vgpulock",
+        "/etc/subak/limits": "run/subak/limits/u_c",
+        "/etc/subak/state": "run/subak/state/u_c",
+        "/etc/ld.so.preload": f"usr/local/subak/{__version__}/ld.so.preload",
+    }
+
+
+def test_limits_of_an_earlier_run_are_brought_up_to_date_and_whoever_has_them_keeps_them(tmp_path: Path) -> None:
+    limits = on_node(tmp_path)["/etc/subak/limits"]
+    right = limits.read_text()
+    limits.unlink()
+    limits.write_text("CUDA_DEVICE_MEMORY_LIMIT_0=0\n")
+    with limits.open() as mounted:
+        assert on_node(tmp_path)["/etc/subak/limits"].read_text() == right
+        assert mounted.read() == "CUDA_DEVICE_MEMORY_LIMIT_0=0\n"
+
+
+def test_a_rebuilt_library_takes_the_place_of_the_old_one(tmp_path: Path, libsubak: Path) -> None:
+    library = on_node(tmp_path)["/usr/local/vgpu/libvgpu.so"]
+    library.write_bytes(b"an older build")
+    with library.open("rb") as mounted:
+        assert on_node(tmp_path)["/usr/local/vgpu/libvgpu.so"].read_bytes() == libsubak.read_bytes()
+        assert mounted.read() == b"an older build"
+
+
+def test_a_link_that_a_container_left_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    own = on_node(tmp_path)["/usr/local/vgpu"]
+    (own / "libvgpu.so").unlink()
+    for name in ("libvgpu.so", ".libvgpu.so"):
+        (own / name).symlink_to(precious)
+    on_node(tmp_path)
+    assert precious.read_text() == "precious"
+
+
+def test_only_our_own_files_count_as_ours(tmp_path: Path) -> None:
+    host = Host.on_node(tmp_path)
+    places = on_node(tmp_path)
+    for destination in ("/usr/local/vgpu/libvgpu.so", "/etc/subak/limits", "/etc/ld.so.preload"):
+        assert host.owns(str(places[destination]))
+    assert host.owns(str(tmp_path / "usr/local/subak/0.0.1/libsubak.so"))
+    assert not host.owns("/var/lib/kubelet/pods/u/volumes/limits")
+    assert not host.owns("/etc/subak/limits")

@@ -8,7 +8,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from subak.dialects import mark
 from subak.model import manifest
+from subak.scheduler.core import Core
+from subak.scheduler.messages import NodeGone, NodeSeen
 from tests.support.scheduler import Cluster, pod
 
 SLICE = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 6000}
@@ -99,3 +102,16 @@ def test_a_core_that_starts_later_knows_it_too() -> None:
     cluster.settle()
     assert cluster.placed() == {}
     assert "NodeAgentDead" in cluster.reports["default/late"]
+
+
+def test_a_node_whose_containers_get_their_cards_by_variables_is_remembered() -> None:
+    """Its agent may be restarting, and pods that are created meanwhile must be ready for it."""
+    core = Core()
+    node = msgspec.convert({"metadata": {"name": "n", "annotations": {mark.MARK: mark.NRI}}}, manifest.Node)
+    metadata = msgspec.structs.replace(node.metadata, annotations={mark.MARK: mark.PLUGIN})
+    news = (NodeSeen(node), NodeSeen(msgspec.structs.replace(node, metadata=metadata)), NodeGone("n"))
+    needed = []
+    for each in news:
+        core.handle(each)
+        needed.append(core.needs_variables)
+    assert needed == [False, True, True]

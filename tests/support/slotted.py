@@ -19,12 +19,14 @@ from tests.support.machines import INTERPRETER
 
 
 def described(machine: Machine, way: str = mark.PLUGIN) -> Node:
-    """The node of a machine with our agent, as schedulers see it."""
+    """The node of a machine as schedulers see it, with our agent unless `way` is empty."""
     said = machine.publish()
     allocatable = {**said.allocatable, "subak.io/slot": "256"} if way == mark.PLUGIN else said.allocatable
     node = manifest.Node(
         metadata=manifest.Metadata(
-            name=machine.name, labels=dict(said.labels), annotations={**said.annotations, mark.MARK: way}
+            name=machine.name,
+            labels=dict(said.labels),
+            annotations={**said.annotations, **({mark.MARK: way} if way else {})},
         ),
         status=manifest.NodeStatus(capacity=dict(said.capacity), allocatable=dict(allocatable)),
     )

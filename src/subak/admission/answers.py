@@ -60,12 +60,18 @@ _questions = msgspec.json.Decoder(_Question)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
+def always() -> bool:
+    """Prepare all pods for nodes without NRI."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
     """The answers under one configuration.
 
     A pod of the default scheduler is sent to `send_to`, unless that is empty.  `allowed` are the ways around limits
-    that the administrator allows (`dialects.loopholes`).  With `slots`, pods may also go to nodes without NRI.
+    that the administrator allows (`dialects.loopholes`).  `slots` says whether pods are prepared for nodes
+    without NRI (`admission.slots`).
     """
 
     interpreter: Interpreter
@@ -73,7 +79,7 @@ class Answers:
     writers: Writers
     send_to: str
     allowed: Container[str] = ()
-    slots: bool = True
+    slots: Callable[[], bool] = always
 
     def mutate(self, body: bytes) -> bytes:
         """The answer of the mutating webhook."""
@@ -114,7 +120,7 @@ class Answers:
     def _completed(self, pod: Json) -> Json:
         """The pod as it should be stored.  Raises ApiError if it is refused."""
         complete = review(self.interpreter, pod, self.allowed)
-        if self.slots:
+        if self.slots():
             complete = slotted(self.interpreter, complete)
         if self.send_to and (complete["spec"].get("schedulerName") or DEFAULT) == DEFAULT:
             complete = {**complete, "spec": {**complete["spec"], "schedulerName": self.send_to}}

@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from subak.admission import certificates, objects
-from subak.admission.answers import Answers
+from subak.admission.answers import Answers, always
 from subak.admission.certificates import BadSecret, Generation
 from subak.admission.keeper import Keeper
 from subak.admission.keyring import Keyring
@@ -50,14 +50,15 @@ class Options:
 
     `schedulers` are the names that we serve; they may change while we run (`Admission.names_changed`).  `url` is where
     the API server finds this replica if not through the Service.  `settling` is how long a new authority is trusted
-    before its certificate is presented.  With `slots`, pods may also go to nodes without NRI (`admission.slots`).
+    before its certificate is presented.  `slots` says whether pods are prepared for nodes without NRI
+    (`admission.slots`).
     """
 
     schedulers: Collection[str]
     send_to: str = "subak"
     writers: Writers = WRITERS
     allowed: frozenset[str] = frozenset()
-    slots: bool = True
+    slots: Callable[[], bool] = always
     namespace: str = NAMESPACE
     service: str = "subak-webhook"
     secret: str = "subak-webhook"

@@ -13,6 +13,8 @@ from subak.admission.records import Writers
 from subak.admission.service import WRITERS, Options
 from subak.dialects.loopholes import LOOPHOLES
 
+AUTO, ALWAYS, NEVER = "auto", "always", "never"
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -42,10 +44,11 @@ _OPTIONS = (
         help="Let pods with a slice be privileged, or set CUDA_DISABLE_CONTROL; no limit holds for them.",
     ),
     click.option(
-        "--slots/--no-slots",
-        default=True,
+        "--slots",
+        type=click.Choice([AUTO, ALWAYS, NEVER]),
+        default=AUTO,
         show_default=True,
-        help="Prepare pods for nodes without NRI: a subak.io/slot, and variables that refer to annotations.",
+        help="Prepare pods for nodes without NRI (a subak.io/slot, and variables); auto: if there is such a node.",
     ),
     click.option(
         "--writer", "writers", multiple=True, metavar="NAME", help="A user or group that also writes records of pods."
@@ -74,9 +77,13 @@ class Given:
     webhook_url: str
     send_to: str
     allowed: tuple[str, ...]
-    slots: bool
+    slots: str
     writers: tuple[str, ...]
     node_writers: tuple[str, ...]
+
+    def prepares(self, needed: Callable[[], bool]) -> Callable[[], bool]:
+        """Whether pods are prepared for nodes without NRI; `needed` says whether there is such a node."""
+        return needed if self.slots == AUTO else lambda: self.slots == ALWAYS
 
     def options(self, schedulers: Collection[str], in_a_pod: bool) -> Options | None:
         """What admission is to do for pods of these schedulers; None if nothing.  Raises click.UsageError.
@@ -95,7 +102,6 @@ class Given:
             send_to=self.send_to,
             writers=Writers(WRITERS.everywhere | {*self.writers}, WRITERS.on_own_node | {*self.node_writers}),
             allowed=frozenset(self.allowed),
-            slots=self.slots,
             url=self.webhook_url,
             port=self.webhook_port,
         )

@@ -27,6 +27,7 @@ from subak.scheduler import volumes
 from subak.scheduler.configuration import NAMESPACE, BadConfig
 from subak.scheduler.controller import Companion, Companions, Controller, LostLease, Settings
 from subak.scheduler.served import NAMES, OWN_LEASES, Served
+from subak.scheduler.service import Service
 from tinykube.client import Client
 from tinykube.endpoint import ConfigError, Endpoint
 from tinykube.http import HttpTransport
@@ -170,14 +171,16 @@ def controller(
     except ConfigError as error:
         complain([str(error)])
         sys.exit(MISUSED)
-    options = Given(**admission).options(names, in_a_pod and extender is None)
+    given = Given(**admission)
+    options = given.options(names, in_a_pod and extender is None)
 
-    def companions(client: Client, interpreter: Interpreter, served: Served) -> Sequence[Companion]:
+    def companions(client: Client, interpreter: Interpreter, served: Served, service: Service) -> Sequence[Companion]:
         if options is None:
             return ()
         # A kube-scheduler that asks us serves the names all the time.
         schedulers = served if extender is None else names
-        return (Admission(client, interpreter, replace(options, schedulers=schedulers)),)
+        slots = given.prepares(service.needs_variables)
+        return (Admission(client, interpreter, replace(options, schedulers=schedulers, slots=slots)),)
 
     sys.exit(asyncio.run(_serve(target, settings, companions)))
 

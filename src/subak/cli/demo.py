@@ -1,12 +1,13 @@
 """`subak demo`: the essence on one card, then the examples of all five documents, on a cluster of simulated cards.
 
-It fits on a screen and a half.  Every command that it shows works on a cluster of `subak up`, with the same output.
+It fits on less than two screens.  Every command that it shows works on a cluster of `subak up`, with the same output.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import sys
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -57,6 +58,9 @@ SHARED_NODE = "a10"
 SHARING, WAITING = ("hami", "volcano", "koordinator"), "too-big"
 LIMITS = ("LIMIT", "ALLOC")
 """The names of variables with a container's share contain one of these."""
+
+LIMITED, MEMORY = "pod-example", "[0-9]*MiB / *[0-9]*MiB"
+"""Koordinator's pod, and the memory in nvidia-smi's table: the last step of its document is to see the limit there."""
 
 DOCUMENTS = (
     Part("Volcano", "volcano"),
@@ -106,6 +110,7 @@ async def _demo(console: Console, keep: bool) -> int:
         complain((), (), cluster.notes)
         await _play_essence(console, cluster)
         await _play_documents(console, cluster)
+        await _play_limit(console, cluster)
         ok = await _as_expected(cluster)
         line(console, "All as expected: one pod waits, all others run." if ok else "Not as expected.")
         if keep:
@@ -128,8 +133,8 @@ async def _play_essence(console: Console, cluster: LocalCluster) -> None:
     line(console, waiting_line([f"{DEFAULT}/{WAITING}"]))
     for name in SHARING:
         _shell(console, f"subak exec {name} -- env | grep -E '{'|'.join(LIMITS)}' | xargs")
-        pod = await cluster.client.get(PODS, name, DEFAULT)
-        line(console, " ".join([text async for text in _environment(cluster, pod)]))
+        variables = await _printed(cluster, name, "env")
+        line(console, " ".join(text for text in variables if any(word in text for word in LIMITS)))
     waits = now.cluster.explain(now.pods[f"{DEFAULT}/{WAITING}"])
     _shell(console, f"subak why {WAITING} | grep '^  1 node'")
     for group in waits.groups:
@@ -147,6 +152,17 @@ async def _play_documents(console: Console, cluster: LocalCluster) -> None:
     rows = [row for part in DOCUMENTS for row in _rows(now, part, set(pods[part]))]
     for text in aligned(rows, gap=2):
         line(console, text)
+
+
+async def _play_limit(console: Console, cluster: LocalCluster) -> None:
+    """Show that a limit holds: what nvidia-smi says in the pod, and what a program gets that asks for more."""
+    _shell(console, f"subak exec {LIMITED} -- nvidia-smi | grep -o '{MEMORY}'")
+    for found in re.findall(MEMORY, "\n".join(await _printed(cluster, LIMITED, "nvidia-smi"))):
+        line(console, found)
+    _shell(console, f"subak exec {LIMITED} -- subak-allocate 12Gi")
+    for text in await _printed(cluster, LIMITED, "subak-allocate", "12Gi"):
+        line(console, text)
+    line(console, "")
 
 
 def _rows(now: Picture, part: Part, keys: set[str]) -> Iterator[list[str]]:
@@ -215,15 +231,14 @@ async def _settled(cluster: LocalCluster, keys: Iterable[str]) -> Picture:
     return await picture(cluster.client, cluster.interpreter)
 
 
-async def _environment(cluster: LocalCluster, pod: dict[str, Any]) -> Any:
-    """The variables with a container's share, as `env` prints them there."""
+async def _printed(cluster: LocalCluster, name: str, *command: str) -> list[str]:
+    """The lines that a command prints in a pod."""
+    pod = await cluster.client.get(PODS, name, DEFAULT)
     container = pod["spec"]["containers"][0]["name"]
-    session = await cluster.kubelet.execute(pod, container, ["env"], stdin=False, tty=False)
+    session = await cluster.kubelet.execute(pod, container, command, stdin=False, tty=False)
     printed = b"".join([data async for channel, data in session.output() if channel == 1])
     await session.close()
-    for text in printed.decode(errors="replace").splitlines():
-        if any(word in text for word in LIMITS):
-            yield text
+    return printed.decode(errors="replace").splitlines()
 
 
 async def _as_expected(cluster: LocalCluster) -> bool:

@@ -190,8 +190,9 @@ class Agent:
     `lock` is the node annotation that must name the pod while the agent allocates: it would guess which pod it serves.
     `locks` are those of the cards' own agents, by vendor, if there are several.  `label` is the label of a pod that
     names its node, by which the agent's monitor finds the pod.  `handshake` is the node annotation by which the agent
-    shows that it lives.  `of_free` makes the annotations that it writes on its node whenever a
-    card is taken or given back, of all cards and of those that nobody holds.
+    shows that it lives; `asked` is one in which schedulers ask for that, though the agent of today answers no more.
+    `of_free` makes the annotations that it writes on its node whenever a card is taken or given back, of all cards and
+    of those that nobody holds.
     """
 
     system: str
@@ -204,6 +205,7 @@ class Agent:
     locks: Mapping[str, str] = field(default_factory=dict)
     label: str = ""
     handshake: str = ""
+    asked: str = ""
     libraries: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
     of_free: Callable[[Sequence[Device], Sequence[Device]], Mapping[str, str]] | None = None

@@ -5,15 +5,15 @@
     agent       `mismatch`: what kubelet will give the container, compared with what it should get
 
 Kubelet gives a container the variables of device plugins first and its own after them, so these win over what any
-plugin says; what NRI sets comes last.  So a Binding to a node with NRI lets them see no card until NRI has set them,
-and one to a node of a vendor's plugin says what that plugin says.
+plugin says.  What NRI sets comes last, but NRI cannot change a variable that the image has too, as NVIDIA's images have
+theirs: there the pod's value stays.  So the Binding says the same to every node, and all ways agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from subak.dialects import Injection, isolation, mark
+from subak.dialects import Injection, isolation
 from subak.model import manifest, variables
 from subak.model.device import MIB, Device
 from subak.model.node import Node
@@ -66,15 +66,12 @@ def added(container: manifest.Container, number: int, env: Mapping[str, str]) ->
     }
 
 
-def values(pod: manifest.Pod, injections: Sequence[Injection], way: str) -> dict[str, str]:
-    """The annotations to which the pod's variables refer, on a node where cards are given in this way."""
+def values(pod: manifest.Pod, injections: Sequence[Injection]) -> dict[str, str]:
+    """The annotations to which the pod's variables refer."""
     found: dict[str, str] = {}
     for container, injection in zip(pod.containers, injections, strict=True):
         keys = variables.referred(container)
-        if way == mark.NRI:
-            env = {VISIBLE: VOID}
-        else:
-            env = isolation.listed(injection.held) | injection.env
+        env = isolation.listed(injection.held) | injection.env
         found |= {keys[name]: value for name, value in env.items() if name in keys}
     return found
 

@@ -222,7 +222,7 @@ class Interpreter:
         for name in dict.fromkeys(grant.dialect for grant in placement.grants):
             written |= self.by_name[name].write(pod, placement, node, now_ns)
         if downward.refers(pod):
-            written |= downward.values(pod, self.injections(pod, placement, node), node.way)
+            written |= downward.values(pod, self.injections(pod, placement, node))
         return written
 
     def labels(self, placement: Placement) -> dict[str, str]:

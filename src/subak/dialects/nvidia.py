@@ -110,7 +110,13 @@ class Nvidia:
     def __init__(self, names: Names) -> None:
         self.names = names
         self.agent = Agent(
-            "hami", (FAMILY,), Source.REGISTER, names.device_split_count, lock=hami.LOCK, label=hami.NODE
+            "hami",
+            (FAMILY,),
+            Source.REGISTER,
+            names.device_split_count,
+            lock=hami.LOCK,
+            label=hami.NODE,
+            asked=HANDSHAKE,
         )
         self.shares = (names.resource_memory_name, names.resource_memory_percentage_name, names.resource_core_name)
         self.resources = frozenset({names.resource_count_name, names.resource_priority_name, *self.shares})

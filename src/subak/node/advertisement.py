@@ -24,7 +24,6 @@ from subak.model import manifest
 from subak.model.device import Device
 from subak.model.placement import Charge
 from subak.node.machine import Machine
-from subak.node.reports import handshakes
 from tinykube.quantity import Quantity, QuantityError
 
 WRITTEN = "subak.io/advertised"
@@ -99,7 +98,7 @@ def make(
         labels={key: text for key, text in said.labels.items() if "/" in key},
         amounts=amounts,
         device=None if said.device is None else _marked(said.device, way),
-        handshakes=tuple(handshakes(machine)),
+        handshakes=tuple(filter(None, (each.agent.handshake or each.agent.asked for each in machine.speaks))),
     )
 
 

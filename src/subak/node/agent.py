@@ -89,7 +89,7 @@ class Agent:
         self.recorder = Recorder(client, NAME, settings.node)
         self.pods = Pods(client, settings.node)
         self.arbiter = Arbiter(_bare(settings.node), interpreter, host)
-        self.outbox = Outbox(client, self.recorder, Reports(client), self.arbiter.serving)
+        self.outbox = Outbox(client, self.recorder, Reports(client), self.arbiter.serving, self.counters)
         self.taken: Mapping[Dialect, str] = {}
         self.use: Callable[[], Any] = dict
         self._source = source

@@ -192,7 +192,8 @@ class Guard:
             return pod
         if sandbox.namespace in self._exempt.namespaces and not self._recorded(sandbox):
             return None  # a node whose agent cannot reach the API server must still be able to start what repairs it
-        pod = await self._pods.wait(sandbox.uid, PATIENCE_S)
+        await self._pods.wait(sandbox.uid, PATIENCE_S)
+        pod = self._known(sandbox)
         if pod is None:
             log.warning("pod %s (%s) is unknown; container %s is refused", sandbox.key, sandbox.uid, container.name)
             raise Refused(

@@ -17,6 +17,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.reason import Refusal
 from subak.node.arbiter import Arbiter
+from subak.node.counters import Counters
 from subak.node.guard import Exemptions, Guard
 from subak.node.host import Host
 from subak.node.nri.plugin import SOCKET
@@ -34,6 +35,7 @@ class Node(Protocol):
     arbiter: Arbiter
     pods: Pods
     outbox: Outbox
+    counters: Counters
     host: Host | None
     known: asyncio.Event
     """Set when pods and cards are known."""
@@ -135,6 +137,7 @@ class ByKubelet:
             self._asking,
             self._refused,
             node.outbox.evict,
+            node.counters,
             self._directory,
         )
         self._problem = lambda: plugin.problem

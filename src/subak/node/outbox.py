@@ -12,6 +12,7 @@ from typing import Any
 
 from subak.dialects import Dialect
 from subak.model import manifest
+from subak.node.counters import Counters
 from subak.node.reports import Reports
 from tinykube.client import Client
 from tinykube.events import WARNING, Recorder, Reference
@@ -30,17 +31,24 @@ class Outbox:
     """Follows `guard.Outbox`.  `serving` gives the dialects in which a pod is served here."""
 
     def __init__(
-        self, client: Client, recorder: Recorder, reports: Reports, serving: Callable[[manifest.Pod], list[Dialect]]
+        self,
+        client: Client,
+        recorder: Recorder,
+        reports: Reports,
+        serving: Callable[[manifest.Pod], list[Dialect]],
+        counters: Counters,
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._reports = reports
         self._serving = serving
+        self._counters = counters
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: set[str] = set()
 
     def refused(self, pod: manifest.Pod, container: str, message: str) -> None:
         """Tell the pod's user that a container may not start, and why."""
+        self._counters.refusals[REFUSED] += 1
         self._say(pod, REFUSED, f"container {container}: {message}" if container else message)
         if pod.metadata.uid not in self._failed:  # kubelet tries again and again
             self._failed.add(pod.metadata.uid)
@@ -57,6 +65,7 @@ class Outbox:
 
     def evict(self, pod: manifest.Pod, message: str) -> None:
         """Remove a pod whose container runs without its limits, and say why."""
+        self._counters.kills[NOT_LIMITED] += 1
         self._say(pod, NOT_LIMITED, f"{message}; the pod is deleted, because no limit holds")
         self._send(self._delete(pod))
 

@@ -33,6 +33,7 @@ class Parts:
         pause = FIRST_PAUSE
         while True:
             began = _now()
+            well = asyncio.get_running_loop().call_later(SETTLED, self.failures.pop, name, None)
             try:
                 await part()
                 self.failures[name] = f"{name} has ended; it is started again"
@@ -40,15 +41,12 @@ class Parts:
             except Exception as error:
                 log.exception("%s failed, which is a mistake in Subak; it is started again in %.0f s", name, pause)
                 self.failures[name] = f"{name} failed, and is started again: {error!r}"
+            finally:
+                well.cancel()
             if _now() - began > SETTLED:
                 pause = FIRST_PAUSE
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
-            asyncio.get_running_loop().call_later(SETTLED, self._settled, name, self.failures[name])
-
-    def _settled(self, name: str, failure: str) -> None:
-        if self.failures.get(name) == failure:
-            del self.failures[name]
 
 
 def _now() -> float:

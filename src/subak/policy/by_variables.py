@@ -4,6 +4,9 @@
 
 Admission gives pods both.  One that was created without it would start with no limits there.  Kubelet does not say when
 it starts an ordinary init container with a slot, so nobody could give that its own.
+
+Variables of a pod win over those of a vendor's device plugin, which names MIG instances that it has cut.  So pods with
+variables stay away from such cards where our agent does not run.
 """
 
 from __future__ import annotations
@@ -35,7 +38,12 @@ class ByVariables(Filter):
         return request.read(self.name), tuple((claim.containers, claim.role) for claim in request.claims)
 
     def refuse(self, node: Node, request: Request) -> NodeRefusal | None:
-        if node.way != WAY or not request.claims:
+        if not request.claims:
+            return None
+        if not node.way and node.cut and request.read(self.name) is not None:
+            detail = "the pod's own variables would hide the MIG instances that the vendor's agent names"
+            return NodeRefusal(Reason.NODE_ISOLATION_MISSING, detail)
+        if node.way != WAY:
             return None
         if any(claim.role is Role.INIT for claim in request.claims):
             return NodeRefusal(Reason.NODE_WITHOUT_NRI, "no NRI: init containers get no cards there")

@@ -19,6 +19,8 @@ class Agents:
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
         self._marked: set[str] = set()
+        self.by_variables = False
+        """Whether there has been a node where containers get their cards by variables; its agent may come back."""
         self._dead: set[str] = set()
         self._looks: list[tuple[float, str]] = []
         self._now: float | None = None
@@ -26,6 +28,7 @@ class Agents:
     def see_node(self, node: manifest.Node) -> None:
         """Take in whether the node has our mark."""
         name = node.name
+        self.by_variables |= mark.way(node) == mark.PLUGIN
         if not mark.marked(node):
             self.lose_node(name)
         elif name not in self._marked:

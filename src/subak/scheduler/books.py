@@ -52,6 +52,11 @@ class Books:
 
     # Nodes
 
+    @property
+    def needs_variables(self) -> bool:
+        """Whether there has been a node where containers get their cards by variables of their pods."""
+        return self._agents.by_variables
+
     def pass_time(self, now: float) -> None:
         """Describe nodes again whose agents may have died since."""
         self._now = now

@@ -97,11 +97,11 @@ class Companion(Protocol):
         """Other scheduler names are served than before."""
 
 
-Companions = Callable[[Client, Interpreter, Served], Sequence[Companion]]
+Companions = Callable[[Client, Interpreter, Served, Service], Sequence[Companion]]
 """Makes what runs beside the scheduler, as soon as the device config is known."""
 
 
-def alone(client: Client, interpreter: Interpreter, served: Served) -> Sequence[Companion]:
+def alone(client: Client, interpreter: Interpreter, served: Served, service: Service) -> Sequence[Companion]:
     """Nothing runs beside the scheduler."""
     return ()
 
@@ -162,7 +162,7 @@ class Controller:
         config = self.settings.config or await configuration.awaited(self._client)
         interpreter = Interpreter(config)
         service = self._service(interpreter)
-        self.companions = self._make_companions(self._client, interpreter, self.served)
+        self.companions = self._make_companions(self._client, interpreter, self.served, service)
         parts = [self._serve(service), self._rivals.run(), self._hold_lease(), self._lead(service)]
         if self.settings.extender is not None:
             parts.append(self._extend(service, *self.settings.extender))

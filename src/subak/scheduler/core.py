@@ -94,6 +94,11 @@ class Core:
         """All nodes, what every pod holds, and what every namespace uses."""
         return self._decider.snapshot
 
+    @property
+    def needs_variables(self) -> bool:
+        """Whether there has been a node where containers get their cards by variables (`model.variables`)."""
+        return self._books.needs_variables
+
     def __len__(self) -> int:
         """How many pods have no place yet."""
         return len(self._line)

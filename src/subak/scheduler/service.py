@@ -142,6 +142,10 @@ class Service:
         while self._under_way:
             await asyncio.sleep(RETIRE_PAUSE)
 
+    def needs_variables(self) -> bool:
+        """Whether containers get their cards by variables of their pods on any node, or that is not known yet."""
+        return self.core.needs_variables or not self.feed.nodes.synced.is_set()
+
     def names_changed(self) -> None:
         """`serves` gives other answers from now on."""
         self._handle(NamesChanged())

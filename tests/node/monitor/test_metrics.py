@@ -93,6 +93,16 @@ def test_a_container_at_work_shows_what_it_uses(tmp_path: Path) -> None:
     assert shown["subak_container_time_seconds_total"] == {("busy", "c", "GPU-00"): 0.0015}
 
 
+def test_nobody_counts_the_time_of_a_container_whose_share_is_lifted(tmp_path: Path) -> None:
+    """It works, so zero would be wrong."""
+    alone, neighbour = tenant(tmp_path, "alone"), tenant(tmp_path, "neighbour")
+    at_work(alone)
+    node = Node(alone, neighbour)
+    assert node.scrape()["subak_container_time_used_ratio"].keys() == {("neighbour", "c", "GPU-00")}
+    at_work(neighbour)
+    assert len(node.scrape()["subak_container_time_used_ratio"]) == 2
+
+
 def test_a_container_without_a_limit_of_time_may_use_all_of_it(tmp_path: Path) -> None:
     assert Node(tenant(tmp_path, "all", cores=0)).scrape()["subak_container_time_limit_ratio"] == {
         ("all", "c", "GPU-00"): 1

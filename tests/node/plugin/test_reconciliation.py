@@ -15,6 +15,7 @@ from subak.model import manifest
 from subak.model.reason import Refusal
 from subak.model.variables import SLOT
 from subak.node.arbiter import Arbiter
+from subak.node.counters import Counters
 from subak.node.plugin.plugin import Plugin
 from subak.node.plugin.podresources import Holder
 from subak.node.plugin.reconciliation import differences, unguarded
@@ -82,16 +83,9 @@ class Watched:
     def __init__(self, directory: Path, *pods: manifest.Pod) -> None:
         self.pods = Pods({each.metadata.uid: each for each in pods})
         self.evicted: list[tuple[str, str]] = []
+        self.counters = Counters()
         arbiter = Arbiter(machine("shared"), INTERPRETER)
-        self.plugin = Plugin(
-            arbiter,
-            self.pods,
-            _no_client(),
-            first,
-            _never,
-            lambda pod, why: self.evicted.append((pod.key, why)),
-            directory,
-        )
+        self.plugin = Plugin(arbiter, self.pods, _no_client(), first, _never, self._evict, self.counters, directory)
         self.slots = self.plugin._slots
         self.slots.prepare(4)
 
@@ -114,7 +108,7 @@ def test_a_pod_that_runs_without_limits_is_evicted_once(tmp_path: Path) -> None:
     ((key, why),) = watched.evicted
     assert key == "default/a"
     assert "container c0 runs without subak.io/slot" in why
-    assert watched.plugin.differences == 1
+    assert watched.counters.differences == 1
 
 
 def test_the_slot_of_a_pod_that_is_gone_is_closed(tmp_path: Path) -> None:
@@ -123,7 +117,7 @@ def test_the_slot_of_a_pod_that_is_gone_is_closed(tmp_path: Path) -> None:
     watched.slots.open("slot-1", "u-gone/c0", {})
     watched.plugin.compared([holder("a", "c0", "slot-0")])
     assert watched.slots.owners == {"slot-0": "u-a/c0"}
-    assert watched.plugin.differences == 0
+    assert watched.counters.differences == 0
 
 
 def test_a_difference_that_lasts_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -131,10 +125,10 @@ def test_a_difference_that_lasts_is_told_once(tmp_path: Path, caplog: pytest.Log
     watched.slots.open("slot-0", "u-a/c0", {})
     said = [holder("a", "c0", "slot-1"), holder("b", "c0", "slot-0")]
     watched.plugin.compared(said)
-    assert watched.plugin.differences == 0, "it may be over in a moment"
+    assert watched.counters.differences == 0, "it may be over in a moment"
     for _ in range(2):
         watched.plugin.compared(said)
-    assert watched.plugin.differences == 1
+    assert watched.counters.differences == 1
     (record,) = caplog.records
     assert record.getMessage() == (
         "subak.io/slot slot-0 is open for container c0 of pod default/a, "

@@ -31,7 +31,7 @@ from subak.node.machine import Machine
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 PROGRAMS = ("nvidia-smi", "subak-allocate")
 
-PACKAGED = Path(__file__).with_name("simulated")
+PACKAGED = Path(__file__).with_name("cuda")
 BUILT = Path(__file__).parents[4] / "native" / "build" / "simulated"
 
 LOADER = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")

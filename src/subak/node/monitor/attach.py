@@ -36,8 +36,10 @@ def attach(agent: Watched, node: str, load: Callable[[], Any]) -> Monitor:
             yield from agent.arbiter.tenants(pod)
 
     def real_cards() -> list[str]:
+        """The cards that the driver is asked about; none while one is broken, since to be reset it must be let go."""
         machine = agent.arbiter.machine
-        return [each.id for each in machine.devices] if machine.real else []
+        asked = machine.real and all(each.healthy for each in machine.devices)
+        return [each.id for each in machine.devices] if asked else []
 
     monitor, gauges = Monitor(tenants), Gauges(real_cards, load)
     agent.parts["monitor"] = monitor.run

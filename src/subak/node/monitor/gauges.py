@@ -45,15 +45,22 @@ class Gauges:
 
     def read(self, ids: Sequence[str]) -> dict[str, Reading]:
         """What these cards say now; nothing if the driver does not answer."""
-        nvml = self._opened() if ids else None
+        if not ids:
+            self._let_go()
+            return {}
+        nvml = self._opened()
         if nvml is None:
             return {}
         handles = {id: _asked(nvml, partial(nvml.nvmlDeviceGetHandleByUUID, id)) for id in ids}
         found = {id: self._of(nvml, handle) for id, handle in handles.items() if handle is not None}
         if not found:
-            self._nvml = None  # the driver is gone, and may come back
-            _asked(nvml, nvml.nvmlShutdown)
+            self._let_go()  # the driver is gone, and may come back
         return found
+
+    def _let_go(self) -> None:
+        nvml, self._nvml = self._nvml, None
+        if nvml is not None:
+            _asked(nvml, nvml.nvmlShutdown)
 
     def _opened(self) -> Any:
         """The driver's functions, ready; None if there is no driver.  It stays open: to open it may take a second."""

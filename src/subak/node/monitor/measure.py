@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from subak.model.device import FULL_CORES, Device
 from subak.node import regions, usage
 from subak.node.monitor.monitor import Moment, Seen
-from subak.node.monitor.words import Word
+from subak.node.monitor.words import Word, Work
 from subak.node.tenant import Tenant
 from subak.node.usage import Use
 
@@ -74,9 +74,15 @@ def _of_container(seen: Seen, position: int, uses: Mapping[str, Use] | None, now
             device,
             sum(share.memory_bytes for share in shares),
             min(1.0, cores / (device.cores or FULL_CORES)) if cores else 1.0,
-            None if uses is None else uses.get(device.id, NOTHING),
+            None if uses is None else _counted(uses.get(device.id, NOTHING), seen, device.id),
             seen.words.get(device.id, Word.NOTHING),
             # More time than the machine has been up is a scribble.
             charged / 1e9 if first and charged is not None and charged <= now.monotonic_ns else None,
             glance.last_kernel if first and glance is not None else None,
         )
+
+
+def _counted(use: Use, seen: Seen, card: str) -> Use:
+    """What is known of a use: nobody counts the time of who works while its share is lifted."""
+    free = Word.LIFTED in seen.words.get(card, Word.NOTHING) and seen.work[card] is Work.SOME
+    return Use(use.memory_bytes, None) if free else use

@@ -2,7 +2,7 @@
 
 Three things would undo what we give, and are refused:
 
-    a variable that the pod has twice    the runtime replaces the first, and some programs read the last
+    a variable that image and pod have   the runtime replaces the first, and the last counts: it must have our value
     a mount of the pod over one of ours  written differently (`/etc//ld.so.preload`), it is not replaced but comes after
     what another plugin changes          see `difference`
 """
@@ -13,7 +13,7 @@ import os
 import posixpath
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from subak.dialects import Injection, isolation
 from subak.model import mount
@@ -29,7 +29,7 @@ def adjustment(injection: Injection, container: Container, cdi: tuple[str, ...] 
     With names of CDI devices the runtime brings the device nodes itself, and NVIDIA's own runtime must not do it too.
     """
     env = injection.variables(container.variables)
-    if cdi:
+    if cdi and len(container.values(isolation.SHOWN)) < 2:
         env |= {isolation.SHOWN: isolation.VOID}
     _check_variables(container, env)
     mounts = tuple(_mount(each) for each in injection.mounts)
@@ -40,11 +40,12 @@ def adjustment(injection: Injection, container: Container, cdi: tuple[str, ...] 
 
 def hidden(container: Container) -> Adjustment:
     """What keeps NVIDIA's runtime from showing cards to a container that has none.  Raises Refusal."""
-    shown = [value for name, _, value in (each.partition("=") for each in container.env) if name == isolation.SHOWN]
+    shown = container.values(isolation.SHOWN)
     if isolation.HIDDEN.issuperset(shown):
         return NO_ADJUSTMENT
-    _check_variables(container, (isolation.SHOWN,))
-    return Adjustment(env=((isolation.SHOWN, isolation.VOID),))
+    env = {isolation.SHOWN: shown[-1] if shown[-1] in isolation.HIDDEN else isolation.VOID}
+    _check_variables(container, env)
+    return Adjustment(env=tuple(env.items()))
 
 
 def difference(decided: Adjustment, final: Adjustment, cards: Collection[str]) -> str:
@@ -74,12 +75,16 @@ def difference(decided: Adjustment, final: Adjustment, cards: Collection[str]) -
     return ""
 
 
-def _check_variables(container: Container, names: Iterable[str]) -> None:
-    counted = Counter(each.partition("=")[0] for each in container.env)
-    for name in names:
-        if counted[name] > 1:
-            message = f"container {container.name} sets {name} {counted[name]} times; the node's value would not count"
-            raise Refusal(f"env[{name}]", "", f"{message}: set it once at most")
+def _check_variables(container: Container, env: Mapping[str, str]) -> None:
+    """A container has a variable twice that its image and its pod set; then the pod's must be right already."""
+    for name, value in env.items():
+        values = container.values(name)
+        if len(values) > 1 and values[-1] != value:
+            message = (
+                f"container {container.name} sets {name} to {values[-1]!r} and its image sets it too, so that the node "
+                f"cannot make it {value!r}: remove it from the pod"
+            )
+            raise Refusal(f"env[{name}]", values[-1], message)
 
 
 def _check_mounts(container: Container, mounts: Sequence[Mount]) -> None:

@@ -141,6 +141,10 @@ class Container:
         """Its variables by name; if there are several of a name, the last one."""
         return {name: value for name, _, value in (each.partition("=") for each in self.env)}
 
+    def values(self, name: str) -> list[str]:
+        """All values of a variable: that of the image comes before that of the pod, which counts."""
+        return [each.removeprefix(f"{name}=") for each in self.env if each.startswith(f"{name}=")]
+
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from subak.model import manifest
+from subak.node.counters import Counters
 from subak.node.plugin.gate import Gate, Judge, Known, Refused
 from subak.node.plugin.podresources import SOCKET, Holder, NoAnswer, PodResources
 from subak.node.plugin.reconciliation import Asking, Difference, differences, unguarded
@@ -31,7 +32,7 @@ class Plugin:
     """Gives containers their cards where the container runtime does not ask.
 
     The slots' folders are in `directory`, under the same path on the host.  `plugins` and `pod_resources` are where
-    kubelet has its sockets.  `differences` is about how many containers kubelet and we disagree; None if not known.
+    kubelet has its sockets.  `counters` get to know about how many containers kubelet and we disagree.
     """
 
     def __init__(
@@ -42,17 +43,18 @@ class Plugin:
         asking: Asking,
         refused: Refused,
         evict: Evict,
+        counters: Counters,
         directory: Path,
         plugins: Path = DIRECTORY,
         pod_resources: Path = SOCKET,
     ) -> None:
         self.resources = PodResources(pod_resources)
-        self.differences: int | None = None
         self._judge = judge
         self._pods = pods
         self._client = client
         self._asking = asking
         self._evict = evict
+        self._counters = counters
         self._evicted: set[str] = set()
         self._doubtful: set[Difference] = set()
         self._told: set[Difference] = set()
@@ -80,7 +82,7 @@ class Plugin:
             try:
                 self.compared(await self.resources.containers())
             except NoAnswer as error:
-                self.differences = None
+                self._counters.differences = None
                 log.debug("%s", error)
 
     def compared(self, holders: Sequence[Holder]) -> None:
@@ -98,7 +100,7 @@ class Plugin:
         for difference in lasting - self._told:
             log.warning("%s", difference)
         self._doubtful, self._told = doubtful, lasting
-        self.differences = len(free) + len(lasting)
+        self._counters.differences = len(free) + len(lasting)
 
     async def _find(self, namespace: str, name: str) -> manifest.Pod | None:
         try:
