@@ -43,7 +43,8 @@ static struct machine *map(void) {
     int mapped = node_cards()->count ? node_machine() : -1;
     bool whole = mapped >= 0 && (lseek(mapped, 0, SEEK_END) >= (off_t)sizeof(struct machine) ||
                                  !ftruncate(mapped, sizeof(struct machine)));
-    void *found = whole ? mmap(NULL, sizeof(struct machine), PROT_READ | PROT_WRITE, MAP_SHARED, mapped, 0) : MAP_FAILED;
+    void *found = MAP_FAILED;
+    if (whole) found = mmap(NULL, sizeof(struct machine), PROT_READ | PROT_WRITE, MAP_SHARED, mapped, 0);
     if (mapped >= 0) close(mapped);
     if (found == MAP_FAILED || (file = open_file()) < 0) return NULL;
     return found;
@@ -95,8 +96,8 @@ static void clear(struct machine_process *process) {
     atomic_store(&process->identity, 0);
 }
 
-/* Whoever gets the lock of a process that has an identity knows that it is dead. Not while another thread enters: to the
- * kernel its lock would be ours. */
+/* Whoever gets the lock of a process that has an identity knows that it is dead. Not while another thread enters: its
+ * lock would be ours to the kernel. */
 static void bury(struct machine_process *process) {
     pthread_mutex_lock(&opening);
     if (process != me && atomic_load(&process->identity) && lock_slot(process, F_WRLCK)) {
