@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from subak import __version__
-from tests.e2e.agent import agent, prepared
+from tests.e2e.agent import agent, living, prepared
 from tests.e2e.cluster import Cluster
+from tests.e2e.controller import kubectl
 from tests.e2e.node import RealNode
+from tests.e2e.users import User
 
 VOLCANO = {"profile": "volcano"}
+LABEL = "koordinator.sh/gpu-isolation-provider"
 
 
 def examined(node: RealNode, *options: str, code: int) -> dict[str, dict[str, Any]]:
@@ -62,3 +65,22 @@ def test_a_node_without_nri_is_told_how_to_switch_it_on(cluster: Cluster, tmp_pa
         node.kill("containerd")
         found = examined(node, code=1)
         assert found["version"]["state"] == "failed"
+
+
+async def test_a_cluster_with_a_real_node(cluster: Cluster) -> None:
+    somebody = User(cluster.kubeconfig)
+    with RealNode(cluster) as node:
+        async with living(node, {"profile": "koordinator"}) as world:
+            done = await somebody.run("subak", "doctor", "-o", "json")
+            found = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+            assert states(found, "agents", "container runtimes", "capacity", "labels", "overcommitted") == ["ok"] * 5
+            assert {each["check"] for each in found.values() if each["state"] != "ok"} == {"replicas", "versions"}
+            world.agent.kill()  # or it would put it right at once
+            gone = {LABEL: None}
+            patch = json.dumps({"metadata": {"annotations": {"subak.io/agent": "plugin"}, "labels": gone}})
+            kubectl(cluster, "patch", "node", node.name, "-p", patch)
+            done = await somebody.run("subak", "doctor", "-o", "json")
+            world.agent.start()
+            found = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+            assert found["labels"]["seen"] == f"{node.name} lacks {LABEL}=HAMi-core"
+            assert "can only find and evict" in found["device plugins"]["seen"]

@@ -32,7 +32,7 @@ async def lock(computer: Computer) -> Sequence[Finding]:
     if not holders:
         return [failed(f"nobody holds {LOCK}: the agent has ended", START)]
     names = {each.pid: each for each in computer.processes()}
-    shown = [f"process {pid} ({names[pid].program})" if pid in names else f"process {pid}" for pid in holders]
+    shown = [f"process {pid} ({names[pid].command})" if pid in names else f"process {pid}" for pid in holders]
     return [ok(f"{listed(shown)} holds {LOCK}")]
 
 
