@@ -215,6 +215,7 @@ struct tenant {
     struct gate gate;
     int64_t kernel, host, pause, queue; /* ns of a kernel, of CPU work before it, of a pause after it; in flight */
     int64_t gap;                        /* ns of more CPU work before every GAP_EVERY-th kernel */
+    int64_t copy;                       /* ns of a copy from the host in place of that kernel, for which it waits */
     int64_t done, began, longest, last;
     double full_rate;
     int64_t latencies[4096];
@@ -246,7 +247,7 @@ static void program(int number) {
         bool gated = tenant->gate.engaged;
         if (gated) gate_enter(&tenant->gate);
         if (tenant->host && now_ns - asked > 5 * MS) hand_over(now_ns + COLD);
-        hand_over(now_ns + 3 * US); /* the launch */
+        hand_over(now_ns + (tenant->copy && tenant->done % GAP_EVERY == 0 ? tenant->copy : 3 * US)); /* the launch */
         if (gated) gate_leave(&tenant->gate, NULL, (CUstream)(uintptr_t)tenant->kernel, true);
         else streams_launched(&tenant->gate.streams, NULL, (CUstream)(uintptr_t)tenant->kernel, 1000);
         for (int64_t left; (left = unfinished(queue) - tenant->queue * tenant->kernel) > 0;) clock_sleep(left);
@@ -409,6 +410,26 @@ static void unequal(void) {
                 expect(what, share(&tenants[i]), 50, kinds[i ? b : a].host ? 4.0 : 3.0);
             }
         }
+}
+
+/* A turn that ends in a copy looks as if the GPU were behind; the tenant is bound by its CPU all the same. */
+static void training_with_copies(void) {
+    const struct kind *kind = &kinds[TRAINING];
+    for (int count = 1; count <= 2; count++) {
+        unsigned limit = count == 1 ? 60 : 50, quick = 0, looks = 0;
+        reset();
+        for (int i = 0; i < count; i++) {
+            struct tenant *tenant = add_kind(kind, limit);
+            tenant->copy = 5 * MS;
+            tenant->full_rate = full_rate(kind->kernel, kind->queue, kind->host + (kind->gap + tenant->copy) / GAP_EVERY);
+        }
+        measure(10);
+        for (int i = 0; i < count; i++)
+            expect(count == 1 ? "training with copies, alone at 60" : "training with copies, one of two at 50",
+                   share(&tenants[i]), limit, 3.0);
+        for (; looks < 500; looks++, run_until(now_ns + 10 * MS)) quick += tenants[0].gate.quick;
+        expect("training with copies is taken for bound by its CPU", quick * 100.0 / looks, 100, 5);
+    }
 }
 
 static void training_beside_gemm(void) {
@@ -646,6 +667,7 @@ int main(void) {
     contended();
     unequal();
     training_beside_gemm();
+    training_with_copies();
     many();
     processes_of_a_container();
     a_light_request();

@@ -81,6 +81,14 @@ async def test_pods_that_a_vendors_own_agent_serves_are_its_business() -> None:
     assert (await node.create("q", env=ALL)).env == ((SHOWN, "void"),)
 
 
+async def test_a_machine_without_cards_of_ours_has_nothing_to_hide() -> None:
+    """A vendor's own agent may serve all of its cards, and its monitors must see them."""
+    node = Node()
+    node.arbiter.change(replace(node.arbiter.machine, devices=()))
+    node.bound("q", {})
+    assert await node.create("q", env=ALL) == NO_ADJUSTMENT
+
+
 async def test_ephemeral_containers_see_no_card() -> None:
     node = Node()
     node.bound("p")

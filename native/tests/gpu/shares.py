@@ -226,9 +226,10 @@ def host_bound(group: list[Tenant], work: str, cells: list[list[int]], rounds: i
 
 
 def copies(torches: list[Tenant], works: list[str], rounds: int) -> None:
-    """Training that copies its next batch from the host in every step, alone and beside another of its kind."""
+    """Training that copies its next batch from the host in every step, alone and beside another of its kind.  Its steps
+    take so long that a window has few of them: so there are more windows."""
     for work in works:
-        host_bound(torches, work, [[60], [50, 50]], rounds, 3)
+        host_bound(torches, work, [[60], [50, 50]], 2 * rounds, 3)
 
 
 def rests(tenant: Tenant, work: str, rounds: int) -> None:
@@ -435,7 +436,7 @@ def main() -> None:
         tenant.ready()
     bound_works = os.environ.get("SUBAK_SHARES_BOUND", "spin queued gemm short graph").split()
     host_works = os.environ.get("SUBAK_SHARES_HOST", "tiny train").split()
-    copying_works = os.environ.get("SUBAK_SHARES_COPIES", "feed load").split()
+    copying_works = os.environ.get("SUBAK_SHARES_COPIES", "feed load haul").split()
     rounds = int(os.environ.get("SUBAK_SHARES_ROUNDS", "10"))
     work: dict[str, Callable[[], None]] = {
         "bound": lambda: bound(tenants, torches, bound_works),

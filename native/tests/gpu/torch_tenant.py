@@ -4,7 +4,7 @@ gemm: 8192^3 in bf16, four in flight. Its GPU time is also measured, by events a
 clock rises when it is not fully loaded and work alone would then overstate the share.
 train: forward, backward and AdamW of a small transformer, bound by the CPU that launches it.
 feed: the same with 2 MiB copied from pinned host memory before each step, without waiting for it.
-load: the same with 32 MiB copied from pageable host memory, for which the program waits.
+load: the same with 4 MiB copied from pageable host memory, for which the program waits. haul: with 32 MiB.
 """
 
 import json
@@ -79,12 +79,12 @@ class Feed(Train):
 
 
 class Load(Train):
-    def __init__(self) -> None:
+    def __init__(self, mebibytes: int) -> None:
         super().__init__()
-        self.images = torch.randn(32, 1024, 256)
+        self.images = torch.randn(mebibytes * 16, 64, 256)
 
     def step(self) -> None:
-        self.x = self.images.cuda()[:16, :64]
+        self.x = self.images.cuda()[:16]
         super().step()
 
 
@@ -125,7 +125,7 @@ def capture() -> None:
 
 
 def main() -> None:
-    works = {"gemm": Gemm(), "train": Train(), "feed": Feed(), "load": Load()}
+    works = {"gemm": Gemm(), "train": Train(), "feed": Feed(), "load": Load(4), "haul": Load(32)}
     for work in [*works.values()] * 3:
         work.step()
     capture()

@@ -67,8 +67,8 @@ class Pods(Protocol):
 class Outbox(Protocol):
     """What others do later, where waiting is allowed."""
 
-    def refused(self, pod: manifest.Pod, container: str, message: str) -> None:
-        """Tell the pod's user that a container may not start, and why."""
+    def refused(self, pod: manifest.Pod, container: str, message: str, cause: str = "") -> None:
+        """Tell the pod's user that a container may not start, and why; `cause` is the word under which it counts."""
 
     def warn(self, pod: manifest.Pod, container: str, message: str) -> None:
         """Tell the pod's user what is not as it should be."""
@@ -147,7 +147,7 @@ class Guard:
         try:
             adjustment = self._adjustment(sandbox, container, pod)
         except ValueError as error:  # a Refusal, or what a dialect cannot make sense of
-            why = self._refuse(pod, container, str(error))
+            why = self._refuse(pod, container, str(error), getattr(error, "cause", ""))
             raise Refused(why) from None
         self._living.setdefault(sandbox.uid, set()).add(container.id)
         self._decided[container.id] = adjustment
@@ -223,7 +223,8 @@ class Guard:
             declared = next((each for each in pod.containers if each.name == container.name), None)
             if declared is not None and declared.security_context is not None and declared.security_context.privileged:
                 return True
-        return sandbox.namespace in self._exempt.namespaces
+        # A machine without cards of ours may have some that a vendor's own agent and its monitors need.
+        return sandbox.namespace in self._exempt.namespaces or not self._arbiter.machine.devices
 
     # Decisions
 
@@ -249,11 +250,11 @@ class Guard:
                 self._give_back(pod.metadata.uid)
             raise
 
-    def _refuse(self, pod: manifest.Pod | None, container: Container, why: str) -> str:
+    def _refuse(self, pod: manifest.Pod | None, container: Container, why: str, cause: str = "") -> str:
         """Say on the pod why a container may not start; gives what the runtime is told."""
         if pod is not None:
             log.warning("pod %s, container %s: refused: %s", pod.key, container.name, why)
-            self._outbox.refused(pod, container.name, why)
+            self._outbox.refused(pod, container.name, why, cause)
         return f"subak: {why}"
 
     # Who holds what
