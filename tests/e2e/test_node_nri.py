@@ -201,6 +201,29 @@ async def test_after_containerd_restarts_the_agent_is_asked_again_and_knows_who_
         here.runs("large")
 
 
+async def test_a_static_pod_runs_and_sees_no_card(node: RealNode) -> None:
+    """The runtime knows it by the hash of its file, which is no UID of any pod in the API server."""
+    async with scene(node):
+        command = ["sleep", "600"]
+        container = {"name": "c", "image": images.CUDA, "imagePullPolicy": "Never", "command": command}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "fixed"}, "spec": {"containers": [container]}}
+        manifest = node.directory / "static" / "fixed.json"
+        mirror = f"fixed-{node.name}"
+        manifest.write_text(json.dumps(body))
+        try:
+            form = "jsonpath={.status.phase}"
+            node.until(
+                lambda: kubectl(node.cluster, "get", "pod", mirror, "--ignore-not-found", "-o", form) == "Running",
+                "the static pod runs",
+            )
+            assert environment(node.cluster, mirror)[SHOWN] == "void"
+        finally:
+            manifest.unlink()
+            node.until(
+                lambda: not kubectl(node.cluster, "get", "pod", mirror, "--ignore-not-found"), "the static pod is gone"
+            )
+
+
 MEDDLER = """
 import asyncio, sys
 from pathlib import Path
