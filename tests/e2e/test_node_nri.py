@@ -224,6 +224,22 @@ async def test_a_static_pod_runs_and_sees_no_card(node: RealNode) -> None:
             )
 
 
+async def test_where_the_host_describes_the_card_containerd_brings_what_the_description_says(node: RealNode) -> None:
+    async with scene(node) as here:
+        edits = {"env": ["BROUGHT_BY=cdi"], "deviceNodes": [{"path": "/dev/card", "hostPath": "/dev/null"}]}
+        device = {"name": here.card, "containerEdits": edits}
+        described = node.path("/etc/cdi/nvidia.json")
+        described.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [device]}))
+        try:
+            await here.create("described", 3000)
+            here.runs("described")
+            env = environment(node.cluster, "described")
+            assert (env["BROUGHT_BY"], env[SHOWN], env["CUDA_DEVICE_MEMORY_LIMIT_0"]) == ("cdi", "void", "3000m")
+            assert "/dev/card" in kubectl(node.cluster, "exec", "described", "--", "ls", "/dev/card")
+        finally:
+            described.unlink()
+
+
 MEDDLER = """
 import asyncio, sys
 from pathlib import Path
