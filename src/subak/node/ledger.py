@@ -13,7 +13,6 @@ from subak.model.device import MIB, Device
 from subak.model.node import Node
 from subak.model.placement import Charge, MigInstance, Placement, charges
 
-
 MOST_NAMED = 5
 """How many tenants of a card a refusal names; a card can have a hundred."""
 
