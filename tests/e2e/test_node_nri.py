@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e import images, settings
 from tests.e2e.agent import Agent, agent, environment, prepared
 from tests.e2e.controller import kubectl
@@ -156,16 +158,28 @@ async def test_without_the_agent_nothing_with_cards_starts_and_with_it_everythin
         assert environment(node.cluster, "gone")["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
 
 
-async def test_an_agent_that_hangs_inside_a_creation_lets_nothing_start(node: RealNode) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["hangs", "killed"])
+async def test_an_agent_that_hangs_or_dies_inside_a_creation_lets_nothing_start(node: RealNode, killed: bool) -> None:
     """containerd drops it and goes on without its adjustment; but it was a validator too, and a dead one refuses."""
     async with scene(node) as here:
+        log = node.log("containerd")
+        before = log.stat().st_size
+
+        def says(words: str) -> bool:
+            return words in log.read_bytes()[before:].decode(errors="replace")
+
         here.agent.send(signal.SIGSTOP)
         await here.create("hung", 3000)
-        here.waits("hung", "subak")
-        here.agent.send(signal.SIGCONT)
+        if killed:
+            node.until(lambda: says("CreateContainer within sandbox"), "containerd asks")
+            here.agent.kill()
+        node.until(lambda: says("validator plugin 10-subak failed"), "the container is refused")
+        if killed:
+            here.agent.start()
+        else:
+            here.agent.send(signal.SIGCONT)
         here.runs("hung")
         assert environment(node.cluster, "hung")["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
-        assert "closing plugin 10-subak" in node.log("containerd").read_text()
 
 
 async def test_what_started_without_limits_while_the_agent_was_away_is_removed(node: RealNode) -> None:
