@@ -19,6 +19,7 @@ enum { LOWEST_FILE = 100 };    /* the small numbers are the program's */
 
 static _Atomic(struct machine *) shared;
 static _Atomic(struct machine_process *) me;
+static _Atomic uint64_t here; /* the pid namespace, and a bit that says that it is known */
 static int file = -1; /* one description for all threads: to the kernel they are one owner of locks */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
@@ -54,6 +55,7 @@ static struct machine *map(void) {
 static void forked(void) {
     int of_parent = file;
     me = NULL;
+    here = 0;
     pthread_mutex_init(&opening, NULL);
     file = open_file();
     close(of_parent);
@@ -125,7 +127,6 @@ static uint32_t own_namespace(void) {
 }
 
 uint32_t machine_pid(const struct machine_process *process) {
-    static _Atomic uint64_t here; /* plus one bit that says that it is known: it never changes */
     uint64_t identity = atomic_load(&process->identity), mine = here;
     if (!mine) here = mine = 1ull << 32 | own_namespace();
     return identity >> 32 == (uint32_t)mine ? (uint32_t)identity : 0;

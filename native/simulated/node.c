@@ -6,8 +6,8 @@
  *                never mistake it
  *
  * A container has the cards that its agent has given it, and sees no others. They stand in the agent's file of limits,
- * which nobody in the container can change, or else in NVIDIA_VISIBLE_DEVICES, as for a real driver. Where neither names
- * any, the container sees none; only who names a folder by hand then sees all cards.
+ * which nobody in the container can change, or else in NVIDIA_VISIBLE_DEVICES, as for a real driver. Where neither is
+ * there the container sees none; only who names a folder by hand then sees all cards.
  */
 #define _GNU_SOURCE
 #include "node.h"

@@ -98,8 +98,8 @@ int main(int count, char **arguments) {
         else if ((value = value_of(argument, "--format"))) format = value;
         else if ((value = value_of(argument, "--query-gpu"))) gpu_fields = value;
         else if ((value = value_of(argument, "--query-compute-apps"))) process_fields = value;
-        else smi_fail(SMI_WRONG, "Invalid option: %s. This is the nvidia-smi of simulated cards; see nvidia-smi --help.",
-                      argument);
+        else smi_fail(SMI_WRONG, "Invalid option: %s. This is the nvidia-smi of simulated cards; see nvidia-smi "
+                                 "--help.", argument);
     }
     if (format && !gpu_fields && !process_fields)
         smi_fail(SMI_WRONG, "Option --format needs --query-gpu or --query-compute-apps.");

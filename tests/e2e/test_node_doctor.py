@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,14 @@ def examined(node: RealNode, *options: str, code: int) -> dict[str, dict[str, An
     return {each["check"]: each for each in json.loads(done.stdout)["checks"]}
 
 
+def examined_from_a_pod(node: RealNode) -> dict[str, dict[str, Any]]:
+    """The same from outside the node's namespaces, where its files are below another folder."""
+    command = [sys.executable, "-m", "subak.cli", "doctor", "--node", "-o", "json"]
+    options = [f"--agent=http://{node.address}:9394", f"--host-root={node.path('/')}"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
+    return {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+
+
 def states(found: dict[str, dict[str, Any]], *names: str) -> list[str]:
     return [found[name]["state"] for name in names]
 
@@ -51,6 +60,8 @@ async def test_a_node_with_everything(cluster: Cluster) -> None:
                 assert found["kubelet"]["seen"].startswith("v1.")
                 assert found["window"]["seen"] == f"ready, {__version__}"
                 assert found["lock"]["seen"].endswith("holds /run/subak/agent.lock")
+                outside = examined_from_a_pod(node)
+                assert states(outside, *runtime, "kubelet", "sockets", "lock", "window") == ["ok"] * 8
             found = examined(node, code=1)
             assert found["lock"]["seen"] == "nobody holds /run/subak/agent.lock: the agent has ended"
             assert states(found, "window", "NRI") == ["failed", "ok"]

@@ -9,7 +9,8 @@ from typing import Any
 
 from subak.dialects import mark
 from subak.doctor import Finding, Level, failed, listed, ok, rivals, versions, warning
-from subak.doctor.cluster import AGENT, Cluster, until
+from subak.doctor.cluster import AGENT, Cluster
+from subak.doctor.cluster.objects import until
 from subak.scheduler.configuration import NAMESPACE
 
 PORT, MOST = 9394, 200

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from subak.dialects import Published, mark
 from subak.dialects.amounts import published
 from subak.doctor import Finding, listed, ok, warning
-from subak.doctor.cluster import Books, Cluster, Node
+from subak.doctor.cluster import Books, Cluster
+from subak.doctor.cluster.objects import Node
 
 
 async def labels(cluster: Cluster) -> Sequence[Finding]:

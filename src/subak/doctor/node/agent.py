@@ -11,8 +11,9 @@ import msgspec
 
 from subak import __version__
 from subak.doctor import Finding, failed, listed, ok, rivals, unknown, warning
-from subak.doctor.cluster import Ready, server
+from subak.doctor.cluster import server
 from subak.doctor.cluster.api import told_apart
+from subak.doctor.cluster.objects import Ready
 from subak.doctor.node import Computer
 
 LOCK = "/run/subak/agent.lock"
