@@ -155,7 +155,7 @@ class ByKubelet:
             node.pods,
             node.client,
             self._asking,
-            node.outbox.refused,
+            self._refused,
             node.outbox.evict,
             node.counters,
             self._directory,

@@ -15,6 +15,7 @@ import pytest
 
 from subak.model import manifest
 from subak.model.mount import Mount
+from subak.model.reason import Refusal
 from subak.node.arbiter import Arbiter
 from subak.node.host import Host
 from subak.node.machine import Machine
@@ -57,8 +58,8 @@ class Rig:
     async def find(self, namespace: str, name: str) -> manifest.Pod | None:
         return self.api.get((namespace, name))
 
-    def refused(self, pod: manifest.Pod, container: str, message: str) -> None:
-        self.refusals.append((pod.key, message))
+    def refused(self, pod: manifest.Pod, container: str, refusal: Refusal) -> None:
+        self.refusals.append((pod.key, refusal.message))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Registration]:

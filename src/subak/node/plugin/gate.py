@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 Find = Callable[[str, str], Awaitable[manifest.Pod | None]]
 """The pod of a namespace and name as it is now, None if there is none.  Raises OSError or ApiError."""
 
-Refused = Callable[[manifest.Pod, str, str], None]
+Refused = Callable[[manifest.Pod, str, Refusal], None]
 """Tells the pod's user why the container of this name may not start."""
 
 
@@ -104,7 +104,8 @@ class Gate:
         except OSError as error:
             raise Closed(f"{where}: {SLOT} {name} cannot be opened: {error}") from None
         except ValueError as error:  # a Refusal, or what a dialect cannot make sense of
-            self._refused(pod, container.name, str(error))
+            refusal = error if isinstance(error, Refusal) else Refusal("metadata.annotations", "", str(error))
+            self._refused(pod, container.name, refusal)
             self.allocated(name)
             raise Closed(f"{where}: {error}") from None
 
