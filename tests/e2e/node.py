@@ -199,7 +199,7 @@ class RealNode:
 
     def _prepare(self) -> None:
         """Write all settings."""
-        for folder in ("log", "data", "cni", "images"):
+        for folder in ("log", "data", "cni", "images", "static"):
             (self.directory / folder).mkdir()
         namespace.add_address(f"lo:{self._number + 2}", self.address)
         who = self.cluster.identities
