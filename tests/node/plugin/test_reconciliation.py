@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.model import manifest
-from subak.model.reason import Refusal
 from subak.model.variables import SLOT
 from subak.node.arbiter import Arbiter
 from subak.node.counters import Counters
@@ -97,7 +96,7 @@ def _no_client() -> Client:
     return object.__new__(Client)
 
 
-def _never(pod: manifest.Pod, container: str, refusal: Refusal) -> None:
+def _never(pod: manifest.Pod, container: str, message: str) -> None:
     raise AssertionError("nobody is refused")
 
 
