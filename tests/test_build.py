@@ -64,6 +64,11 @@ def test_a_wheel_from_the_sources_carries_the_library(site: Path) -> None:
     assert found.stdout.strip() == str(site / "subak/node/libsubak.so")
 
 
+def test_a_wheel_from_the_sources_carries_the_manifests(site: Path) -> None:
+    ours = ROOT / "deploy" / "manifests"
+    assert {path.name for path in (site / "subak" / "manifests").iterdir()} == {path.name for path in ours.iterdir()}
+
+
 def test_a_wheel_from_the_sources_carries_the_simulated_driver(site: Path) -> None:
     folder = site / "subak/local/hardware/cuda"
     env = {"LD_LIBRARY_PATH": str(folder), "SUBAK_SIMULATED": "/nowhere"}

@@ -22,7 +22,7 @@ static unsigned long long size_of(const char *text) {
     static const struct {
         const char *name;
         int shift;
-    } units[] = {{"", 0}, {"Ki", 10}, {"Mi", 20}, {"Gi", 30}, {"k", 10}, {"m", 20}, {"g", 30}, {"MiB", 20}, {"GiB", 30}};
+    } units[] = {{"", 0}, {"Ki", 10}, {"Mi", 20}, {"Gi", 30}, {"k", 10}, {"m", 20}, {"g", 30}};
     char *end;
     unsigned long long number = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
     for (size_t i = 0; number && i < sizeof units / sizeof *units; i++)
@@ -47,8 +47,8 @@ int main(int count, char **arguments) {
     if (result != CUDA_SUCCESS) return printf("no context on the first card: %s\n", name_of(result)), 1;
     cuMemGetInfo_v2(&left, &total);
     result = cuMemAlloc_v2(&pointer, bytes);
-    printf("%llu MiB %s, %zu of %zu MiB were free: %s\n", bytes >> 20, result ? "refused" : "given", left >> 20, total >> 20,
-           name_of(result));
+    printf("%llu MiB %s, %zu of %zu MiB were free: %s\n", bytes >> 20, result ? "refused" : "given", left >> 20,
+           total >> 20, name_of(result));
     fflush(stdout);
     if (result != CUDA_SUCCESS) return 1;
     if (count == 3) sleep((unsigned)strtoul(arguments[2], NULL, 10));

@@ -93,8 +93,9 @@ EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 /* Whether this process is a client of MPS, the one attribute that is asked for. */
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     ENTER();
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
     char pipe[512];
-    snprintf(pipe, sizeof pipe, "%s/control", getenv("CUDA_MPS_PIPE_DIRECTORY") ? getenv("CUDA_MPS_PIPE_DIRECTORY") : "");
+    snprintf(pipe, sizeof pipe, "%s/control", folder ? folder : "");
     *value = attribute == 133 && access(pipe, F_OK) == 0;
     return device < 0 || device >= visible_count ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
@@ -124,7 +125,8 @@ EXPORT CUresult cuDeviceGetPCIBusId(char *bus, int room, CUdevice device) {
     ENTER();
     if (!bus || room <= 0) return CUDA_ERROR_INVALID_VALUE;
     if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
-    snprintf(bus, (size_t)room, "%s", node_cards()->card[visible[device]].bus + 4); /* CUDA writes the domain with four digits */
+    const char *whole = node_cards()->card[visible[device]].bus;
+    snprintf(bus, (size_t)room, "%s", whole + 4); /* CUDA writes the domain with four digits, NVML with eight */
     return CUDA_SUCCESS;
 }
 

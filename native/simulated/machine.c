@@ -19,6 +19,7 @@ enum { LOWEST_FILE = 100 };    /* the small numbers are the program's */
 
 static _Atomic(struct machine *) shared;
 static _Atomic(struct machine_process *) me;
+static _Atomic uint64_t here; /* the pid namespace, and a bit that says that it is known */
 static int file = -1; /* one description for all threads: to the kernel they are one owner of locks */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
@@ -43,7 +44,8 @@ static struct machine *map(void) {
     int mapped = node_cards()->count ? node_machine() : -1;
     bool whole = mapped >= 0 && (lseek(mapped, 0, SEEK_END) >= (off_t)sizeof(struct machine) ||
                                  !ftruncate(mapped, sizeof(struct machine)));
-    void *found = whole ? mmap(NULL, sizeof(struct machine), PROT_READ | PROT_WRITE, MAP_SHARED, mapped, 0) : MAP_FAILED;
+    void *found = MAP_FAILED;
+    if (whole) found = mmap(NULL, sizeof(struct machine), PROT_READ | PROT_WRITE, MAP_SHARED, mapped, 0);
     if (mapped >= 0) close(mapped);
     if (found == MAP_FAILED || (file = open_file()) < 0) return NULL;
     return found;
@@ -53,6 +55,7 @@ static struct machine *map(void) {
 static void forked(void) {
     int of_parent = file;
     me = NULL;
+    here = 0;
     pthread_mutex_init(&opening, NULL);
     file = open_file();
     close(of_parent);
@@ -95,8 +98,8 @@ static void clear(struct machine_process *process) {
     atomic_store(&process->identity, 0);
 }
 
-/* Whoever gets the lock of a process that has an identity knows that it is dead. Not while another thread enters: to the
- * kernel its lock would be ours. */
+/* Whoever gets the lock of a process that has an identity knows that it is dead. Not while another thread enters: its
+ * lock would be ours to the kernel. */
 static void bury(struct machine_process *process) {
     pthread_mutex_lock(&opening);
     if (process != me && atomic_load(&process->identity) && lock_slot(process, F_WRLCK)) {
@@ -124,7 +127,6 @@ static uint32_t own_namespace(void) {
 }
 
 uint32_t machine_pid(const struct machine_process *process) {
-    static _Atomic uint64_t here; /* plus one bit that says that it is known: it never changes */
     uint64_t identity = atomic_load(&process->identity), mine = here;
     if (!mine) here = mine = 1ull << 32 | own_namespace();
     return identity >> 32 == (uint32_t)mine ? (uint32_t)identity : 0;

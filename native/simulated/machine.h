@@ -1,9 +1,9 @@
 /*
  * The machine behind the simulated driver: what is used of its cards, by which processes, and time on them.
  *
- * It lives in one file that all processes of the node map, because a real card is one thing that all processes share. What
- * a real kernel does for a process that dies happens here too: its memory and its work are gone. A process is known by a
- * lock on its byte of the file, which the kernel releases when the process ends in any way. Numbers would not do: in
+ * It lives in one file that all processes of the node map, because a real card is one thing that all processes share.
+ * What a real kernel does for a process that dies happens here too: its memory and its work are gone. A process is known
+ * by a lock on its byte of the file, which the kernel releases when the process ends in any way. Numbers would not do: in
  * containers different processes have the same.
  *
  * node.h says which cards there are, and where the file is.
@@ -63,7 +63,7 @@ bool machine_enter(void);
 struct machine_use *machine_mine(int device);
 
 bool machine_alive(struct machine_process *process);
-bool machine_alive_lately(struct machine_process *process); /* within 20 ms: for lists that are asked for all the time */
+bool machine_alive_lately(struct machine_process *process); /* within 20 ms: for lists that are asked for often */
 
 /* Its number, if it is in the caller's pid namespace; else 0. */
 uint32_t machine_pid(const struct machine_process *process);

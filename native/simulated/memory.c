@@ -31,6 +31,16 @@ static void give_small(int device, uint64_t bytes) {
     small_pages[device] = need;
 }
 
+static void *map_host(uint64_t bytes) {
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+/* Managed memory is the host's too: programs touch it. All other memory of the card is only a number. */
+static uint64_t address_for(enum kind kind, uint64_t bytes) {
+    void *mapped = kind == MANAGED ? map_host(bytes) : MAP_FAILED;
+    return mapped == MAP_FAILED ? objects_number(bytes) : NUMBER(mapped);
+}
+
 static CUresult allocate(CUdeviceptr *pointer, uint64_t bytes, enum kind kind) {
     if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
     if (bytes > 1ull << 47) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -43,7 +53,7 @@ static CUresult allocate(CUdeviceptr *pointer, uint64_t bytes, enum kind kind) {
                                    : machine_take(context->device, size, kind != MANAGED)))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS) {
-        struct object *block = objects_add(kind, objects_number(size));
+        struct object *block = objects_add(kind, address_for(kind, size));
         block->device = context->device;
         block->owner = driver_owner(context);
         block->bytes = size;
@@ -99,6 +109,7 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned i
 static void release(struct object *block) {
     if (block->kind == SMALL) give_small(block->device, block->bytes);
     else machine_give(block->device, block->bytes, block->kind == LINEAR);
+    if (block->kind == MANAGED) munmap((void *)(uintptr_t)block->number, block->bytes);
     objects_remove(block);
 }
 
@@ -186,7 +197,7 @@ EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr po
 EXPORT CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
     ENTER();
     if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
-    *pointer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *pointer = map_host(bytes);
     if (*pointer == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     objects_lock();
     objects_add(HOST, NUMBER(*pointer))->bytes = bytes;

@@ -1,13 +1,13 @@
 /*
  * The folder in which the node tells the driver all this: /run/subak/simulated, or what SUBAK_SIMULATED names.
  *
- *   cards        one line a card: UUID, minor number, bytes of memory, bus address, and its name up to the end of the line
+ *   cards        one line a card: UUID, minor number, bytes of memory, bus address, and its name to the end of the line
  *   machine.1    the machine, which the node makes; the number is that of its layout, so that drivers of two versions
  *                never mistake it
  *
- * A container has the cards that its agent has given it, and sees no others. They stand in the agent's file of limits, which
- * nobody in the container can change, or else in NVIDIA_VISIBLE_DEVICES, as for a real driver. Outside of containers neither
- * is there, and all cards are shown.
+ * A container has the cards that its agent has given it, and sees no others. They stand in the agent's file of limits,
+ * which nobody in the container can change, or else in NVIDIA_VISIBLE_DEVICES, as for a real driver. Where neither is
+ * there the container sees none; only who names a folder by hand then sees all cards.
  */
 #define _GNU_SOURCE
 #include "node.h"
@@ -30,8 +30,8 @@ static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER; /* pthread_once woul
 static atomic_bool known;
 
 static void path_of(const char *name, char *path, size_t room) {
-    const char *folder = getenv("SUBAK_SIMULATED");
-    snprintf(path, room, "%s/%s", folder && *folder ? folder : FOLDER, name);
+    const char *named = getenv("SUBAK_SIMULATED");
+    snprintf(path, room, "%s/%s", named ? named : FOLDER, name);
 }
 
 /* ---- the cards of the node ------------------------------------------------------------------------------ */
@@ -48,7 +48,8 @@ static bool is_uuid(const char *text) {
 static bool read_card(const char *line, struct card *card) {
     unsigned long long memory;
     int end = 0;
-    if (sscanf(line, "%40s %u %llu %31s %n", card->uuid, &card->minor, &memory, card->bus, &end) != 4 || !end) return false;
+    int found = sscanf(line, "%40s %u %llu %31s %n", card->uuid, &card->minor, &memory, card->bus, &end);
+    if (found != 4 || !end) return false;
     snprintf(card->name, sizeof card->name, "%.*s", (int)strcspn(line + end, "\n"), line + end);
     card->memory = memory;
     card->context_bytes = 100ull << 20;
@@ -84,7 +85,7 @@ static bool names(const char *list, int position) {
     return false;
 }
 
-/* The agent's list; empty if there is a file of limits without one. NULL if there is no such file. */
+/* The agent's list; empty if there is a file of limits without one, NULL if there is no such file. */
 static const char *agents_list(char *line, size_t room) {
     FILE *file = fopen(LIMITS, "re");
     if (!file) return NULL;
@@ -97,8 +98,9 @@ static const char *agents_list(char *line, size_t room) {
 static void show(void) {
     char line[CARDS_MAX * (UUID_LENGTH + 1) + 64];
     const char *agents = agents_list(line, sizeof line), *list = getenv("NVIDIA_VISIBLE_DEVICES");
-    if (agents && (*agents || !list)) list = agents;
-    bool all = !list || (!agents && !strcmp(list, "all"));
+    if (agents && *agents) list = agents;
+    if (!list) list = agents || !getenv("SUBAK_SIMULATED") ? "" : "all";
+    bool all = !agents && !strcmp(list, "all");
     for (int i = 0; i < cards.count; i++)
         if (all || names(list, i)) cards.at[cards.shown++] = i;
 }

@@ -19,7 +19,8 @@ struct card {
 
 struct cards {
     int count;
-    bool split; /* the cards are MIG instances of one card */
+    bool split; /* the cards are MIG instances of one card, which has a UUID of its own */
+    char whole[UUID_LENGTH + 1];
     int shown, at[CARDS_MAX]; /* how many cards this container may use, and their positions */
     struct card card[CARDS_MAX];
 };

@@ -28,7 +28,7 @@
 MORE_OF_NVML(PROTOTYPE_NVML)
 EXPORT const char *nvmlErrorString(nvmlReturn_t result);
 
-/* The card's position. A handle is the position plus one; a card that is split has one of its own beside its instances. */
+/* The card's position. A handle is the position plus one; a card that is split has a handle beside its instances'. */
 #define WHOLE_CARD ((nvmlDevice_t)1000)
 int nvml_position(nvmlDevice_t device);
 

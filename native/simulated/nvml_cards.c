@@ -53,7 +53,9 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result) {
     }
 }
 
-EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned int room) { return nvml_text(text, room, DRIVER_VERSION); }
+EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned int room) {
+    return nvml_text(text, room, DRIVER_VERSION);
+}
 EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *text, unsigned int room) {
     return nvml_text(text, room, "13." DRIVER_VERSION);
 }
@@ -126,7 +128,7 @@ static const struct card *card_of(nvmlDevice_t device) { return &node_cards()->c
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int room) {
     if (!initialised) return NVML_ERROR_UNINITIALIZED;
     if (nvml_position(device) < 0 || nvml_position(device) >= node_cards()->count) return NVML_ERROR_INVALID_ARGUMENT;
-    return nvml_text(uuid, room, device == WHOLE_CARD ? "GPU-cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcd00" : card_of(device)->uuid);
+    return nvml_text(uuid, room, device == WHOLE_CARD ? node_cards()->whole : card_of(device)->uuid);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int room) {

@@ -1,8 +1,8 @@
 /*
  * What tests may order, and the places where they look on. The driver itself obeys nobody: here nothing is ordered.
  *
- * native/tests/mock/orders.h has the other half. The Makefile lets the compiler read it before this file when it makes the
- * tests' driver, and this file is then empty.
+ * native/tests/mock/orders.h has the other half. The Makefile lets the compiler read it before this file when it makes
+ * the tests' driver, and this file is then empty.
  */
 #ifndef ORDERS_H
 #define ORDERS_H

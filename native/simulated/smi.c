@@ -62,7 +62,8 @@ static nvmlDevice_t find(const char *id) {
     unsigned long index = strtoul(id, &end, 10);
     if (*id && !*end ? nvmlDeviceGetHandleByIndex_v2((unsigned)index, &handle)
                      : nvmlDeviceGetHandleByUUID(id, &handle) && nvmlDeviceGetHandleByPciBusId_v2(id, &handle))
-        smi_fail(SMI_NOT_FOUND, "No devices were found: %s is no index, UUID or bus address of a card here; see nvidia-smi -L", id);
+        smi_fail(SMI_NOT_FOUND, "No devices were found: %s is no index, UUID or bus address of a card here; see "
+                                "nvidia-smi -L", id);
     return handle;
 }
 
@@ -97,7 +98,8 @@ int main(int count, char **arguments) {
         else if ((value = value_of(argument, "--format"))) format = value;
         else if ((value = value_of(argument, "--query-gpu"))) gpu_fields = value;
         else if ((value = value_of(argument, "--query-compute-apps"))) process_fields = value;
-        else smi_fail(SMI_WRONG, "Invalid option: %s. This is the nvidia-smi of simulated cards; see nvidia-smi --help.", argument);
+        else smi_fail(SMI_WRONG, "Invalid option: %s. This is the nvidia-smi of simulated cards; see nvidia-smi "
+                                 "--help.", argument);
     }
     if (format && !gpu_fields && !process_fields)
         smi_fail(SMI_WRONG, "Option --format needs --query-gpu or --query-compute-apps.");

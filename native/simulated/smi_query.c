@@ -1,7 +1,8 @@
 /*
  * The queries of nvidia-smi: fields with commas between, as CSV.
  *
- * A field that NVIDIA's knows and a simulated card does not have is [N/A], so that scripts go on; what nobody knows is refused.
+ * A field that NVIDIA's knows and a simulated card does not have is [N/A], so that scripts go on; what nobody knows is
+ * refused.
  */
 #include "smi.h"
 
@@ -120,7 +121,8 @@ static struct query read_query(const struct field *known, const char *fields, co
         const struct field *field = known;
         while (field->name && strcmp(field->name, word)) field++;
         if (!field->name || query.fields == MOST_FIELDS)
-            smi_fail(SMI_WRONG, "Field \"%s\" is not a valid field to query. For simulated cards see nvidia-smi --help.", word);
+            smi_fail(SMI_WRONG, "Field \"%s\" is not a valid field to query. For simulated cards see nvidia-smi "
+                                "--help.", word);
         query.field[query.fields++] = field;
     }
     while (next_word(&format, word)) {

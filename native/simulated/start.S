@@ -1,6 +1,6 @@
 /*
- * Where programs begin: as in libc's own start file, but on the __libc_start_main that every glibc has. Otherwise programs
- * that are built with glibc 2.34 or newer would need one as new in the container.
+ * Where programs begin: as in libc's own start file, but on the __libc_start_main that every glibc has. Otherwise
+ * programs that are built with glibc 2.34 or newer would need one as new in the container.
  */
 .symver __libc_start_main, __libc_start_main@GLIBC_2.2.5
 .text

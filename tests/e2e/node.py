@@ -286,6 +286,8 @@ class RealNode:
     def send(self, waiting: subprocess.Popen[bytes], number: signal.Signals) -> None:
         """Send a signal to a program that `spawn` started."""
         os.kill(_child(waiting.pid), number)
+        if number == signal.SIGCONT:
+            os.kill(waiting.pid, number)  # nsenter has stopped with it
 
     def _signal(self, part: str, number: signal.Signals) -> None:
         self.send(self._running[part], number)

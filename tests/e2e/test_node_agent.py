@@ -10,7 +10,7 @@ import yaml
 from tests.e2e import images
 from tests.e2e.agent import agent, living, prepared
 from tests.e2e.cluster import Cluster
-from tests.e2e.controller import MANIFESTS, NAMESPACE, kubectl
+from tests.e2e.controller import MANIFESTS, NAMESPACE, apply_manifests, kubectl
 from tests.e2e.fakes import administrator
 from tests.e2e.node import RealNode
 from tinykube.resource import PODS
@@ -61,7 +61,8 @@ def is_assigned(node: RealNode) -> bool:
 
 
 async def test_a_pod_of_the_daemonset_is_admitted_by_its_namespace(cluster: Cluster) -> None:
-    kubectl(cluster, "apply", "-f", str(MANIFESTS))
+    apply_manifests(cluster)
+    kubectl(cluster, "apply", "--dry-run=server", "-f", str(MANIFESTS / "agent.yaml"))
     (template,) = (
         each["spec"]["template"]
         for each in yaml.safe_load_all((MANIFESTS / "agent.yaml").read_text())

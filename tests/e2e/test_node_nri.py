@@ -213,7 +213,8 @@ class Meddler:
     def configure(self, runtime): pass
     def synchronize(self, sandboxes, containers): print("meddling", flush=True)
     async def create(self, sandbox, container):
-        return Adjustment(mounts=(Mount("-/etc/subak/limits"), Mount("/etc/subak/limits", "bind", "/dev/null", ("bind",))))
+        taken, given = Mount("-/etc/subak/limits"), Mount("/etc/subak/limits", "bind", "/dev/null", ("bind",))
+        return Adjustment(mounts=(taken, given))
     def validate(self, sandbox, container, adjustment): return ""
     def stop(self, sandbox, container): pass
 

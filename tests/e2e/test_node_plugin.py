@@ -99,6 +99,25 @@ async def test_restarts_leave_running_containers_alone_and_new_ones_get_what_is_
     assert reasons.split() == [], "no UnexpectedAdmissionError"
 
 
+@pytest.mark.parametrize("part", ["kubelet", "agent"])
+async def test_no_pod_is_lost_that_is_bound_while_a_part_is_restarted(
+    part: str, world: World, evidence: Evidence
+) -> None:
+    """Kubelet fails a pod for good (UnexpectedAdmissionError) if nobody answers when it is admitted."""
+    made = [evidence.pod(f"{part}-{number}", LIMITS) for number in range(16)]
+    started = asyncio.create_task(running(world, *made))
+    await until_pods(world.client, SPACE, lambda pods: any(pod["spec"].get("nodeName") for pod in pods.values()))
+    if part == "kubelet":
+        await asyncio.to_thread(world.node.restart, "kubelet")
+    else:
+        assert await asyncio.to_thread(world.agent.stop) == 0
+        await asyncio.to_thread(world.agent.start)
+    pods = await started
+    records = {pod["metadata"]["uid"]: pod["metadata"]["annotations"][RECORD] for pod in pods.values()}
+    world.node.until(lambda: len(evidence.starts()) == 16, "all containers have said what they got")
+    assert evidence.problems(records) == []
+
+
 def container(cluster: Cluster, pod: str) -> str:
     return kubectl(cluster, "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
 

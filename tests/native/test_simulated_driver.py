@@ -260,7 +260,7 @@ def test_a_container_sees_the_cards_that_it_was_given(node: Node, visible: str, 
 
 # The description
 
-NAMES = st.text("aZ9 (-_.é%", min_size=1, max_size=40).map(str.strip).filter(None)
+NAMES = st.text("aZ9 (-_.é%", min_size=1, max_size=40).map(str.strip).filter(bool)
 CARDS = st.tuples(st.uuids().map(lambda uuid: f"GPU-{uuid}"), st.integers(1, 1 << 44), NAMES)
 
 

@@ -56,7 +56,7 @@ class Said:
         self.warnings: list[tuple[str, str]] = []
         self.evictions: list[tuple[str, str]] = []
 
-    def refused(self, pod: manifest.Pod, container: str, message: str) -> None:
+    def refused(self, pod: manifest.Pod, container: str, message: str, cause: str = "") -> None:
         self.refusals.append((pod.name, container, message))
 
     def warn(self, pod: manifest.Pod, container: str, message: str) -> None:

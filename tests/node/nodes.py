@@ -59,6 +59,9 @@ class Runtime:
         self.node = node
         return self
 
+    def owes(self) -> bool:
+        return False
+
     def follow(self, pod: manifest.Pod) -> None:
         assert self.node is not None
         if pod.finished or self.node.pods.get(pod.metadata.uid) is None:

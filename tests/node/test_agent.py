@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from subak.model import manifest
 from subak.node.machine import Machine
 from tests.node.nodes import NODE, Rig, run
 from tests.support.machines import machine
@@ -270,5 +271,30 @@ def test_cards_keep_their_numbers_while_pods_hold_some() -> None:
             (first.id, 0, False),
             (second.id, 1, True),
         ]
+
+    run(story, p40())
+
+
+def test_a_new_agent_books_running_pods_on_the_cards_that_their_records_name() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.run_pod("a", {"volcano.sh/gpu-memory": "3000"}, p40(0))
+        await rig.run_pod("b", SLICE, p40(1))
+        rig.start()
+        await rig.until_said()
+        first, second = p40().devices
+        await rig.until(lambda: len(rig.agent.arbiter.held()) == 2)
+        held = rig.agent.arbiter.held()
+        assert (held[first.id].memory_bytes >> 20, held[second.id].memory_bytes >> 20) == (1000, 3000)
+
+    run(story, p40(), start=False)
+
+
+def test_the_lock_of_a_pod_that_has_its_cards_is_released() -> None:
+    async def story(rig: Rig) -> None:
+        lock = "hami.io/mutex.lock"
+        await rig.annotate(**{lock: "2026-11-16T08:00:00Z,default,a"})
+        await rig.until(lambda: lock in (rig.agent.advertiser.node or manifest.Node()).annotations)
+        await rig.run_pod("a", SLICE, p40())
+        await rig.until(lambda: lock not in rig.annotations)
 
     run(story, p40())

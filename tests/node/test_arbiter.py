@@ -47,8 +47,9 @@ def test_a_container_gets_its_cards_once_until_the_pod_is_released(tmp_path: Pat
     assert not nothing.env
     assert arbiter.admit(first) == [mine, nothing]
     assert arbiter.free() == []
-    with pytest.raises(Refusal, match="which would overcommit the card"):
+    with pytest.raises(Refusal, match="which would overcommit the card") as refused:
         arbiter.admit(second)
+    assert refused.value.cause == "Overcommitted"
     assert not arbiter.holds(second)
     assert arbiter.release(first)
     assert not arbiter.release(first)

@@ -56,12 +56,12 @@ def test_a_refusal_is_an_event_however_often_kubelet_tries_again() -> None:
         async with post() as made:
             pod = await made.pod()
             for _ in range(3):
-                made.outbox.refused(pod, "c", "card GPU-1 has 5 MiB left")
+                made.outbox.refused(pod, "c", "card GPU-1 has 5 MiB left", "Overcommitted")
                 await made.recorder.flush(30)
             ((reason, message, count),) = await made.events()
             assert (reason, message, count) == ("CardsRefused", "container c: card GPU-1 has 5 MiB left", 3)
             assert made.live.pod("a")["metadata"]["annotations"]["hami.io/bind-phase"] == "failed"
-            assert made.counters.refusals == {"CardsRefused": 3}
+            assert made.counters.refusals == {"Overcommitted": 3}
             made.outbox.served(pod)
             await virtual.until(
                 lambda: made.live.pod("a")["metadata"]["annotations"]["hami.io/bind-phase"] == "success"

@@ -1,4 +1,4 @@
-"""The agent's own watch: a pod is known by the UID under which the container runtime knows it."""
+"""The agent's own watch: pods are known by their UID."""
 
 from __future__ import annotations
 
@@ -80,13 +80,15 @@ def test_a_pod_that_never_comes_is_waited_for_no_longer_than_asked() -> None:
     virtual.run(story())
 
 
-def test_a_static_pod_is_known_by_the_hash_of_its_configuration() -> None:
+def test_nobody_takes_the_place_of_another_pod() -> None:
     async def story() -> None:
         async with watching() as (live, pods):
-            await bind(live, "static", annotations={"kubernetes.io/config.hash": "5f2a"})
-            found = await pods.wait("5f2a", 5)
+            victim = await bind(live, "victim")
+            attacker = await bind(live, "attacker", annotations={"kubernetes.io/config.hash": victim})
+            assert await pods.wait(attacker, 5) is not None
+            found = pods.get(victim)
             assert found is not None
-            assert found.name == "static"
+            assert found.name == "victim"
 
     virtual.run(story())
 

@@ -15,6 +15,7 @@ import yaml
 from subak.local.cluster import LocalCluster
 from subak.local.runtime import capability
 from subak.model import manifest
+from subak.node import library
 from subak.node.machine import Machine
 from tests.support.card import CONTEXT_MIB
 from tests.support.live import PATIENCE, ROOT
@@ -43,6 +44,18 @@ class Running:
         async with asyncio.timeout(PATIENCE):
             await until(client, PODS, name, "default", condition("Ready"))
         self._pods[name] = await client.get(PODS, name, "default")
+
+    async def waits(self, pod: dict[str, Any]) -> dict[str, Any]:
+        """Create a pod; gives why its container cannot start."""
+        client, name = self._cluster.client, pod["metadata"]["name"]
+        await client.create(PODS, pod, "default")
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                found = (await client.get(PODS, name, "default"))["status"].get("containerStatuses") or [{}]
+                waiting: dict[str, Any] = found[0].get("state", {}).get("waiting") or {}
+                if waiting.get("message"):
+                    return waiting
+                await asyncio.sleep(0.01)
 
     async def start(self, pod: str, script: str) -> Session:
         """A script of the shell that runs in the pod."""
@@ -141,3 +154,14 @@ async def test_where_no_agent_tells_uuids_a_container_has_its_card_by_number() -
         await running.run(pod("p", {"volcano.sh/gpu-memory": 1000}))
         assert await running.sh("p", TOTAL) == ["1000 MiB"]
         assert await running.sh("p", "env -i nvidia-smi -L") == ["No devices were found"]
+
+
+async def test_without_the_library_that_limits_it_a_container_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PACKAGED", "BUILT"):
+        monkeypatch.setattr(library, name, tmp_path / "none")
+    async with cluster(machine("koordinator")) as running:
+        waiting = await running.waits(pod("p", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}))
+        assert waiting["reason"] == "CreateContainerError"
+        assert "libsubak.so, which holds the container to its share of the cards, is not on" in waiting["message"]

@@ -108,10 +108,10 @@ def test_a_node_whose_containers_get_their_cards_by_variables_is_remembered() ->
     """Its agent may be restarting, and pods that are created meanwhile must be ready for it."""
     core = Core()
     node = msgspec.convert({"metadata": {"name": "n", "annotations": {mark.MARK: mark.NRI}}}, manifest.Node)
-    core.handle(NodeSeen(node))
-    assert not core.needs_variables
     metadata = msgspec.structs.replace(node.metadata, annotations={mark.MARK: mark.PLUGIN})
-    core.handle(NodeSeen(msgspec.structs.replace(node, metadata=metadata)))
-    assert core.needs_variables
-    core.handle(NodeGone("n"))
-    assert core.needs_variables
+    news = (NodeSeen(node), NodeSeen(msgspec.structs.replace(node, metadata=metadata)), NodeGone("n"))
+    needed = []
+    for each in news:
+        core.handle(each)
+        needed.append(core.needs_variables)
+    assert needed == [False, True, True]

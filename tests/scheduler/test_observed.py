@@ -58,3 +58,17 @@ def test_a_missing_right_is_told_once_with_its_role(caplog: pytest.LogCaptureFix
     (line,) = caplog.messages
     assert "forbids to create pods/binding" in line
     assert "Role subak-controller lacks" in line
+
+
+def test_the_file_that_gives_the_right_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        observed = Observed(Scripted(refusal(403, "Forbidden", "")), "subak-agent", "agent-rbac.yaml")
+        await observed.send(Request("PATCH", "/api/v1/nodes/n/status"))
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(story())
+    (line,) = caplog.messages
+    assert line == (
+        "the API server forbids to patch nodes/status: the ClusterRole or Role subak-agent lacks that right "
+        "(kubectl apply -f deploy/manifests/agent-rbac.yaml)"
+    )

@@ -26,11 +26,12 @@ static uint64_t shape(const char *name, uint64_t otherwise) {
 static void read_cards(void) {
     cards.count = cards.shown = (int)shape("MOCK_DEVICES", 1);
     cards.split = shape("MOCK_MIG", 0);
+    snprintf(cards.whole, sizeof cards.whole, "GPU-cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcd00");
     for (int i = 0; i < cards.count; i++) {
         struct card *card = &cards.card[i];
         cards.at[i] = i;
-        snprintf(card->uuid, sizeof card->uuid, "%s-abababab-abab-abab-abab-ababababab%02x", cards.split ? "MIG" : "GPU",
-                 (unsigned char)i);
+        snprintf(card->uuid, sizeof card->uuid, "%s-abababab-abab-abab-abab-ababababab%02x",
+                 cards.split ? "MIG" : "GPU", (unsigned char)i);
         snprintf(card->name, sizeof card->name, "NVIDIA Mock");
         snprintf(card->bus, sizeof card->bus, "00000000:%02X:00.0", (unsigned char)(i + 1));
         card->minor = (unsigned)i;

@@ -1,6 +1,6 @@
 /*
- * Orders that tests give to the simulated driver; every process obeys. They stand in the machine's file, behind what is the
- * driver's own. Read before native/simulated/orders.h, and in its place.
+ * Orders that tests give to the simulated driver; every process obeys. They stand in the machine's file, behind what is
+ * the driver's own. Read before native/simulated/orders.h, and in its place.
  */
 #ifndef ORDERS_H
 #define ORDERS_H
@@ -44,8 +44,8 @@ bool mock_order_due(enum mock_order order);
 void mock_stop_if_ordered(void);
 void mock_interrupt_if_ordered(void);
 
-/* What another thread does while a call is under way. It runs once, when the next call that is named in MEANWHILE has done
- * its work and not yet returned. */
+/* What another thread does while a call is under way. It runs once, when the next call that is named in MEANWHILE has
+ * done its work and not yet returned. */
 __attribute__((visibility("default"))) void mock_meanwhile(const char *call, void (*what)(void));
 void mock_reached(const char *call);
 

@@ -1,6 +1,6 @@
 /*
- * What tests ask the driver itself, past libsubak: its own functions, with which they compare libsubak's answers, and to do
- * something in the midst of a call.
+ * What tests ask the driver itself, past libsubak: its own functions, with which they compare libsubak's answers, and to
+ * do something in the midst of a call.
  */
 #include "driver.h"
 

@@ -27,6 +27,7 @@ from subak.local.hardware.simulated import Simulated
 from subak.node.agent import NAME, Agent, Settings
 from subak.node.discovery import Source
 from subak.node.driver import ROOTS, Nvidia, load
+from subak.node.guard import EXEMPT
 from subak.node.host import Host
 from subak.node.injection import ByKubelet, ByRuntime, Way
 from subak.node.lock import HostLock, Locked
@@ -55,6 +56,7 @@ class Place:
     driver_roots: tuple[Path, ...]
     host_root: Path
     nri_socket: Path
+    exempt: frozenset[str]
 
 
 def _node_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
@@ -95,6 +97,15 @@ def _node_name(context: click.Context, parameter: click.Parameter, value: str | 
     help="Where the container runtime listens.",
 )
 @click.option(
+    "--exempt-namespace",
+    "exempt",
+    multiple=True,
+    default=sorted(EXEMPT),
+    show_default=True,
+    metavar="NAME",
+    help="Containers there that ask for no cards may see cards all the same, as monitors must; with nri.",
+)
+@click.option(
     "--driver-root",
     "driver_roots",
     multiple=True,
@@ -126,6 +137,7 @@ def agent(
     simulate: Path | None,
     injection: str,
     nri_socket: Path,
+    exempt: tuple[str, ...],
     driver_roots: tuple[str, ...],
     host_root: Path,
     listen: tuple[str, int],
@@ -156,7 +168,7 @@ def agent(
       2  bad input: an option, a file or an address that cannot be used
     """
     set_up_logs(log_format, log_level)
-    place = Place(simulate, tuple(map(Path, driver_roots)), host_root, nri_socket)
+    place = Place(simulate, tuple(map(Path, driver_roots)), host_root, nri_socket, frozenset(exempt))
     try:
         _, target = endpoint(path, context)
         config = interpreter(device_config).config if device_config else None
@@ -233,5 +245,5 @@ async def _config(client: Client, stopped: asyncio.Event) -> Config | None:
 
 def _inject(way: str, place: Place) -> Way:
     if way == mark.NRI:
-        return lambda node: ByRuntime(node, place.nri_socket)
+        return lambda node: ByRuntime(node, place.nri_socket, place.exempt)
     return lambda node: ByKubelet(node, place.host_root / "run" / "subak" / "slots")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from subak.doctor import Checks
-from subak.doctor.cluster import Cluster, admission, api, controller, ledger, nodes, rights, settings
+from subak.doctor.cluster import Cluster, admission, api, controller, ledger, nodes, published, rights, settings
 from subak.doctor.node import Computer, agent, driver, kubelet, library, nri, paths, runtime, security
 
 CLUSTER: Checks[Cluster] = {
@@ -33,7 +33,8 @@ CLUSTER: Checks[Cluster] = {
         "container runtimes": nodes.runtimes,
         "device plugins": nodes.plugins,
         "other systems": nodes.others,
-        "capacity": nodes.capacity,
+        "capacity": published.capacity,
+        "labels": published.labels,
     },
     "cards": {
         "records": ledger.readable,

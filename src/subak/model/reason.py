@@ -72,10 +72,14 @@ class NodeRefusal:
 
 
 class Refusal(ValueError):
-    """A pod that cannot mean anything: the field, its value, what is wrong and what would be right."""
+    """A pod that cannot mean anything: the field, its value, what is wrong and what would be right.
 
-    def __init__(self, field: str, value: object, message: str) -> None:
+    `cause` is a word by which such refusals are counted; empty where nobody counts them.
+    """
+
+    def __init__(self, field: str, value: object, message: str, cause: str = "") -> None:
         super().__init__(message)
         self.field = field
         self.value = "" if value is None else str(value)
         self.message = message
+        self.cause = cause

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from prometheus_client import CollectorRegistry
 
 from subak import __version__
 from subak.dialects import Dialect, mark
+from subak.dialects.amounts import published
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.node import others
@@ -50,6 +52,9 @@ NAME = "subak-agent"
 
 TENDING = 5.0
 """Seconds between two looks at what nobody tells of."""
+
+SETTLING, LAG = 15.0, 1.0
+"""Seconds that pods may take which are bound when the agent is asked to end, and that the watch may be behind."""
 
 FAREWELL = 10.0
 """Seconds that taking leave may take."""
@@ -89,13 +94,15 @@ class Agent:
         self.recorder = Recorder(client, NAME, settings.node)
         self.pods = Pods(client, settings.node)
         self.arbiter = Arbiter(_bare(settings.node), interpreter, host)
-        self.outbox = Outbox(client, self.recorder, Reports(client), self.arbiter.serving, self.counters)
+        reports = Reports(client, self._may_be_locked)
+        self.outbox = Outbox(client, self.recorder, reports, self.arbiter.serving, self.counters)
         self.taken: Mapping[Dialect, str] = {}
         self.use: Callable[[], Any] = dict
         self._source = source
         self._machine: Machine | None = None
         self._notes: tuple[str, ...] = ()
         self._looked = False
+        self._leaving = False
         self._told: set[str] = set()
         self.injector = way(self)
         self.advertiser = Advertiser(client, settings.node, self.refresh)
@@ -124,11 +131,24 @@ class Agent:
             if work.done():
                 work.result()
         finally:
+            await self._settle(work)
             for task in (work, stop):
                 task.cancel()
             await asyncio.gather(work, stop, self.outbox.stop(), return_exceptions=True)
             await self._leave()
             await self.window.stop()
+
+    async def _settle(self, work: asyncio.Future[None]) -> None:
+        """Serve pods that are bound already, while no more are: kubelet fails them for good if nobody answers."""
+        self._leaving = True
+        if work.done() or self.settings.way != mark.PLUGIN:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLING):
+                await self.heartbeat.end()
+                await asyncio.sleep(LAG)
+                while self.injector.owes():
+                    await asyncio.sleep(0.1)
 
     async def _leave(self) -> None:
         """Take back what was said; the Lease first, so that nobody is bound here any more."""
@@ -180,7 +200,17 @@ class Agent:
 
     def _able(self) -> bool:
         """Whether pods may be bound here."""
-        return self.injector.working and bool(self.arbiter.machine.devices) and self.pods.synced.is_set()
+        return (
+            not self._leaving
+            and self.injector.working
+            and bool(self.arbiter.machine.devices)
+            and self.pods.synced.is_set()
+        )
+
+    def _may_be_locked(self, key: str) -> bool:
+        """Whether the node carries this lock, as far as is known."""
+        node = self.advertiser.node
+        return node is None or key in node.annotations
 
     # What happens
 
@@ -238,7 +268,8 @@ class Agent:
         self.taken = taken
 
     def _on_pod(self, type: str, pod: manifest.Pod) -> None:
-        self.injector.follow(pod)
+        if self.arbiter.machine.devices or self.arbiter.holds(pod):  # a record means nothing before cards are known
+            self.injector.follow(pod)
         if type == DELETED or pod.finished:
             self._told.discard(pod.metadata.uid)
             self.outbox.forget(pod)
@@ -246,12 +277,12 @@ class Agent:
 
     def _follow(self, pod: manifest.Pod) -> None:
         """Let a running pod have what it holds, and say so once."""
-        if pod.finished or not pod.started:
+        if pod.finished:
             return
         if not self.arbiter.holds(pod) and self.arbiter.machine.devices:
             self.injector.follow(pod)
         uid = pod.metadata.uid
-        if self.arbiter.holds(pod) and uid not in self._told:
+        if pod.started and self.arbiter.holds(pod) and uid not in self._told:
             self._told.add(uid)
             self.outbox.served(pod)
 
@@ -287,4 +318,4 @@ def _requests(pod: manifest.Pod) -> Counter[str]:
 
 
 def _whole(container: manifest.Container) -> Counter[str]:
-    return Counter({name: manifest.amount(container.requests, name) for name in container.requests if "/" in name})
+    return Counter({name: published(container.requests, name) for name in container.requests if "/" in name})

@@ -25,7 +25,7 @@ from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Charge, Grant, Placement, Share
 from subak.model.reason import Refusal
-from subak.node import usage
+from subak.node import counters, usage
 from subak.node.entitlement import entitled
 from subak.node.host import Host
 from subak.node.ledger import Ledger, Overcommitted
@@ -191,13 +191,14 @@ class Arbiter:
         for other in (pod.spec.node_name, self._interpreter.chosen(pod)):
             if other not in ("", node):
                 message = f"the record of its cards is of node {other}, this is node {node}: let Subak place the pod"
-                raise Refusal("metadata.annotations", other, message)
+                raise Refusal("metadata.annotations", other, message, counters.BAD_RECORD)
         try:
             placement = self._interpreter.placement(pod, self._node)
         except Refusal:
             raise
         except ValueError as error:
-            raise Refusal("metadata.annotations", "", f"the record of its cards cannot be read: {error}") from None
+            message = f"the record of its cards cannot be read: {error}"
+            raise Refusal("metadata.annotations", "", message, counters.BAD_RECORD) from None
         served = {(grant.dialect, position) for grant in placement.grants for position in grant.containers}
         claims = self._interpreter.request(pod).claims
         for claim in claims:
@@ -209,11 +210,12 @@ class Arbiter:
                         ", ".join(f"{name}={amount}" for name, amount in container.requests.items()),
                         f"container {container.name} asks for cards ({claim.dialect}), but no annotation of the pod "
                         f"records any: whoever bound it to node {node} chose no card; let Subak place it",
+                        counters.NO_RECORD,
                     )
         for dialect, position in sorted(served):
             if dialect not in self._spoken:
                 message = f"node {node} has no plugin for {dialect}; it speaks {', '.join(sorted(self._spoken))}"
-                raise Refusal(f"{pod.fields[position]}.resources", dialect, message)
+                raise Refusal(f"{pod.fields[position]}.resources", dialect, message, counters.NOT_SERVED)
         return entitled(pod, placement, claims, self._node)
 
     def _take(self, pod: manifest.Pod, placement: Placement) -> None:
@@ -222,7 +224,8 @@ class Arbiter:
             self._ledger.take(pod.metadata.uid, pod.key, placement, counted)
         except Overcommitted as error:
             ids = [share.id for grant in placement.grants for share in grant.shares]
-            raise Refusal("metadata.annotations", ", ".join(dict.fromkeys(ids)), str(error)) from None
+            cards = ", ".join(dict.fromkeys(ids))
+            raise Refusal("metadata.annotations", cards, str(error), counters.OVERCOMMITTED) from None
 
 
 def _truth(machine: Machine, interpreter: Interpreter) -> Node:
@@ -241,11 +244,11 @@ def _lay_out(host: Host, pod: manifest.Pod, injections: Sequence[Injection]) -> 
         for container, injection in zip(pod.containers, injections, strict=True):
             injection.mounts = [host.mount(each, pod, container) for each in injection.mounts]
     except NoTurns as error:
-        raise Refusal("spec.nodeName", node, f"no limit would hold: {error}") from None
+        raise Refusal("spec.nodeName", node, f"no limit would hold: {error}", counters.NOT_READY) from None
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         message = f"no limit would hold: what is mounted into its containers cannot be made ready: {what}"
-        raise Refusal("spec.nodeName", node, message) from None
+        raise Refusal("spec.nodeName", node, message, counters.NOT_READY) from None
 
 
 def _show(injection: Injection, grant: Grant, machine: Machine) -> None:

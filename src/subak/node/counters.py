@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+OVERCOMMITTED, NO_RECORD, BAD_RECORD, NOT_SERVED, NOT_READY, OTHER = (
+    "Overcommitted",
+    "NoRecord",
+    "BadRecord",
+    "NotServed",
+    "NotReady",
+    "Other",
+)
+"""Why containers are refused: a card has not that much left; the pod has no record of its cards; the record means
+nothing here, or gives more than was asked for; nobody serves that dialect; the node cannot set up what holds limits."""
+
 
 @dataclass(slots=True)
 class Counters:

@@ -22,6 +22,7 @@ from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
 from subak.model.request import Claim
+from subak.node import counters
 
 FIELD = "metadata.annotations"
 
@@ -38,7 +39,7 @@ def entitled(pod: manifest.Pod, placement: Placement, claims: Sequence[Claim], n
                 f"the record gives container {names} {_cards(grant)} ({grant.dialect}), which it does not ask for: "
                 "somebody else than the scheduler wrote it"
             )
-            raise Refusal(FIELD, _ids(grant), message)
+            raise Refusal(FIELD, _ids(grant), message, counters.BAD_RECORD)
         open_claims.remove(claim)
         grants.append(_bounded(pod, grant, claim, node))
     return msgspec.structs.replace(placement, grants=tuple(grants))
@@ -56,7 +57,7 @@ def _bounded(pod: manifest.Pod, grant: Grant, claim: Claim, node: Node) -> Grant
     if len(grant.shares) != claim.count and not claim.everywhere:
         names = ", ".join(pod.containers[position].name for position in grant.containers)
         message = f"the record gives container {names} {_cards(grant)} ({grant.dialect}), it asks for {claim.count}"
-        raise Refusal(FIELD, _ids(grant), message)
+        raise Refusal(FIELD, _ids(grant), message, counters.BAD_RECORD)
     return msgspec.structs.replace(grant, shares=tuple(_bounded_share(each, claim, node) for each in grant.shares))
 
 

@@ -67,8 +67,8 @@ class Pods(Protocol):
 class Outbox(Protocol):
     """What others do later, where waiting is allowed."""
 
-    def refused(self, pod: manifest.Pod, container: str, message: str) -> None:
-        """Tell the pod's user that a container may not start, and why."""
+    def refused(self, pod: manifest.Pod, container: str, message: str, cause: str = "") -> None:
+        """Tell the pod's user that a container may not start, and why; `cause` is the word under which it counts."""
 
     def warn(self, pod: manifest.Pod, container: str, message: str) -> None:
         """Tell the pod's user what is not as it should be."""
@@ -132,10 +132,8 @@ class Guard:
             if pod.metadata.uid in self._living or (pod.started and not pod.finished):
                 self._restore(pod)
         self._settle()
-        for container in containers:
-            sandbox = by_id.get(container.sandbox)
-            if sandbox is not None:
-                self._inspect(sandbox, container)
+        for sandbox in sandboxes:
+            self._look_over(sandbox, [each for each in containers if each.sandbox == sandbox.id])
         if self._host is not None:
             self._host.sweep({*self._living, *(pod.metadata.uid for pod in self._pods)})
             self._host.prune(mount.source for container in containers for mount in container.mounts)
@@ -147,7 +145,7 @@ class Guard:
         try:
             adjustment = self._adjustment(sandbox, container, pod)
         except ValueError as error:  # a Refusal, or what a dialect cannot make sense of
-            why = self._refuse(pod, container, str(error))
+            why = self._refuse(pod, container, str(error), getattr(error, "cause", ""))
             raise Refused(why) from None
         self._living.setdefault(sandbox.uid, set()).add(container.id)
         self._decided[container.id] = adjustment
@@ -223,7 +221,8 @@ class Guard:
             declared = next((each for each in pod.containers if each.name == container.name), None)
             if declared is not None and declared.security_context is not None and declared.security_context.privileged:
                 return True
-        return sandbox.namespace in self._exempt.namespaces
+        # A machine without cards of ours may have some that a vendor's own agent and its monitors need.
+        return sandbox.namespace in self._exempt.namespaces or not self._arbiter.machine.devices
 
     # Decisions
 
@@ -244,16 +243,16 @@ class Guard:
             self._arbiter.starting(pod, position)
             cdi = self._catalogue.names(self._arbiter.cards(pod, position)) if self._runtime.injects_cdi else ()
             return adjust.adjustment(injections[position], container, cdi)
-        except Refusal:
+        except Exception:
             if not before:
                 self._give_back(pod.metadata.uid)
             raise
 
-    def _refuse(self, pod: manifest.Pod | None, container: Container, why: str) -> str:
+    def _refuse(self, pod: manifest.Pod | None, container: Container, why: str, cause: str = "") -> str:
         """Say on the pod why a container may not start; gives what the runtime is told."""
         if pod is not None:
             log.warning("pod %s, container %s: refused: %s", pod.key, container.name, why)
-            self._outbox.refused(pod, container.name, why)
+            self._outbox.refused(pod, container.name, why, cause)
         return f"subak: {why}"
 
     # Who holds what
@@ -287,15 +286,17 @@ class Guard:
 
     # What ran while we were away
 
-    def _inspect(self, sandbox: Sandbox, container: Container) -> None:
-        """Report a container that runs without what it should have."""
+    def _look_over(self, sandbox: Sandbox, containers: Sequence[Container]) -> None:
+        """Report containers of a pod that run without what they should have."""
         pod = self._known(sandbox)
         if pod is None:
-            self._hold_unknown(sandbox, container)
-        if pod is None or not self._arbiter.machine.devices:
-            return
-        if _is_static(sandbox) or self._is_left_alone(sandbox, container, pod):
-            return
+            self._hold_unknown(sandbox, containers)
+        elif self._arbiter.machine.devices and not _is_static(sandbox):
+            for container in containers:
+                if not self._is_left_alone(sandbox, container, pod):
+                    self._inspect(pod, container)
+
+    def _inspect(self, pod: manifest.Pod, container: Container) -> None:
         if not self._interpreter.speaking(pod):
             if container.variables.get(isolation.SHOWN, "") not in isolation.HIDDEN:
                 message = f"container {container.name} sees cards without asking for any; restart it to hide them"
@@ -331,15 +332,15 @@ class Guard:
             return f"sees the cards {shown or 'of its image'}, not {expected}"
         return ""
 
-    def _hold_unknown(self, sandbox: Sandbox, container: Container) -> None:
-        """Count the cards that a container of a pod names that is gone: until it ends they are not free."""
-        values = list(container.variables.values())
+    def _hold_unknown(self, sandbox: Sandbox, containers: Sequence[Container]) -> None:
+        """Count the cards that containers of a pod name that is gone: until they end these are not free."""
+        pod = manifest.Pod(
+            metadata=manifest.Metadata(name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid),
+            spec=manifest.PodSpec(containers=[manifest.Container(name=each.name) for each in containers]),
+        )
+        values = [value for each in containers for value in each.variables.values()]
         cards = [each.id for each in self._arbiter.machine.devices if any(each.id in value for value in values)]
-        if cards:
-            pod = manifest.Pod(
-                metadata=manifest.Metadata(name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid),
-                spec=manifest.PodSpec(containers=[manifest.Container(name=container.name)]),
-            )
+        if not self._arbiter.holds(pod):
             self._arbiter.restore_cards(pod, cards)
 
 

@@ -82,7 +82,7 @@ class Heartbeat:
                 await self._news.wait()
 
     async def end(self) -> None:
-        """Take the Lease away.  `run` must have ended."""
+        """Take the Lease away.  `run` must have ended, or find that the agent is not able."""
         try:
             found = await self._client.get(LEASES, self._node, mark.NAMESPACE, type=manifest.Lease)
             if mark.MARK in found.labels:

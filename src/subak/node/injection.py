@@ -9,16 +9,17 @@ Neither begins before the agent knows the node's pods and cards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.reason import Refusal
+from subak.model.variables import SLOT
 from subak.node.arbiter import Arbiter
 from subak.node.counters import Counters
-from subak.node.guard import Exemptions, Guard
+from subak.node.guard import EXEMPT, Exemptions, Guard
 from subak.node.host import Host
 from subak.node.nri.plugin import SOCKET
 from subak.node.nri.plugin import Plugin as NriPlugin
@@ -58,6 +59,9 @@ class Injector(Protocol):
     def trouble(self) -> Sequence[str]:
         """What does not work as it should."""
 
+    def owes(self) -> bool:
+        """Whether pods that are bound here would be lost if nobody answered now."""
+
     def follow(self, pod: manifest.Pod) -> None:
         """A pod has changed: book what it holds if it runs; if it is over, take its cards back when they are free."""
 
@@ -69,12 +73,15 @@ Way = Callable[[Node], Injector]
 
 
 class ByRuntime:
-    """The container runtime asks about each container."""
+    """The container runtime asks about each container, and starts none while nobody answers.
 
-    def __init__(self, node: Node, socket: Path = SOCKET) -> None:
+    Containers of these `namespaces` see cards as they like.
+    """
+
+    def __init__(self, node: Node, socket: Path = SOCKET, namespaces: Collection[str] = EXEMPT) -> None:
         self._known = node.known
         self._socket = socket
-        exempt = Exemptions(served=node.served_by_others)
+        exempt = Exemptions(namespaces, node.served_by_others)
         self._guard = Guard(node.arbiter, node.interpreter, node.pods, node.outbox, host=node.host, exempt=exempt)
         self._plugin = NriPlugin(self._guard, socket, lambda connected: node.refresh())
 
@@ -91,6 +98,9 @@ class ByRuntime:
             "is it up, and is NRI on there (containerd: disable = false)?",
         )
 
+    def owes(self) -> bool:
+        return False
+
     def follow(self, pod: manifest.Pod) -> None:
         self._guard.follow(pod)
 
@@ -100,7 +110,7 @@ class ByRuntime:
 
 
 class ByKubelet:
-    """Kubelet asks for a slot, by its device-plugin API."""
+    """Kubelet asks for a slot, by its device-plugin API, and fails pods for good while nobody answers."""
 
     def __init__(self, node: Node, directory: Path) -> None:
         self._node = node
@@ -116,14 +126,22 @@ class ByKubelet:
         problem = self._problem()
         return (problem,) if problem and self._node.known.is_set() else ()
 
+    def owes(self) -> bool:
+        return any(not pod.status.start_time and SLOT in pod.resource_names() for pod in self._node.pods)
+
     def follow(self, pod: manifest.Pod) -> None:
         arbiter, interpreter = self._node.arbiter, self._node.interpreter
         if pod.finished or self._node.pods.get(pod.metadata.uid) is None:
             arbiter.release(pod)
-        elif pod.started and not arbiter.holds(pod):
+        elif not arbiter.holds(pod) and (pod.started or self._was_served(pod)):
             spoken = {each.name for each in interpreter.speaking(pod)}
             if not spoken <= self._node.served_by_others():
                 arbiter.restore(pod)
+
+    def _was_served(self, pod: manifest.Pod) -> bool:
+        """Whether an agent before this one let a container of the pod start, as one that prepares the others."""
+        host = self._node.host
+        return host is not None and any(host.limited(pod, each) for each in pod.containers)
 
     async def run(self) -> None:
         await self._node.known.wait()
@@ -157,4 +175,4 @@ class ByKubelet:
         return [each for each in positions if host is None or not host.limited(pod, pod.containers[each])]
 
     def _refused(self, pod: manifest.Pod, container: str, refusal: Refusal) -> None:
-        self._node.outbox.refused(pod, container, refusal.message)
+        self._node.outbox.refused(pod, container, refusal.message, refusal.cause)

@@ -12,7 +12,7 @@ from typing import Any
 
 from subak.dialects import Dialect
 from subak.model import manifest
-from subak.node.counters import Counters
+from subak.node.counters import OTHER, Counters
 from subak.node.reports import Reports
 from tinykube.client import Client
 from tinykube.events import WARNING, Recorder, Reference
@@ -46,9 +46,9 @@ class Outbox:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: set[str] = set()
 
-    def refused(self, pod: manifest.Pod, container: str, message: str) -> None:
-        """Tell the pod's user that a container may not start, and why."""
-        self._counters.refusals[REFUSED] += 1
+    def refused(self, pod: manifest.Pod, container: str, message: str, cause: str = "") -> None:
+        """Tell the pod's user that a container may not start, and why; `cause` is the word under which it counts."""
+        self._counters.refusals[cause or OTHER] += 1
         self._say(pod, REFUSED, f"container {container}: {message}" if container else message)
         if pod.metadata.uid not in self._failed:  # kubelet tries again and again
             self._failed.add(pod.metadata.uid)

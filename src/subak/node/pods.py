@@ -15,15 +15,16 @@ from tinykube.client import Client
 from tinykube.reflector import DELETED, Reflector
 from tinykube.resource import PODS
 
-STATIC = "kubernetes.io/config.hash"
-"""Annotation of the mirror of a static pod: the container runtime knows the pod by this hash, not by its UID."""
-
 Listener = Callable[[str, manifest.Pod], None]
 """Gets ADDED, MODIFIED or DELETED, and the pod as it is now, or was last."""
 
 
 class Pods:
-    """All pods that are bound to a node, by the UID under which the container runtime knows them."""
+    """All pods that are bound to a node, by their UID.
+
+    The container runtime knows a static pod by another one (`guard`).  It stands in an annotation of the pod's mirror,
+    but anybody can write that on a pod, and would take the place of another.
+    """
 
     def __init__(self, client: Client, node: str) -> None:
         self.reflector = Reflector(client, PODS, manifest.Pod, self._on_event, fields=f"spec.nodeName={node}")
@@ -61,7 +62,7 @@ class Pods:
         await self.reflector.run()
 
     def _on_event(self, type: str, pod: manifest.Pod) -> None:
-        uid = runtime_uid(pod)
+        uid = pod.metadata.uid
         if type == DELETED:
             self._pods.pop(uid, None)
         else:
@@ -69,8 +70,3 @@ class Pods:
             self._news.set()
         for listener in self._listeners:
             listener(type, pod)
-
-
-def runtime_uid(pod: manifest.Pod) -> str:
-    """The UID under which the container runtime knows a pod."""
-    return pod.annotations.get(STATIC) or pod.metadata.uid

@@ -69,6 +69,17 @@ async def test_webhooks_that_are_not_there_or_were_changed() -> None:
     assert finding.seen == "ValidatingWebhookConfiguration subak differs in webhooks[0].failurePolicy"
 
 
+async def test_names_that_are_served_come_from_the_controller() -> None:
+    """A controller for fewer names writes other conditions; only it can tell which are right."""
+    scope = Scope(INTERPRETER.resources, Owned.by(INTERPRETER), ("subak",))
+    made = objects.webhooks(scope, Address("subak-system", "subak-webhook"), certificates.bundle([GENERATION]))
+    there: dict[str, Answer] = {f"GET {each.resource.path('', each.name)}": each.body() for each in made}
+    assert levels(await found(admission.webhooks, there)) == [Level.UNKNOWN, Level.UNKNOWN]
+    window = f"GET {SUBAK}/services/subak-controller:http/proxy/readyz"
+    assert levels(await found(admission.webhooks, there | {window: {"served": ["subak"]}})) == [Level.OK]
+    assert levels(await found(admission.webhooks, there | {window: {"served": ["volcano"]}})) == [Level.WARNING] * 2
+
+
 async def test_certificates_that_are_trusted_expired_or_others() -> None:
     blind: dict[str, Answer] = {SECRET: forbidden("secrets")}  # as for nearly everybody
     (finding,) = await found(admission.certificates, webhooks() | blind)

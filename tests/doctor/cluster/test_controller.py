@@ -56,6 +56,12 @@ async def test_the_lease_is_compared_with_the_time_of_the_api_server() -> None:
     assert levels(await controller.leader(late)) == [Level.FAILED]
 
 
+async def test_a_controller_that_needs_no_lease() -> None:
+    (finding,) = await found(controller.leader, leases() | {SERVICE: READY})
+    assert (finding.level, "without a Lease" in finding.seen) == (Level.OK, True)
+    assert levels(await found(controller.leader, leases() | {SERVICE: {**READY, "role": "standby"}})) == [Level.FAILED]
+
+
 async def test_replicas_that_are_ready_and_one_that_is_not() -> None:
     two: dict[str, Answer] = {f"GET {SUBAK}/pods": items(pod("a"), pod("b"))}
     both = two | window("a", READY) | window("b", READY)

@@ -1,4 +1,4 @@
-"""The nodes: agents, runtimes, rivals, capacity."""
+"""The nodes: agents, runtimes, rivals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 from subak.doctor import Level
 from subak.doctor.cluster import nodes
 from tests.doctor.canned import SUBAK, Answer, items
-from tests.doctor.cluster.worlds import found, lease, leases, ledger, levels, node
+from tests.doctor.cluster.worlds import found, lease, leases, levels, node
 
 NODES, PODS = "GET /api/v1/nodes", "GET /api/v1/pods"
-VOLCANO = {"volcano.sh/gpu-memory": "20000", "volcano.sh/gpu-number": "2"}
 
 
 def pod(name: str, image: str, on: str, phase: str = "Running") -> dict[str, Any]:
@@ -88,14 +87,3 @@ async def test_rivals_count_where_our_agent_runs(image: str, rival: str) -> None
     assert (finding.level, finding.seen) == (Level.WARNING, f"{rival} runs beside our agent on a")
     elsewhere = items(pod("x", image, "b"), pod("y", image, "a", "Succeeded"), pod("z", "himalaya/app", "a"))
     assert levels(await found(nodes.others, known | {PODS: elsewhere})) == [Level.OK]
-
-
-async def test_capacity_that_is_not_that_of_the_cards() -> None:
-    register = '[{"id":"GPU-a","count":10,"devmem":10000,"devcore":100,"type":"NVIDIA-A","health":true}]'
-    described = node("a", "nri", capacity={"nvidia.com/gpu": "10"})
-    described["metadata"]["annotations"]["hami.io/node-nvidia-register"] = register
-    assert levels(await found(nodes.capacity, {NODES: items(described)}, ledger([described]))) == [Level.OK]
-    described["status"]["capacity"] = described["status"]["allocatable"] = {"nvidia.com/gpu": "7"}
-    (finding,) = await found(nodes.capacity, {NODES: items(described)}, ledger([described]))
-    assert finding.level is Level.WARNING
-    assert finding.seen == "a has a capacity of 7 nvidia.com/gpu, and describes cards with 10"

@@ -28,12 +28,17 @@ class Ledger:
     pods: dict[str, manifest.Pod] = field(default_factory=dict)
 
 
-def ledger(nodes: Sequence[dict[str, Any]] = (), pods: Sequence[dict[str, Any]] = ()) -> Ledger:
+def ledger(
+    nodes: Sequence[dict[str, Any]] = (),
+    pods: Sequence[dict[str, Any]] = (),
+    devices: Sequence[dict[str, Any]] = (),
+) -> Ledger:
     """The ledger of these objects, as commands read them."""
     made = Ledger()
     lean = [msgspec.convert(each, manifest.Pod, strict=False) for each in pods]
     described = [msgspec.convert(each, manifest.Node, strict=False) for each in nodes]
-    made.cluster.fill({"Node": described, "Pod": lean})
+    koordinator = [msgspec.convert(each, manifest.Device, strict=False) for each in devices]
+    made.cluster.fill({"Node": described, "Pod": lean, "Device": koordinator})
     made.pods = {pod.key: pod for pod in lean}
     return made
 

@@ -32,7 +32,7 @@ async def test_who_holds_the_lock(host: Host) -> None:
         host.write("/proc/locks", Path("/proc/locks").read_text())
         host.process(os.getpid(), "/usr/bin/subak", "agent")
         (finding,) = await agent.lock(host.computer)
-        assert finding == Finding(Level.OK, f"process {os.getpid()} (subak) holds /run/subak/agent.lock")
+        assert finding == Finding(Level.OK, f"process {os.getpid()} (subak agent) holds /run/subak/agent.lock")
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from subak.dialects import Injection
+from subak.local.hardware import driver
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.nodes import Nodes
 from subak.model import manifest
@@ -466,6 +467,18 @@ async def test_each_limit_in_the_environment_is_that_of_its_card(
 
 async def seen(world: World, name: str, *limits: Limits) -> Sequence[Injection]:
     return await world.agents.allocate(await world.bound(name, *limits))
+
+
+async def test_simulated_cards_without_their_driver_are_told_of_once(
+    client: Client, host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PACKAGED", "BUILT"):
+        monkeypatch.setattr(driver, name, tmp_path / "none")
+    both = [machine("shared"), machine("koordinator")]
+    (note,) = Agents(client, INTERPRETER, both, host).notes()
+    assert note.startswith(
+        "simulated cards: programs in containers do not find them: the simulated driver is neither in"
+    )
 
 
 async def test_simulated_cards_show_no_device_nodes(client: Client, host: Path) -> None:

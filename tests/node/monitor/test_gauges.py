@@ -80,6 +80,15 @@ def test_a_driver_that_goes_and_comes_back_is_asked_again() -> None:
     assert driver.opened == 1
 
 
+def test_the_driver_is_let_go_where_no_card_is_wanted() -> None:
+    """A card cannot be reset while somebody holds the driver."""
+    driver = Driver({"GPU-a": {"memory": GIB}})
+    asking = gauges(driver)
+    assert asking.read(["GPU-a"])
+    assert asking.read([]) == {}
+    assert driver.opened == 0
+
+
 def test_without_cards_no_driver_is_loaded() -> None:
     def load() -> Driver:
         raise AssertionError("there is nothing to ask")

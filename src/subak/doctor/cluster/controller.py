@@ -7,10 +7,11 @@ from typing import Any
 
 from subak import __version__
 from subak.doctor import Finding, failed, listed, ok, unknown, warning
-from subak.doctor.cluster import AGENT, CONTROLLER, Cluster, Ready, until
+from subak.doctor.cluster import AGENT, CONTROLLER, Cluster
+from subak.doctor.cluster.objects import Ready, until
 from subak.scheduler.configuration import NAMESPACE
 
-LEASE = "subak-controller"
+LEASE, LEADER = "subak-controller", "leader"
 PORT, AGENT_PORT = 9440, 9394
 INSTALL = "kubectl apply -f deploy/manifests (docs/reference/controller.md)"
 LOGS = f"kubectl logs -n {NAMESPACE} deployment/subak-controller"
@@ -23,6 +24,9 @@ async def leader(cluster: Cluster) -> Sequence[Finding]:
     lease = (await cluster.leases()).get(LEASE)
     place = f"Lease {NAMESPACE}/{LEASE}"
     if lease is None:
+        said = await cluster.controller()
+        if said is not None and said.role == LEADER:
+            return [ok("the controller decides without a Lease (--no-leader-elect)")]
         return [failed(f"there is no {place}: no controller has run here, so pods with cards wait", INSTALL)]
     if not lease.spec.holder_identity:
         return [failed(f"nobody holds {place}: the controller has ended, so pods with cards wait", f"start it; {LOGS}")]

@@ -1,4 +1,4 @@
-"""The nodes: whether our agents live, who else gives out their cards, and whether what they publish fits together."""
+"""The nodes: whether our agents live, whether container runtimes ask them, and who else gives out cards there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from subak.dialects import mark
-from subak.dialects.amounts import published
 from subak.doctor import Finding, Level, failed, listed, ok, rivals, versions, warning
-from subak.doctor.cluster import AGENT, Cluster, Node, until
+from subak.doctor.cluster import AGENT, Cluster
+from subak.doctor.cluster.objects import until
 from subak.scheduler.configuration import NAMESPACE
 
 PORT, MOST = 9394, 200
@@ -103,34 +103,3 @@ async def others(cluster: Cluster) -> Sequence[Finding]:
         warning(f"{rival} runs beside our agent on {listed(sorted(nodes))}", rivals.REMEDY)
         for rival, nodes in sorted(places.items())
     ] or [ok("nobody else gives out cards where our agent runs")]
-
-
-async def capacity(cluster: Cluster) -> Sequence[Finding]:
-    """Whether each node's capacity is that of the cards it describes."""
-    books = (await cluster.ledger()).cluster
-    wrong: list[str] = []
-    for stored in await cluster.nodes():
-        node = books.snapshot.node(stored.name)
-        if node is None:
-            continue
-        for name in sorted(node.offers):
-            said = books.interpreter.by_name[name].publish(node)
-            for resource in said.capacity:
-                least, most = _amount(said.allocatable, resource), _amount(said.capacity, resource)
-                wrong += _contradiction(stored, resource, least, most)
-    if wrong:
-        remedy = "restart the agent of the node, ours or the vendor's: kubelet may have reset what it published"
-        return [warning(listed(wrong, 3), remedy)]
-    return [ok("the capacity of every node is that of its cards")]
-
-
-def _amount(amounts: Mapping[str, str], resource: str) -> int:
-    return published(dict(amounts), resource)
-
-
-def _contradiction(node: Node, resource: str, least: int, most: int) -> list[str]:
-    """A capacity that is neither that of all cards nor of the healthy ones, nor in between."""
-    if resource not in node.capacity or least <= published(node.capacity, resource) <= most:
-        return []
-    has = published(node.capacity, resource)
-    return [f"{node.name} has a capacity of {has:,} {resource}, and describes cards with {most:,}"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from subak.doctor import Finding, failed, listed, ok, warning
-from subak.doctor.cluster import Cluster, Lease, until
+from subak.doctor.cluster import Cluster
+from subak.doctor.cluster.objects import Lease, until
 from subak.scheduler.configuration import in_force
 from subak.scheduler.served import NAMES, OWN_LEASES
 from tinykube.resource import LEASES

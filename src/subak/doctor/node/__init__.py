@@ -31,6 +31,11 @@ class Process:
     program: str
     arguments: tuple[str, ...]
 
+    @property
+    def command(self) -> str:
+        """The beginning of its command line, for people."""
+        return " ".join((self.program, *self.arguments[:3]))
+
     def option(self, *names: str) -> str:
         """The value of an option, written `--name value` or `--name=value`; empty if it is not given."""
         for at, argument in enumerate(self.arguments):

@@ -11,8 +11,9 @@ import msgspec
 
 from subak import __version__
 from subak.doctor import Finding, failed, listed, ok, rivals, unknown, warning
-from subak.doctor.cluster import Ready, server
+from subak.doctor.cluster import server
 from subak.doctor.cluster.api import told_apart
+from subak.doctor.cluster.objects import Ready
 from subak.doctor.node import Computer
 
 LOCK = "/run/subak/agent.lock"
@@ -32,7 +33,7 @@ async def lock(computer: Computer) -> Sequence[Finding]:
     if not holders:
         return [failed(f"nobody holds {LOCK}: the agent has ended", START)]
     names = {each.pid: each for each in computer.processes()}
-    shown = [f"process {pid} ({names[pid].program})" if pid in names else f"process {pid}" for pid in holders]
+    shown = [f"process {pid} ({names[pid].command})" if pid in names else f"process {pid}" for pid in holders]
     return [ok(f"{listed(shown)} holds {LOCK}")]
 
 

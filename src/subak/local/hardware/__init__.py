@@ -4,5 +4,6 @@
                                 ├──> node.Machine ── objects
     this computer ── node.nvml ─┘                       └── agents: the node's arbiter, and what agents write
 
-A simulated node tells the cluster the same as a real one; only the cards are missing.
+A simulated node tells the cluster the same as a real one.  Its cards are missing; NVIDIA's have a simulated `driver`,
+so that programs can use them.
 """

@@ -1,7 +1,7 @@
 """A shared library that does nothing: what simulated hardware has in the place of the vendors' libraries.
 
-Containers preload the library that holds them to their share, or copy their vendor's.  An empty file there would make
-the dynamic loader complain with every program; this one loads, and exports nothing.
+Programs load it where their vendor's image has a library, or copy it.  An empty file there would make the dynamic
+loader complain with every program; this one loads, and exports nothing.
 """
 
 from __future__ import annotations

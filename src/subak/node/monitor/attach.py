@@ -13,7 +13,6 @@ from subak.node.monitor import use
 from subak.node.monitor.gauges import Gauges
 from subak.node.monitor.metrics import Metrics
 from subak.node.monitor.monitor import Monitor
-from subak.node.pods import Pods
 from subak.node.tenant import Tenant
 
 
@@ -21,7 +20,6 @@ class Watched(Protocol):
     """The agent, as far as it is watched."""
 
     arbiter: Arbiter
-    pods: Pods
     registry: CollectorRegistry
     counters: Counters
     parts: dict[str, Callable[[], Awaitable[None]]]
@@ -32,7 +30,8 @@ def attach(agent: Watched, node: str, load: Callable[[], Any]) -> Monitor:
     """Give the agent of a node its monitor, before it runs.  `load` gives the functions of `pynvml`."""
 
     def tenants() -> Iterator[Tenant]:
-        for pod in agent.pods:
+        # Not by the watch: a pod that is gone from there may still have a container that lives.
+        for pod in agent.arbiter.holders():
             yield from agent.arbiter.tenants(pod)
 
     def real_cards() -> list[str]:

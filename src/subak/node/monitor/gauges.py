@@ -44,23 +44,16 @@ class Gauges:
             await asyncio.sleep(EVERY)
 
     def read(self, ids: Sequence[str]) -> dict[str, Reading]:
-        """What these cards say now; nothing if the driver does not answer."""
-        if not ids:
-            self._let_go()
-            return {}
-        nvml = self._opened()
+        """What these cards say now; nothing if the driver does not answer.  Without cards the driver is let go."""
+        nvml = self._opened() if ids else self._nvml
         if nvml is None:
             return {}
         handles = {id: _asked(nvml, partial(nvml.nvmlDeviceGetHandleByUUID, id)) for id in ids}
         found = {id: self._of(nvml, handle) for id, handle in handles.items() if handle is not None}
         if not found:
-            self._let_go()  # the driver is gone, and may come back
-        return found
-
-    def _let_go(self) -> None:
-        nvml, self._nvml = self._nvml, None
-        if nvml is not None:
+            self._nvml = None  # if the driver is gone, it may come back
             _asked(nvml, nvml.nvmlShutdown)
+        return found
 
     def _opened(self) -> Any:
         """The driver's functions, ready; None if there is no driver.  It stays open: to open it may take a second."""
