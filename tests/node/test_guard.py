@@ -18,6 +18,7 @@ from subak.node.nri.plugin import Plugin, Refused
 from tests.node.guarded import A10, CARD, HALF, RECORD, Node, bind, bound, running, sandbox
 from tests.support import nri
 from tests.support.fuzz import histories
+from tests.support.machines import machine
 from tests.support.nri import OLD
 
 SHOWN = "NVIDIA_VISIBLE_DEVICES"
@@ -424,6 +425,22 @@ async def test_a_container_of_a_pod_that_is_gone_counts_whole_after_a_restart() 
     assert "default/first hold the rest" in await refusal(node, "small")
     node.stop("first")
     await node.create("small")
+
+
+def test_all_containers_of_a_pod_that_is_gone_count() -> None:
+    node = Node(machine("volcano", taints=[]))
+    first, second = (each.id for each in node.machine.devices[:2])
+    containers = [
+        Container(f"gone-{name}", "sandbox-gone", name, State.RUNNING, (f"{SHOWN}={id}",))
+        for name, id in (("a", first), ("b", second))
+    ]
+    for _ in range(2):
+        node.guard.synchronize([sandbox("gone")], containers)
+        assert node.arbiter.free() == list(node.machine.devices[2:])
+    node.stop("gone", "a")
+    assert node.arbiter.free() == list(node.machine.devices[2:])
+    node.stop("gone", "b")
+    assert node.arbiter.free() == list(node.machine.devices)
 
 
 # What ran while we were away

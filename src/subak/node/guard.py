@@ -132,10 +132,8 @@ class Guard:
             if pod.metadata.uid in self._living or (pod.started and not pod.finished):
                 self._restore(pod)
         self._settle()
-        for container in containers:
-            sandbox = by_id.get(container.sandbox)
-            if sandbox is not None:
-                self._inspect(sandbox, container)
+        for sandbox in sandboxes:
+            self._look_over(sandbox, [each for each in containers if each.sandbox == sandbox.id])
         if self._host is not None:
             self._host.sweep({*self._living, *(pod.metadata.uid for pod in self._pods)})
             self._host.prune(mount.source for container in containers for mount in container.mounts)
@@ -245,7 +243,7 @@ class Guard:
             self._arbiter.starting(pod, position)
             cdi = self._catalogue.names(self._arbiter.cards(pod, position)) if self._runtime.injects_cdi else ()
             return adjust.adjustment(injections[position], container, cdi)
-        except Refusal:
+        except Exception:
             if not before:
                 self._give_back(pod.metadata.uid)
             raise
@@ -288,15 +286,17 @@ class Guard:
 
     # What ran while we were away
 
-    def _inspect(self, sandbox: Sandbox, container: Container) -> None:
-        """Report a container that runs without what it should have."""
+    def _look_over(self, sandbox: Sandbox, containers: Sequence[Container]) -> None:
+        """Report containers of a pod that run without what they should have."""
         pod = self._known(sandbox)
         if pod is None:
-            self._hold_unknown(sandbox, container)
-        if pod is None or not self._arbiter.machine.devices:
-            return
-        if _is_static(sandbox) or self._is_left_alone(sandbox, container, pod):
-            return
+            self._hold_unknown(sandbox, containers)
+        elif self._arbiter.machine.devices and not _is_static(sandbox):
+            for container in containers:
+                if not self._is_left_alone(sandbox, container, pod):
+                    self._inspect(pod, container)
+
+    def _inspect(self, pod: manifest.Pod, container: Container) -> None:
         if not self._interpreter.speaking(pod):
             if container.variables.get(isolation.SHOWN, "") not in isolation.HIDDEN:
                 message = f"container {container.name} sees cards without asking for any; restart it to hide them"
@@ -332,15 +332,15 @@ class Guard:
             return f"sees the cards {shown or 'of its image'}, not {expected}"
         return ""
 
-    def _hold_unknown(self, sandbox: Sandbox, container: Container) -> None:
-        """Count the cards that a container of a pod names that is gone: until it ends they are not free."""
-        values = list(container.variables.values())
+    def _hold_unknown(self, sandbox: Sandbox, containers: Sequence[Container]) -> None:
+        """Count the cards that containers of a pod name that is gone: until they end these are not free."""
+        pod = manifest.Pod(
+            metadata=manifest.Metadata(name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid),
+            spec=manifest.PodSpec(containers=[manifest.Container(name=each.name) for each in containers]),
+        )
+        values = [value for each in containers for value in each.variables.values()]
         cards = [each.id for each in self._arbiter.machine.devices if any(each.id in value for value in values)]
-        if cards:
-            pod = manifest.Pod(
-                metadata=manifest.Metadata(name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid),
-                spec=manifest.PodSpec(containers=[manifest.Container(name=container.name)]),
-            )
+        if not self._arbiter.holds(pod):
             self._arbiter.restore_cards(pod, cards)
 
 

@@ -5,6 +5,6 @@
                       │                             │ BLOCKED: a tenant of higher priority works there
                       └──> metrics, /use            └─> the same words in the regions, for HAMi-core
 
-`words` decides, without I/O.  `state` and `feedback` are the files in which tenants read it.  `monitor` does all of it
-once a second; `metrics` and `use` show what it saw.
+`words` decides, without I/O.  Tenants read it in their `state`, those of HAMi-core in their regions (`node.feedback`).
+`monitor` does all of it once a second; `metrics` and `use` show what it saw; `attach` makes it a part of the agent.
 """

@@ -1,6 +1,7 @@
 """A container's state: the small file in which the agent says what holds at the moment (`words`).
 
-The container has it read-only, so it cannot lift its own share.  libsubak maps the file, so it is written in place:
+The container has it read-only, so it cannot lift its own share.  It is written in place, because it is mounted by
+itself; libsubak (`native/src/state.c`) looks five times a second:
 
     offset  0  uint64  MAGIC
     offset  8  uint64  beat: CLOCK_MONOTONIC in ns when the agent last wrote; 0 never
