@@ -104,25 +104,25 @@ async def test_nri_that_listens(host: Host) -> None:
     assert [each.level for each in await nri.switched_on(host.computer)] == [Level.OK]
 
 
+NO_CONNECTIONS = SWITCH.format("false") + "disable_connections = true\n"
+
+
 @pytest.mark.parametrize(
-    ("version", "config", "words", "remedy"),
+    ("version", "config", "level", "words", "remedy"),
     [
-        (SAYS, SWITCH.format("true"), "NRI switched off", "disable = false"),
-        ("containerd containerd.io 1.7.27 x", "", "NRI switched off", "disable = false"),
-        (SAYS, SWITCH.format("false"), "nobody listens", "systemctl restart containerd"),
-        (
-            SAYS,
-            SWITCH.format("false") + "disable_connections = true\n",
-            "forbids plugins to connect",
-            "disable = false",
-        ),
+        (SAYS, SWITCH.format("true"), Level.WARNING, "NRI switched off", "disable = false"),
+        ("containerd containerd.io 1.7.27 x", "", Level.WARNING, "NRI switched off", "disable = false"),
+        (SAYS, NO_CONNECTIONS, Level.WARNING, "forbids plugins to connect", "disable_connections = false"),
+        (SAYS, SWITCH.format("false"), Level.FAILED, "nobody listens", "systemctl restart containerd"),
     ],
 )
-async def test_nri_that_does_not_listen(host: Host, version: str, config: str, words: str, remedy: str) -> None:
+async def test_nri_that_is_off_or_does_not_listen(
+    host: Host, version: str, config: str, level: Level, words: str, remedy: str
+) -> None:
     host.process(7, "containerd", version=version)
     host.write(CONFIG, config)
     (finding,) = await nri.switched_on(host.computer)
-    assert finding.level is Level.FAILED
+    assert finding.level is level
     assert words in finding.seen
     assert remedy in finding.remedy
 
