@@ -43,7 +43,7 @@ async def test_what_agents_say_of_themselves() -> None:
         "agent agent-c on c does not answer",
     ]
     well = known | {f"GET {SUBAK}/pods": items(pods[0])}
-    assert [each.seen for each in await found(nodes.windows, well)] == ["1 are ready"]
+    assert [each.seen for each in await found(nodes.windows, well)] == ["1 ready"]
     assert await found(nodes.windows, {f"GET {SUBAK}/pods": items()}) == []
 
 

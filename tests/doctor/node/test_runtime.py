@@ -148,7 +148,7 @@ async def test_cdi_and_its_specifications(host: Host) -> None:
     host.write("/etc/cdi/good.yaml", "cdiVersion: 0.6.0\nkind: nvidia.com/gpu\ndevices: []\n")
     host.write("/etc/cdi/README", "no specification")
     (finding,) = await nri.cdi(host.computer)
-    assert (finding.level, finding.seen) == (Level.OK, "on; 1 specifications in /etc/cdi and /var/run/cdi")
+    assert (finding.level, finding.seen) == (Level.OK, "on; specifications in /etc/cdi and /var/run/cdi: 1")
     host.write("/run/cdi/bad.json", "{")
     (finding,) = await nri.cdi(host.computer)
     assert (finding.level, "bad.json" in finding.seen) == (Level.WARNING, True)

@@ -23,7 +23,8 @@ async def switched_on(computer: Computer) -> Sequence[Finding]:
         return []
     runtime, said = found
     socket = said.nri_socket
-    listens = computer.listening(socket) if computer.listening(socket) is not None else computer.at(socket).exists()
+    listening = computer.listening(socket)
+    listens = computer.at(socket).exists() if listening is None else listening
     where = said.files[-1] if said.files else runtime.config
     if said.nri is False:
         return [warning(f"{runtime.name} has NRI switched off ({where}): {WITHOUT_NRI}", _switch(runtime, where))]
@@ -74,7 +75,7 @@ async def cdi(computer: Computer) -> Sequence[Finding]:
         return [warning(f"these CDI specifications cannot be read: {listed(broken)}", remedy)]
     if said.cdi is None:
         return [unknown(f"whether CDI is on in {runtime.name} of unknown version")]
-    return [ok(f"on; {len(specifications)} specifications in {' and '.join(said.cdi_folders)}")]
+    return [ok(f"on; specifications in {' and '.join(said.cdi_folders)}: {len(specifications)}")]
 
 
 def _both(computer: Computer) -> tuple[Runtime, Settings] | None:
