@@ -32,7 +32,7 @@ ALSO_PLAIN = "docker.io/library/busybox:latest"
 
 PROGRAMS = Path(__file__).parent / "programs"
 
-_USUAL = ("bash", "sh", "cat", "chmod", "cp", "env", "grep", "ls", "mkdir", "printenv", "ps", "rm", "sleep", "true")
+_USUAL = ("bash", "sh", "cat", "chmod", "cp", "env", "grep", "ls", "mkdir", "printenv", "rm", "sleep", "true")
 _FOLDERS = ("dev", "etc", "proc", "run", "sys", "tmp", "var")
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _OCI = "application/vnd.oci.image"

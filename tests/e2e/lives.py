@@ -17,12 +17,13 @@ SPACE = "default"
 
 
 class Witness:
-    """Sees every change of every pod.  `records` are by UID, `problems` for people."""
+    """Sees every change of every pod.  `records` are by UID, `ran` those that ever ran."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.reflector: Reflector[dict[str, Any]] = Reflector(client, PODS, RAW, self._see, namespace=SPACE)
         self.records: dict[str, str] = {}
+        self.ran: set[str] = set()
         self.problems: list[str] = []
 
     def pod(self, name: str) -> dict[str, Any] | None:
@@ -58,7 +59,7 @@ class Witness:
                 while not condition():
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            left = [f"{name}: {pod['status']}" for name, pod in self.reflector.objects.items()]
+            left = [f"{pod['metadata']['name']}: {_said(pod)}" for pod in self.reflector.objects.values()]
             raise AssertionError("\n".join([f"not within {seconds:.0f} s: {what}; the pods are", *left])) from None
 
     def _see(self, change: str, pod: dict[str, Any]) -> None:
@@ -66,8 +67,18 @@ class Witness:
         record = metadata.get("annotations", {}).get(RECORD)
         if record:
             self.records[metadata["uid"]] = record
+        if status.get("phase") == "Running":
+            self.ran.add(metadata["name"])
         if status.get("phase") == "Failed":
             self.problems.append(f"{metadata['name']} has failed: {status.get('reason')} {status.get('message')}")
+
+
+def _said(pod: dict[str, Any]) -> str:
+    """How far a pod is, in a few words."""
+    status = pod["status"]
+    states = [each.get("state") for each in status.get("containerStatuses", ())]
+    going = " going" if "deletionTimestamp" in pod["metadata"] else ""
+    return f"{status.get('phase')}{going} on {pod['spec'].get('nodeName', 'no node')} {states}"
 
 
 @asynccontextmanager

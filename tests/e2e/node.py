@@ -199,7 +199,7 @@ class RealNode:
 
     def _prepare(self) -> None:
         """Write all settings."""
-        for folder in ("log", "data", "cni", "images"):
+        for folder in ("log", "data", "cni", "images", "static"):
             (self.directory / folder).mkdir()
         namespace.add_address(f"lo:{self._number + 2}", self.address)
         who = self.cluster.identities
@@ -286,8 +286,8 @@ class RealNode:
     def send(self, waiting: subprocess.Popen[bytes], number: signal.Signals) -> None:
         """Send a signal to a program that `spawn` started."""
         os.kill(_child(waiting.pid), number)
-        if number == signal.SIGCONT:
-            os.kill(waiting.pid, number)  # nsenter has stopped with it
+        if number != signal.SIGSTOP:  # or else nsenter, which stops with its child, would not see what became of it
+            waiting.send_signal(signal.SIGCONT)
 
     def _signal(self, part: str, number: signal.Signals) -> None:
         self.send(self._running[part], number)

@@ -97,6 +97,7 @@ def kubelet(node: Node, who: Identities, serving: str) -> str:
         "containerRuntimeEndpoint": f"unix://{SOCKET}",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
+        "staticPodPath": str(node.directory / "static"),
         "maxPods": 250,
         "nodeStatusUpdateFrequency": "1s",
         "nodeStatusReportFrequency": "1m",

@@ -42,5 +42,6 @@ async def test_each_of_fifty_equal_pods_gets_the_cards_of_its_own_record(
             records = {pod["metadata"]["uid"]: pod["metadata"]["annotations"][RECORD] for pod in pods.values()}
             node.until(lambda: len(evidence.starts()) == PODS_AT_ONCE, "all containers have said what they got")
             assert evidence.problems(records) == []
+            assert evidence.problems(dict.fromkeys(records, next(iter(records.values())))), "a mix-up would be noticed"
             assert len({held(record)[0][0] for record in records.values()}) == 8, "they are spread over all cards"
             assert {len(starts) for starts in evidence.starts().values()} == {1}, "none was started twice"

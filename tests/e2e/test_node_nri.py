@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e import images, settings
 from tests.e2e.agent import Agent, agent, environment, prepared
 from tests.e2e.controller import kubectl
@@ -156,16 +158,28 @@ async def test_without_the_agent_nothing_with_cards_starts_and_with_it_everythin
         assert environment(node.cluster, "gone")["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
 
 
-async def test_an_agent_that_hangs_inside_a_creation_lets_nothing_start(node: RealNode) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["hangs", "killed"])
+async def test_an_agent_that_hangs_or_dies_inside_a_creation_lets_nothing_start(node: RealNode, killed: bool) -> None:
     """containerd drops it and goes on without its adjustment; but it was a validator too, and a dead one refuses."""
     async with scene(node) as here:
+        log = node.log("containerd")
+        before = log.stat().st_size
+
+        def says(words: str) -> bool:
+            return words in log.read_bytes()[before:].decode(errors="replace")
+
         here.agent.send(signal.SIGSTOP)
         await here.create("hung", 3000)
-        here.waits("hung", "subak")
-        here.agent.send(signal.SIGCONT)
+        if killed:
+            node.until(lambda: says("CreateContainer within sandbox"), "containerd asks")
+            here.agent.kill()
+        node.until(lambda: says("validator plugin 10-subak failed"), "the container is refused")
+        if killed:
+            here.agent.start()
+        else:
+            here.agent.send(signal.SIGCONT)
         here.runs("hung")
         assert environment(node.cluster, "hung")["CUDA_DEVICE_MEMORY_LIMIT_0"] == "3000m"
-        assert "closing plugin 10-subak" in node.log("containerd").read_text()
 
 
 async def test_what_started_without_limits_while_the_agent_was_away_is_removed(node: RealNode) -> None:
@@ -199,6 +213,45 @@ async def test_after_containerd_restarts_the_agent_is_asked_again_and_knows_who_
         here.waits("large", "default/new, default/old hold the rest")
         kubectl(node.cluster, "delete", "pod", "old")
         here.runs("large")
+
+
+async def test_a_static_pod_runs_and_sees_no_card(node: RealNode) -> None:
+    """The runtime knows it by the hash of its file, which is no UID of any pod in the API server."""
+    async with scene(node):
+        command = ["sleep", "600"]
+        container = {"name": "c", "image": images.CUDA, "imagePullPolicy": "Never", "command": command}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "fixed"}, "spec": {"containers": [container]}}
+        manifest = node.directory / "static" / "fixed.json"
+        mirror = f"fixed-{node.name}"
+        manifest.write_text(json.dumps(body))
+        try:
+            form = "jsonpath={.status.phase}"
+            node.until(
+                lambda: kubectl(node.cluster, "get", "pod", mirror, "--ignore-not-found", "-o", form) == "Running",
+                "the static pod runs",
+            )
+            assert environment(node.cluster, mirror)[SHOWN] == "void"
+        finally:
+            manifest.unlink()
+            node.until(
+                lambda: not kubectl(node.cluster, "get", "pod", mirror, "--ignore-not-found"), "the static pod is gone"
+            )
+
+
+async def test_where_the_host_describes_the_card_containerd_brings_what_the_description_says(node: RealNode) -> None:
+    async with scene(node) as here:
+        edits = {"env": ["BROUGHT_BY=cdi"], "deviceNodes": [{"path": "/dev/card", "hostPath": "/dev/null"}]}
+        device = {"name": here.card, "containerEdits": edits}
+        described = node.path("/etc/cdi/nvidia.json")
+        described.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [device]}))
+        try:
+            await here.create("described", 3000)
+            here.runs("described")
+            env = environment(node.cluster, "described")
+            assert (env["BROUGHT_BY"], env[SHOWN], env["CUDA_DEVICE_MEMORY_LIMIT_0"]) == ("cdi", "void", "3000m")
+            assert "/dev/card" in kubectl(node.cluster, "exec", "described", "--", "ls", "/dev/card")
+        finally:
+            described.unlink()
 
 
 MEDDLER = """

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from subak.node.guard import PATIENCE_S, Exemptions
 from subak.node.nri.messages import NO_ADJUSTMENT, Adjustment, Container, DeviceNode, Mount, Runtime, State
 from subak.node.nri.plugin import Plugin, Refused
-from tests.node.guarded import A10, CARD, HALF, RECORD, Node, bind, bound, running, sandbox
+from tests.node.guarded import A10, API, CARD, HALF, RECORD, Node, bind, bound, running, sandbox
 from tests.support import nri
 from tests.support.fuzz import histories
 from tests.support.machines import machine
@@ -424,6 +424,20 @@ async def test_a_container_of_a_pod_that_is_gone_counts_whole_after_a_restart() 
     node.guard.synchronize([sandbox("first")], [running(adjustment, "first")])
     assert "default/first hold the rest" in await refusal(node, "small")
     node.stop("first")
+    await node.create("small")
+
+
+async def test_a_container_of_a_pod_that_is_gone_holds_what_its_record_says_if_the_runtime_knows_it() -> None:
+    node = Node()
+    first = node.bound("first")
+    node.bound("small", {**HALF, "nvidia.com/gpumem": "100"})
+    node.bound("large", {**HALF, "nvidia.com/gpumem": "23028"})
+    adjustment = await node.create("first")
+    node.watch.seen.pop("first")
+    node.restarted()
+    of = sandbox("first", annotations={**API, **first.annotations})
+    node.guard.synchronize([of], [running(adjustment, "first")])
+    assert "default/first" in await refusal(node, "large")
     await node.create("small")
 
 

@@ -190,3 +190,29 @@ def test_what_the_scheduler_places_the_node_honours(data: st.DataObject) -> None
         metadata = manifest.Metadata(name=pod.name, annotations=written)
         bound = msgspec.structs.replace(pod, metadata=metadata)
         book.take(pod.key, pod.key, INTERPRETER.placement(bound, node))
+
+
+def test_two_tenants_of_the_same_name_both_count() -> None:
+    """A pod that was deleted by force still runs while the next one has its name already."""
+    book = ledger()
+    book.take("u1", "default/a", placed(share(500, 0)))
+    book.take("u2", "default/a", placed(share(500, 0)))
+    with pytest.raises(Overcommitted, match="has 0 MiB"):
+        book.take("u3", "default/b", placed(share(1, 0)))
+
+
+def test_of_many_tenants_a_refusal_names_a_few() -> None:
+    book = ledger(Device("GPU-0", 0, "nvidia", memory_bytes=1000 * MIB, slots=100))
+    for number in range(10):
+        book.take(f"u{number}", f"default/p{number}", placed(share(100, 0)))
+    with pytest.raises(Overcommitted, match=r"default/p3, default/p4 and 5 more hold the rest\); pod default/b takes"):
+        book.take("u", "default/b", placed(share(1, 0)))
+
+
+def test_a_pod_that_counts_for_more_than_it_takes_counts_in_full_and_not_against_itself() -> None:
+    book = ledger()
+    book.restore("u1", "default/a", Placement("n"), placed(share(900, 0)))
+    with pytest.raises(Overcommitted, match="default/a hold the rest"):
+        book.take("u2", "default/b", placed(share(200, 0)))
+    book.take("u1", "default/a", placed(share(100, 0)), placed(share(800, 0)))
+    book.take("u2", "default/b", placed(share(200, 0)))

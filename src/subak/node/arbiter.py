@@ -74,12 +74,16 @@ class Arbiter:
             self._holders[pod.metadata.uid] = pod
 
     def restore_cards(self, pod: manifest.Pod, ids: Iterable[str]) -> None:
-        """Book these cards whole for a running pod of which nothing else is known."""
-        cards = [card for id in ids if (card := self._node.device(id)) is not None]
+        """Book these cards for a running pod of which only its record is known: what that says, or the whole card."""
+        recorded, problems = self._interpreter.grants(pod, self._node)
+        grants = () if problems else recorded
+        told = {share.id for grant in grants for share in grant.shares}
+        cards = [card for id in ids if id not in told and (card := self._node.device(id)) is not None]
         shares = tuple(Share(each.id, each.index, each.memory_bytes, each.cores) for each in cards)
-        if shares:
-            whole = Placement(self._node.name, (Grant("", (), Role.APP, shares),))
-            self._ledger.restore(pod.metadata.uid, pod.key, Placement(self._node.name), whole)
+        whole = (Grant("", (), Role.APP, shares),) if shares else ()
+        if grants or whole:
+            held = Placement(self._node.name, (*grants, *whole))
+            self._ledger.restore(pod.metadata.uid, pod.key, Placement(self._node.name), held)
             self._holders[pod.metadata.uid] = pod
 
     def admit(self, pod: manifest.Pod) -> list[Injection]:

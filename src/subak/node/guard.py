@@ -333,9 +333,16 @@ class Guard:
         return ""
 
     def _hold_unknown(self, sandbox: Sandbox, containers: Sequence[Container]) -> None:
-        """Count the cards that containers of a pod name that is gone: until they end these are not free."""
+        """Count what containers of a pod hold that is gone: until they end it is not free.
+
+        The runtime knows the annotations of the pod, and so its record.  Where that says nothing of a card that they
+        name, they count on the whole card.
+        """
+        known = manifest.Metadata(
+            name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid, annotations=dict(sandbox.annotations)
+        )
         pod = manifest.Pod(
-            metadata=manifest.Metadata(name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid),
+            metadata=known,
             spec=manifest.PodSpec(containers=[manifest.Container(name=each.name) for each in containers]),
         )
         values = [value for each in containers for value in each.variables.values()]

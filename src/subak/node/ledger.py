@@ -13,6 +13,9 @@ from subak.model.device import MIB, Device
 from subak.model.node import Node
 from subak.model.placement import Charge, MigInstance, Placement, charges
 
+MOST_NAMED = 5
+"""How many tenants of a card a refusal names; a card can have a hundred."""
+
 
 class Overcommitted(ValueError):
     """A pod that takes more of a card than is left of it."""
@@ -79,8 +82,7 @@ class Ledger:
         left = _left(device, [held for _, held in tenants])
         taken = _amounts(charge)
         if any(amount > max(left.get(name, 0), 0) for name, amount in taken.items()):
-            names = ", ".join(sorted({tenant for tenant, _ in tenants}))
-            holders = f"{names} hold the rest" if tenants else "nobody holds any of it"
+            holders = f"{_some(tenant for tenant, _ in tenants)} hold the rest" if tenants else "nobody holds any of it"
             raise Overcommitted(
                 f"{where} has {_said(left)} left ({holders}); pod {pod} takes {_said(taken)}, "
                 "which would overcommit the card"
@@ -98,6 +100,13 @@ class Ledger:
         shared = {each.bus for each in charge.functions} & {each.bus for each in other.functions}
         if shared:
             raise Overcommitted(f"{where}: pod {pod} takes {', '.join(sorted(shared))}, which pod {tenant} has")
+
+
+def _some(names: Iterable[str]) -> str:
+    """A few of the names, in order, and how many more there are."""
+    known = sorted(set(names))
+    more = len(known) - MOST_NAMED
+    return ", ".join(known[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _amounts(charge: Charge) -> dict[str, int]:
