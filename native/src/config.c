@@ -20,7 +20,9 @@
  *
  * A value that cannot be read is a problem, and cuInit refuses to start with it; so is a named file that is not there, and
  * a list of cards that are not.
- * An empty value is as none. Nothing is written to the environment: setenv in a foreign program is not safe.
+ * An empty value is as none. So is an empty limit in the environment where the agent has written a file; elsewhere it is
+ * a problem: a variable that refers to an annotation of the pod is empty until somebody writes that annotation, and the
+ * limit is not known. Nothing is written to the environment: setenv in a foreign program is not safe.
  */
 #define _GNU_SOURCE
 #include "config.h"
@@ -219,6 +221,23 @@ static uint64_t limit_in(const struct source *source, int device, bool memory, s
     return own ? own : common;
 }
 
+static void check_empty(const char *key, struct config *config) {
+    const char *value = getenv(key);
+    if (value && !trim(&value, value + strlen(value)))
+        complain(config, key, "is empty, so the limit is not known; write one, or unset the variable");
+}
+
+/* An empty limit in the environment. */
+static void check_environment(struct config *config) {
+    char key[64];
+    check_empty(MEMORY, config);
+    check_empty(CORES, config);
+    for (int device = 0; device < 2 * DEVICES; device++) {
+        snprintf(key, sizeof key, "%s_%d", device % 2 ? CORES : MEMORY, device / 2);
+        check_empty(key, config);
+    }
+}
+
 /* The smallest limit that the first `count` sources give. */
 static uint64_t limit_of(const struct source *sources, int count, int device, bool memory, struct config *config) {
     uint64_t limit = 0;
@@ -307,6 +326,7 @@ static void read_all(struct source *sources, struct config *config) {
     check_lines(&sources[AGENT], AGENTS_FILE, config);
     check_lines(&sources[AGENT_BY_NAME], named, config);
     for (int i = 0; i < SOURCES; i++) check_cards(&sources[i], config);
+    if (!agents_sources(sources)) check_environment(config);
     for (int device = 0; device < DEVICES; device++) {
         int agents = agents_sources(sources);
         config->memory_ceiling[device] = limit_of(sources, agents, device, true, config);

@@ -106,6 +106,12 @@ TEST(an_empty_file_of_the_agent_still_has_the_say_over_switches, FREEDOM) {
     CHECK_EQUAL(now->memory_limit[0], 102400 * MIB);
 }
 
+TEST(an_empty_variable_is_no_problem_beside_the_agents_file, "CUDA_DEVICE_MEMORY_LIMIT_0=") {
+    const struct config *now = with_agent("CUDA_DEVICE_MEMORY_LIMIT_0=1g\n");
+    CHECK(!now->problem[0]);
+    CHECK_EQUAL(now->memory_limit[0], 1024 * MIB);
+}
+
 TEST(without_an_agent_the_environment_decides, FREEDOM) {
     CHECK(config()->disabled);
     CHECK_EQUAL(config()->core_policy, CORES_DISABLE);

@@ -113,7 +113,6 @@ TEST(values_that_mean_something, "MOCK_MEMORY_MIB=8192") {
     CHECK_EQUAL(seen_with("CUDA_DEVICE_MEMORY_LIMIT_0", "2Gi", said, sizeof said), 2048);
     CHECK_EQUAL(seen_with("CUDA_DEVICE_MEMORY_LIMIT_1", "2Gi", said, sizeof said), 8192);
     CHECK_EQUAL(seen_with("CUDA_DEVICE_MEMORY_LIMIT", "0", said, sizeof said), 8192);
-    CHECK_EQUAL(seen_with("CUDA_DEVICE_MEMORY_LIMIT", "", said, sizeof said), 8192);
     CHECK_EQUAL(seen_with("CUDA_DEVICE_SM_LIMIT", "150", said, sizeof said), 8192);
     CHECK(!*said);
 }
@@ -128,7 +127,8 @@ TEST(values_that_mean_nothing_stop_the_program_with_one_line) {
     static const char *const cases[][2] = {
         {"CUDA_DEVICE_MEMORY_LIMIT", "8Gx"}, {"CUDA_DEVICE_MEMORY_LIMIT", "-1"},
         {"CUDA_DEVICE_MEMORY_LIMIT_0", "abc"}, {"CUDA_DEVICE_MEMORY_LIMIT", "99999999999g"},
-        {"CUDA_DEVICE_SM_LIMIT", "-5"}, {"CUDA_DEVICE_SM_LIMIT_0", "half"}};
+        {"CUDA_DEVICE_SM_LIMIT", "-5"}, {"CUDA_DEVICE_SM_LIMIT_0", "half"},
+        {"CUDA_DEVICE_MEMORY_LIMIT", ""}, {"CUDA_DEVICE_MEMORY_LIMIT_0", " "}, {"CUDA_DEVICE_SM_LIMIT_15", ""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char said[1024];
         CHECK_EQUAL(seen_with(cases[i][0], cases[i][1], said, sizeof said), CUDA_ERROR_NOT_PERMITTED);

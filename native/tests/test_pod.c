@@ -28,7 +28,7 @@ static bool allowed(void) {
     pid_t child = fork();
     if (!child) _exit(!enter_container());
     if (!result_of(child)) return true;
-    left_out("this user may not make a pid namespace");
+    if (!sanitized()) left_out("this user may not make a pid namespace");
     return false;
 }
 
@@ -172,6 +172,7 @@ PART(close_descriptors) {
 }
 
 TEST(who_closes_its_descriptors_gets_its_seat_again, LIMIT_1G) {
+    if (sanitized()) return; /* they watch descriptors, too */
     const char *path = getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE");
     pid_t closer = another("close_descriptors", NULL);
     EVENTUALLY(20, region_if_there() && region_if_there()->slots[0].owner);

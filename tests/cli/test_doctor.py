@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import subak
-from tests.support.live import Live, live
+from tests.support.live import Live, commands, live
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +65,23 @@ def test_a_cluster_that_does_not_answer_is_one_error(cluster: Live, tmp_path: Pa
     assert (answer.code, answer.out) == (1, "")
     assert len(answer.err.splitlines()) == 1
     assert "the cluster cannot be reached" in answer.err
+
+
+def test_a_terminal_shows_progress_and_lines_that_fit(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    env = commands({"KUBECONFIG": str(tmp_path / "none"), "COLUMNS": "90", "LINES": "50"})
+    command = [sys.executable, "-m", "subak.cli", "doctor", "--node", "--host-root", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=env) as running:
+        os.close(theirs)
+        printed = b""
+        with suppress(OSError):  # how Linux says that nobody writes there any more
+            while chunk := os.read(ours, 4096):
+                printed += chunk
+        os.close(ours)
+    assert running.returncode == 1
+    progress, wiped, report = printed.decode().rpartition("\r\x1b[K")
+    assert "0 of " in progress
+    assert wiped
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in report.split("\r\n")]
+    assert max(map(len, lines)) <= 90
+    assert "\x1b[31mfailed" in report

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +21,7 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.controller import kubectl, until_pods
 from tests.e2e.evidence import RECORD, Evidence
 from tests.e2e.node import RealNode, missing
+from tests.e2e.programs import greeter
 from tinykube.client import Client
 from tinykube.resource import PODS
 
@@ -185,3 +189,25 @@ async def bind_by_hand(client: Client, node: RealNode, name: str, card: str, slo
     }
     annotations = {f"subak.io/env.0.{key}": value for key, value in variables.items()}
     await client.bind(name, SPACE, node.name, uid=uid, annotations={RECORD: f"{card},NVIDIA,6000,10:;", **annotations})
+
+
+def test_a_pods_own_variable_wins_over_that_of_a_device_plugin(bare: RealNode) -> None:
+    """All ways of injection rest on this order: a device plugin's variables, the pod's own, and last those of NRI."""
+    waiting = bare.spawn([sys.executable, greeter.__file__], "greeter")
+    path = r"jsonpath={.status.allocatable.example\.com/greeting}"
+    bare.until(lambda: kubectl(bare.cluster, "get", "node", bare.name, "-o", path) == "1", "kubelet counts it")
+    main = {
+        "name": "main",
+        "image": images.PLAIN,
+        "command": ["sleep", "10000"],
+        "env": [{"name": "OF_BOTH", "value": "the pod"}],
+        "resources": {"limits": {greeter.RESOURCE: "1"}},
+    }
+    spec = {"nodeName": bare.name, "containers": [main], "terminationGracePeriodSeconds": 0}
+    options = [f"--image={images.PLAIN}", f"--overrides={json.dumps({'spec': spec})}"]
+    kubectl(bare.cluster, "run", "greeted", *options)
+    kubectl(bare.cluster, "wait", "--for=condition=Ready", "pod/greeted", "--timeout=50s")
+    inside = environment(bare.cluster, "greeted")
+    assert (inside["OF_BOTH"], inside["OF_THE_PLUGIN"]) == ("the pod", "the plugin")
+    kubectl(bare.cluster, "delete", "pod", "greeted")
+    bare.send(waiting, signal.SIGKILL)

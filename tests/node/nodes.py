@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from subak.dialects import mark
 from subak.model import manifest
 from subak.node.agent import Agent, Settings
 from subak.node.host import Host
@@ -52,6 +53,7 @@ class Runtime:
     """Follows `injection.Injector`: it books running pods and releases those that are over."""
 
     working: bool = True
+    owing: bool = False
     trouble: list[str] = field(default_factory=list)
     node: Node | None = None
 
@@ -60,7 +62,7 @@ class Runtime:
         return self
 
     def owes(self) -> bool:
-        return False
+        return self.owing
 
     def follow(self, pod: manifest.Pod) -> None:
         assert self.node is not None
@@ -84,10 +86,10 @@ class Rig:
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, host: Host | None = None) -> None:
+    def start(self, host: Host | None = None, way: str = mark.NRI) -> None:
         """Start a new agent."""
         self._stopped = asyncio.Event()
-        settings = Settings(NODE, host="127.0.0.1", port=0)
+        settings = Settings(NODE, way, host="127.0.0.1", port=0)
         client = Client(self.live.way, "subak-agent")
         self.agent = Agent(client, settings, INTERPRETER, self.cards, host, self.runtime.at)
         self._task = asyncio.create_task(self.agent.run(self._stopped))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
 import msgspec
 
+from subak.dialects import mark
 from subak.model import manifest
 from subak.node.machine import Machine
 from tests.node.nodes import NODE, Rig, run
@@ -298,3 +300,20 @@ def test_the_lock_of_a_pod_that_has_its_cards_is_released() -> None:
         await rig.until(lambda: lock not in rig.annotations)
 
     run(story, p40())
+
+
+def test_an_agent_that_leaves_kubelet_first_serves_the_pods_that_are_bound_and_lets_no_more_be() -> None:
+    async def story(rig: Rig) -> None:
+        rig.start(way=mark.PLUGIN)
+        await rig.until_said()
+        rig.runtime.owing = True
+        ending = asyncio.create_task(rig.end())
+        while await rig.lease() is not None:
+            await asyncio.sleep(0.01)
+        assert rig.capacity, "it is still there for those that kubelet has yet to admit"
+        assert not ending.done()
+        rig.runtime.owing = False
+        await ending
+        assert rig.capacity == {}
+
+    run(story, p40(), start=False)

@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.node.arbiter import Arbiter
 from subak.node.entitlement import entitled
+from subak.policy.place import place
+from subak.snapshot.cluster import Snapshot
 from tests.node.test_arbiter import HALF, bound
+from tests.support.descriptions import limits, nodes
+from tests.support.fuzz import examples
 from tests.support.machines import INTERPRETER, machine
 
 A10 = machine("shared", taints=[])
@@ -66,8 +73,32 @@ def test_a_record_of_another_node_gives_nothing() -> None:
 
 
 def test_what_the_scheduler_writes_is_what_the_pod_may_have() -> None:
-    for limits in (HALF, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "33"}):
-        pod = bound(A10, "p", limits)
+    for asked in (HALF, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "33"}):
+        pod = bound(A10, "p", asked)
         placement = INTERPRETER.placement(pod, NODE)
         assert entitled(pod, placement, INTERPRETER.request(pod).claims, NODE) == placement
     assert entitled(pod, Placement("a10"), (), NODE) == Placement("a10")
+
+
+@given(st.data())
+@examples(quick=30, ci=200)
+def test_whatever_the_scheduler_writes_in_any_dialect_the_node_gives_unchanged(data: st.DataObject) -> None:
+    described = machine(**data.draw(nodes()))
+    node, _ = described.digest(INTERPRETER)
+    snapshot = Snapshot([node])
+    for number in range(data.draw(st.integers(1, 8))):
+        dialect = data.draw(st.sampled_from(sorted(node.offers)))
+        container = {"name": "c", "resources": {"limits": data.draw(limits(dialect))}}
+        pod = msgspec.convert({"metadata": {"name": f"p{number}"}, "spec": {"containers": [container]}}, manifest.Pod)
+        placement = place(snapshot, INTERPRETER.request(pod))
+        if placement is None:
+            continue
+        snapshot.assume(pod.key, placement)
+        written = INTERPRETER.annotations(pod, placement, node, 10**18)
+        metadata = manifest.Metadata(name=pod.name, uid=pod.name, annotations=written)
+        bound = msgspec.structs.replace(
+            pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=described.name)
+        )
+        claims = INTERPRETER.request(bound).claims
+        recorded = INTERPRETER.placement(bound, node)
+        assert entitled(bound, recorded, claims, node) == recorded

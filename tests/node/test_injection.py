@@ -17,6 +17,8 @@ from subak.node.host import Host
 from subak.node.injection import ByKubelet, ByRuntime
 from tests.node.test_arbiter import HALF, bound
 from tests.support.machines import INTERPRETER, machine
+from tests.support.slotted import bound as bound_with_slot
+from tests.support.slotted import described, stored, written
 
 A10 = machine("shared", taints=[])
 
@@ -93,6 +95,32 @@ def test_pods_of_a_vendors_own_agent_are_not_booked(place: Place) -> None:
     pod = place.pod("a", "Running")
     by_kubelet(place).follow(pod)
     assert not place.arbiter.holds(pod)
+
+
+def test_pods_that_kubelet_has_not_admitted_yet_are_owed_an_answer(place: Place) -> None:
+    way = by_kubelet(place)
+    place.pod("plain", "Pending")
+    assert not way.owes(), "kubelet does not ask about a pod without a slot"
+    pod = bound_with_slot(stored(written({"resources": {"limits": HALF}})), described(A10))
+    place.pods["a"] = pod
+    assert way.owes()
+    place.pods["a"] = msgspec.structs.replace(pod, status=manifest.PodStatus(start_time="2026-11-16T09:00:00Z"))
+    assert not way.owes()
+
+
+def test_who_asks_for_cards_and_has_no_limits_is_to_be_found(place: Place) -> None:
+    way, pod = by_kubelet(place), place.pod("a", "Running")
+    assert way._asking(pod) == [0], "the other container asks for nothing"
+    place.arbiter.admit(pod)
+    assert way._asking(pod) == []
+    other = place.pod("b", "Running")
+    place.others = frozenset({"hami-nvidia"})
+    assert way._asking(other) == []
+
+
+def test_who_asks_for_what_cannot_be_has_no_limits_either(place: Place) -> None:
+    content = written({"resources": {"limits": {"nvidia.com/gpu": "no"}}}, {})
+    assert by_kubelet(place)._asking(msgspec.convert(content, manifest.Pod)) == [0, 1]
 
 
 async def test_a_runtime_that_does_not_ask_is_named_with_its_socket(place: Any, tmp_path: Path) -> None:

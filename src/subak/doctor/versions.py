@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from subak.doctor import Finding, failed, ok, unknown, warning
+from subak.doctor import Finding, ok, unknown, warning
 
 Version = tuple[int, int]
 
@@ -12,6 +12,7 @@ OLDEST = {"containerd": (1, 7), "cri-o": (1, 26)}
 """The first with NRI."""
 VALIDATING = {"containerd": (2, 2), "cri-o": (1, 34)}
 """The first with NRI 0.10, whose default validator refuses a container that a required plugin has not seen."""
+WITHOUT_NRI = "containers get their cards through kubelet's device plugins, and the agent can only evict"
 UNSURE = (
     "upgrade it: until then a container that is created while our agent is away may start without its limits, "
     "and is killed when the agent is back"
@@ -28,11 +29,12 @@ def runtime(name: str, text: str) -> Finding:
     """What this version of this runtime means for us."""
     name, version = name.lower(), read(text)
     if name not in OLDEST:
-        return failed(f"{name} {text} knows no NRI", "use containerd 1.7 or later, better 2.2, or CRI-O")
+        return warning(f"{name} {text} knows no NRI: {WITHOUT_NRI}", "use containerd 2.2 or later, or CRI-O 1.34")
     if version is None:
         return unknown(f"{name} {text!r} is no version that we can read")
     if version < OLDEST[name]:
-        return failed(f"{name} {text} knows no NRI", f"upgrade it to {_dotted(OLDEST[name])}, better {_best(name)}")
+        remedy = f"upgrade it to {_dotted(OLDEST[name])}, better {_best(name)}"
+        return warning(f"{name} {text} knows no NRI: {WITHOUT_NRI}", remedy)
     if version < VALIDATING[name]:
         return warning(f"{name} {text} cannot insist on our agent; {name} {_best(name)} can", UNSURE)
     return ok(f"{name} {text}")

@@ -145,6 +145,8 @@ class ByKubelet:
 
     async def run(self) -> None:
         await self._node.known.wait()
+        if self._node.host is not None:
+            self._node.host.sweep({pod.metadata.uid for pod in self._node.pods})
         from subak.node.plugin.plugin import Plugin  # slow to load, for grpc is
 
         node = self._node

@@ -65,7 +65,7 @@ async def test_a_controller_that_needs_no_lease() -> None:
 async def test_replicas_that_are_ready_and_one_that_is_not() -> None:
     two: dict[str, Answer] = {f"GET {SUBAK}/pods": items(pod("a"), pod("b"))}
     both = two | window("a", READY) | window("b", READY)
-    assert [each.seen for each in await found(controller.replicas, both)] == ["2 are ready"]
+    assert [each.seen for each in await found(controller.replicas, both)] == ["2 ready"]
     troubled = two | window("a", READY) | window("b", {**READY, "trouble": ["no right to write"]})
     (finding,) = await found(controller.replicas, troubled)
     assert (finding.level, finding.seen) == (Level.FAILED, "b: no right to write")

@@ -24,6 +24,7 @@ async def test_a_device_config_that_cannot_be_read() -> None:
 async def test_a_name_whose_own_scheduler_lives() -> None:
     assert levels(await found(settings.names, {ALL: items()})) == [Level.OK]
     assert levels(await found(settings.names, {ALL: items(lease("volcano", seconds_ago=99))})) == [Level.OK]
+    assert levels(await found(settings.names, {ALL: items(lease("volcano", ""))})) == [Level.OK]  # given back
     findings = await found(settings.names, {ALL: items(lease("volcano", "vc-1"))})
     assert {each.level for each in findings} == {Level.WARNING}
     assert "it holds Lease subak-system/volcano (vc-1)" in findings[0].seen

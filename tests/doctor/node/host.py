@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +35,3 @@ class Host:
         """Somebody listens there, says the kernel."""
         with self.write("/proc/1/net/unix", HEAD).open("a") as file:
             file.write(f"\n0000000000000000: 00000002 00000000 00010000 0001 01 4711 {path}\n")
-
-    @contextmanager
-    def socket(self, path: str) -> Iterator[None]:
-        """A Unix socket that accepts."""
-        place = self.root / path.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as end:
-            end.bind(str(place))
-            end.listen()
-            yield

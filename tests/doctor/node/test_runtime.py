@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import grpc
+import grpc.aio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from subak.doctor import Finding, Level
-from subak.doctor.node import nri, runtime
+from subak.doctor.node import cri, nri, runtime
 from subak.doctor.node.runtime import Runtime
+from subak.node.nri import wire
 from tests.doctor.node.host import Host
 
 SAYS = "containerd github.com/containerd/containerd/v2 2.3.7 abcdef"
@@ -35,15 +43,59 @@ def test_the_runtime_of_k3s_is_known_by_its_socket(host: Host) -> None:
     assert found.config == "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
 
 
-async def test_a_runtime_that_answers_and_one_that_does_not(host: Host) -> None:
+@asynccontextmanager
+async def serving(host: Host, method: str = cri.VERSION, answer: bytes = b"") -> AsyncIterator[None]:
+    """A runtime that gives this answer to one question."""
+
+    async def answered(request: bytes, context: object) -> bytes:
+        return answer
+
+    service, name = method.strip("/").split("/")
+    handler = grpc.unary_unary_rpc_method_handler(answered, request_deserializer=bytes, response_serializer=bytes)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: handler}),))
+    place = host.computer.at(SOCKET)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    server.add_insecure_port(f"unix:{place}")
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(None)
+
+
+VERSIONED = wire.text(1, "0.1.0") + wire.text(2, "containerd") + wire.text(3, "v2.2.1") + wire.text(4, "v1")
+
+
+async def test_what_a_runtime_answers_counts_before_what_its_program_says(host: Host) -> None:
+    host.process(7, "containerd", version=SAYS)
+    async with serving(host, answer=VERSIONED):
+        assert [each.seen for each in await runtime.reachable(host.computer)] == ["containerd 2.2.1"]
+
+
+async def test_a_runtime_without_its_part_for_kubelets(host: Host) -> None:
+    host.process(7, "containerd", version=SAYS)
+    async with serving(host, "/containerd.services.version.v1.Version/Version"):
+        known, bad = await runtime.reachable(host.computer)
+    assert (known.seen, bad.level) == ("containerd 2.3.7", Level.FAILED)
+    assert "its CRI plugin is off" in bad.seen
+    assert "disabled_plugins" in bad.remedy
+
+
+async def test_a_runtime_that_cannot_be_asked(host: Host) -> None:
     (finding,) = await runtime.reachable(host.computer)
     assert (finding.level, "no container runtime was found" in finding.seen) == (Level.FAILED, True)
     host.process(7, "containerd", version=SAYS)
-    good, bad = await runtime.reachable(host.computer)
-    assert (good.level, bad.level) == (Level.OK, Level.FAILED)
-    assert f"{SOCKET} cannot be connected to" in bad.seen
-    with host.socket(SOCKET):
-        assert [each.seen for each in await runtime.reachable(host.computer)] == ["containerd 2.3.7"]
+    assert [each.level for each in await runtime.reachable(host.computer)] == [Level.OK, Level.FAILED]
+    async with serving(host, answer=b"\xff"):
+        _, bad = await runtime.reachable(host.computer)
+    assert "answers what is no answer" in bad.seen
+
+
+@given(st.binary(max_size=40))
+def test_no_bytes_are_too_odd_for_an_answer(content: bytes) -> None:
+    with suppress(wire.Malformed):
+        assert isinstance(cri.read(content).version, str)
 
 
 async def test_nri_that_listens(host: Host) -> None:
@@ -52,25 +104,25 @@ async def test_nri_that_listens(host: Host) -> None:
     assert [each.level for each in await nri.switched_on(host.computer)] == [Level.OK]
 
 
+NO_CONNECTIONS = SWITCH.format("false") + "disable_connections = true\n"
+
+
 @pytest.mark.parametrize(
-    ("version", "config", "words", "remedy"),
+    ("version", "config", "level", "words", "remedy"),
     [
-        (SAYS, SWITCH.format("true"), "NRI switched off", "disable = false"),
-        ("containerd containerd.io 1.7.27 x", "", "NRI switched off", "disable = false"),
-        (SAYS, SWITCH.format("false"), "nobody listens", "systemctl restart containerd"),
-        (
-            SAYS,
-            SWITCH.format("false") + "disable_connections = true\n",
-            "forbids plugins to connect",
-            "disable = false",
-        ),
+        (SAYS, SWITCH.format("true"), Level.WARNING, "NRI switched off", "disable = false"),
+        ("containerd containerd.io 1.7.27 x", "", Level.WARNING, "NRI switched off", "disable = false"),
+        (SAYS, NO_CONNECTIONS, Level.WARNING, "forbids plugins to connect", "disable_connections = false"),
+        (SAYS, SWITCH.format("false"), Level.FAILED, "nobody listens", "systemctl restart containerd"),
     ],
 )
-async def test_nri_that_does_not_listen(host: Host, version: str, config: str, words: str, remedy: str) -> None:
+async def test_nri_that_is_off_or_does_not_listen(
+    host: Host, version: str, config: str, level: Level, words: str, remedy: str
+) -> None:
     host.process(7, "containerd", version=version)
     host.write(CONFIG, config)
     (finding,) = await nri.switched_on(host.computer)
-    assert finding.level is Level.FAILED
+    assert finding.level is level
     assert words in finding.seen
     assert remedy in finding.remedy
 
@@ -96,7 +148,7 @@ async def test_cdi_and_its_specifications(host: Host) -> None:
     host.write("/etc/cdi/good.yaml", "cdiVersion: 0.6.0\nkind: nvidia.com/gpu\ndevices: []\n")
     host.write("/etc/cdi/README", "no specification")
     (finding,) = await nri.cdi(host.computer)
-    assert (finding.level, finding.seen) == (Level.OK, "on; 1 specifications in /etc/cdi and /var/run/cdi")
+    assert (finding.level, finding.seen) == (Level.OK, "on; specifications in /etc/cdi and /var/run/cdi: 1")
     host.write("/run/cdi/bad.json", "{")
     (finding,) = await nri.cdi(host.computer)
     assert (finding.level, "bad.json" in finding.seen) == (Level.WARNING, True)

@@ -232,6 +232,23 @@ async def test_a_new_pod_of_the_same_name_gets_what_is_its_own(rig: Rig) -> None
         assert rig.slots.owners["slot-0"] == "u-new/c0"
 
 
+async def test_a_slot_that_changes_hands_while_its_pod_is_read_stays_closed(rig: Rig) -> None:
+    """The first pod was deleted in the middle of its start, and kubelet gave its slot to another one."""
+    rig.pod("a")
+    find = rig.find
+
+    async def slowly(namespace: str, name: str) -> manifest.Pod | None:
+        await rig.kubelet.allocate("slot-0", ("default", "b", "c0"))
+        return await find(namespace, name)
+
+    rig.find = slowly  # type: ignore[method-assign]
+    async with rig.running():
+        await rig.kubelet.allocate("slot-0", ("default", "a", "c0"))
+        with pytest.raises(grpc.RpcError, match="to another container meanwhile"):
+            await rig.kubelet.pre_start("slot-0")
+        assert closed(rig, "slot-0")
+
+
 async def test_two_pods_of_one_name_are_not_guessed_at(rig: Rig) -> None:
     rig.pod("a")
     async with rig.running():

@@ -58,7 +58,7 @@ async def replicas(cluster: Cluster) -> Sequence[Finding]:
     if len(pods) == 1 and not findings:
         seen = f"pod {pods[0]['metadata']['name']} is the only replica: while it is replaced, nobody places pods"
         return [warning(seen, f"kubectl scale -n {NAMESPACE} deployment/subak-controller --replicas=2")]
-    return findings or [ok(f"{len(pods)} are ready")]
+    return findings or [ok(f"{len(pods)} ready")]
 
 
 async def _outside(cluster: Cluster) -> Sequence[Finding]:

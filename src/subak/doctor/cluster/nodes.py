@@ -10,7 +10,7 @@ from typing import Any
 from subak.dialects import mark
 from subak.doctor import Finding, Level, failed, listed, ok, rivals, versions, warning
 from subak.doctor.cluster import AGENT, Cluster
-from subak.doctor.cluster.objects import until
+from subak.doctor.cluster.objects import Lease, until
 from subak.scheduler.configuration import NAMESPACE
 
 PORT, MOST = 9394, 200
@@ -25,11 +25,7 @@ async def agents(cluster: Cluster) -> Sequence[Finding]:
     if not marked:
         return [ok("no node has an agent of Subak: vendors' agents give containers their cards")]
     now, leases = await cluster.now(), await cluster.leases()
-    dead = {
-        node.name: "has no Lease" if node.name not in leases else f"is {now - until(leases[node.name]):,.0f} s late"
-        for node in marked
-        if node.name not in leases or until(leases[node.name]) <= now
-    }
+    dead = {node.name: why for node in marked if (why := _dead(leases.get(node.name), now))}
     if dead:
         seen = listed([f"{name} ({why})" for name, why in dead.items()])
         remedy = f"no pod with cards goes there; see why: {LOGS}, and on the node: subak doctor --node"
@@ -37,8 +33,16 @@ async def agents(cluster: Cluster) -> Sequence[Finding]:
     return [ok(f"{len(marked)} live")]
 
 
+def _dead(lease: Lease | None, now: float) -> str:
+    """By what it is seen that an agent is dead; empty if it lives."""
+    if lease is None or not until(lease):
+        return "has no Lease"
+    late = now - until(lease)
+    return f"is {late:,.0f} s late" if late >= 0 else ""
+
+
 async def windows(cluster: Cluster) -> Sequence[Finding]:
-    """What our agents say of themselves, of at most so many nodes as are asked in a moment."""
+    """What our agents say of themselves; on a large cluster only the first of them are asked."""
     pods = await cluster.ours(AGENT)
     said = await asyncio.gather(*(cluster.readiness(f"pods/http:{_name(pod)}:{PORT}") for pod in pods[:MOST]))
     found: list[Finding] = []
@@ -50,7 +54,9 @@ async def windows(cluster: Cluster) -> Sequence[Finding]:
         log = f"kubectl logs -n {NAMESPACE} {_name(pod)}"
         found += [failed(f"{place}: {problem}", log) for problem in each.problems]
         found += [warning(f"{place}: {other}", rivals.REMEDY) for other in each.left_to_others]
-    return found or ([ok(f"{min(len(pods), MOST)} are ready")] if pods else [])
+    if found or not pods:
+        return found
+    return [ok(f"{len(pods)} ready" if len(pods) <= MOST else f"the first {MOST} of {len(pods)} ready")]
 
 
 def _name(pod: Mapping[str, Any]) -> str:

@@ -97,7 +97,7 @@ class Node(manifest.Node, frozen=True, kw_only=True):
 
 
 def until(lease: Lease) -> float:
-    """Until when a Lease is good, in seconds since 1970; 0 if nobody holds it."""
+    """Until when a Lease is good, in seconds since 1970; 0 if that cannot be read.  The scheduler counts alike."""
     spec = lease.spec
     lean = manifest.LeaseSpec(renew_time=spec.renew_time, lease_duration_seconds=spec.lease_duration_seconds)
-    return mark.lives_until(manifest.Lease(spec=lean)) if spec.holder_identity else 0.0
+    return mark.lives_until(manifest.Lease(spec=lean))

@@ -23,7 +23,7 @@ async def names(cluster: Cluster) -> Sequence[Finding]:
         if name not in OWN_LEASES:
             continue
         for lease in await _named(cluster, OWN_LEASES[name]):
-            if until(lease) > now:
+            if lease.spec.holder_identity and until(lease) > now:
                 living[name] = f"{lease.metadata.namespace}/{lease.metadata.name} ({lease.spec.holder_identity})"
     for name, held in living.items():
         seen = f"pods of scheduler {name} are left to it: it holds Lease {held}"

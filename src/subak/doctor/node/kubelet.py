@@ -8,6 +8,7 @@ from subak.doctor import Finding, failed, ok, unknown, versions, warning
 from subak.doctor.aside import aside
 from subak.doctor.node import Computer
 from subak.doctor.node.runtime import asked
+from subak.node.plugin.podresources import NoAnswer, PodResources
 
 PLUGINS = "/var/lib/kubelet/device-plugins/kubelet.sock"
 """Compiled into kubelet."""
@@ -40,7 +41,12 @@ async def sockets(computer: Computer) -> Sequence[Finding]:
     if not computer.at(RESOURCES).exists():
         seen = f"{RESOURCES} is not there, so nobody can tell which pod holds which device"
         found.append(warning(seen, "let kubelet serve PodResources (it does by default): systemctl restart kubelet"))
-    return found or [ok("device plugins and PodResources are served")]
+        return found
+    try:
+        holders = await PodResources(computer.at(RESOURCES)).containers()
+    except NoAnswer as error:
+        return [*found, warning(f"PodResources: {error}", "systemctl status kubelet")]
+    return found or [ok(f"device plugins and PodResources are served, {len(holders)} containers")]
 
 
 async def cgroups(computer: Computer) -> Sequence[Finding]:

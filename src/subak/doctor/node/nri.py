@@ -13,8 +13,7 @@ from subak.doctor.aside import aside
 from subak.doctor.node import Computer
 from subak.doctor.node.configuration import Settings, settings
 from subak.doctor.node.runtime import CRIO, Runtime, find
-
-FALLBACK = "until then containers get their cards through kubelet's device plugins, and the agent can only evict"
+from subak.doctor.versions import WITHOUT_NRI
 
 
 async def switched_on(computer: Computer) -> Sequence[Finding]:
@@ -24,18 +23,20 @@ async def switched_on(computer: Computer) -> Sequence[Finding]:
         return []
     runtime, said = found
     socket = said.nri_socket
-    listens = computer.listening(socket) if computer.listening(socket) is not None else computer.at(socket).exists()
+    listening = computer.listening(socket)
+    listens = computer.at(socket).exists() if listening is None else listening
     where = said.files[-1] if said.files else runtime.config
     if said.nri is False:
-        return [failed(f"{runtime.name} has NRI switched off ({where}): {FALLBACK}", _switch(runtime, where))]
+        return [warning(f"{runtime.name} has NRI switched off ({where}): {WITHOUT_NRI}", _switch(runtime, where))]
     if not said.connections:
-        return [failed(f"{where} forbids plugins to connect (disable_connections)", _switch(runtime, where))]
+        seen = f"{where} forbids plugins to connect (disable_connections): {WITHOUT_NRI}"
+        return [warning(seen, _switch(runtime, where))]
     if listens:
         return [ok(f"{runtime.name} listens at {socket}")]
     if said.nri:
         seen = f"{where} has NRI switched on, and nobody listens at {socket}"
         return [failed(seen, f"restart it: systemctl restart {_unit(runtime)}")]
-    return [failed(f"nobody listens at {socket}: NRI is off; {FALLBACK}", _switch(runtime, where))]
+    return [warning(f"nobody listens at {socket}, so NRI is off: {WITHOUT_NRI}", _switch(runtime, where))]
 
 
 async def validator(computer: Computer) -> Sequence[Finding]:
@@ -74,7 +75,7 @@ async def cdi(computer: Computer) -> Sequence[Finding]:
         return [warning(f"these CDI specifications cannot be read: {listed(broken)}", remedy)]
     if said.cdi is None:
         return [unknown(f"whether CDI is on in {runtime.name} of unknown version")]
-    return [ok(f"on; {len(specifications)} specifications in {' and '.join(said.cdi_folders)}")]
+    return [ok(f"on; specifications in {' and '.join(said.cdi_folders)}: {len(specifications)}")]
 
 
 def _both(computer: Computer) -> tuple[Runtime, Settings] | None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
-from subak.doctor import Finding, failed, unknown, versions
+from subak.doctor import Finding, failed, versions
 from subak.doctor.aside import aside
-from subak.doctor.node import Computer, Process
+from subak.doctor.node import Computer, Process, cri
+from subak.doctor.node.cri import NoCri
 
 CONTAINERD, CRIO = "containerd", "cri-o"
 PROGRAMS = {"containerd": CONTAINERD, "crio": CRIO}
@@ -41,20 +39,17 @@ class Runtime:
 
 
 async def reachable(computer: Computer) -> Sequence[Finding]:
-    """Whether a container runtime answers, and in a version that asks our agent about containers."""
+    """Whether a container runtime serves kubelets, in a version that asks our agent about containers."""
     found = await aside(lambda: find(computer))
     if found is None:
         seen = "no container runtime was found: neither a process of containerd or CRI-O, nor their sockets"
         return [failed(seen, "start it; in a pod, share the host's process namespace or give --host-root")]
-    findings = (
-        [versions.runtime(found.name, found.version)]
-        if found.version
-        else [unknown(f"{found.name} of unknown version")]
-    )
-    problem = await aside(lambda: _connect(computer.at(found.socket)))
-    if problem:
-        findings.append(failed(f"{found.socket} cannot be connected to: {problem}", f"systemctl status {found.name}"))
-    return findings
+    try:
+        answer = await cri.ask(computer.at(found.socket))
+    except NoCri as error:
+        version = [versions.runtime(found.name, found.version)] if found.version else []
+        return [*version, failed(str(error), error.remedy)]
+    return [versions.runtime(found.name, answer.version.removeprefix("v") or found.version)]
 
 
 def find(computer: Computer) -> Runtime | None:
@@ -90,14 +85,3 @@ def asked(computer: Computer, process: Process) -> str:
         return ""
     number = _NUMBER.search(said)
     return number[1] if number else ""
-
-
-def _connect(path: Path) -> str:
-    """Why the socket does not accept us; empty if it does."""
-    try:
-        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as end:
-            end.settimeout(PATIENCE)
-            end.connect(str(path))
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""

@@ -11,6 +11,7 @@ arbiter.  The pod's object is read from the API server: kubelet names a pod with
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
@@ -76,9 +77,12 @@ class Gate:
         self._pods = pods
         self._find = find
         self._refused = refused
+        self._times: Counter[str] = Counter()
+        """How often each slot was given to somebody."""
 
     def allocated(self, name: str) -> None:
         """Kubelet has given the slot to a container."""
+        self._times[name] += 1
         try:
             self._slots.close(name)
         except OSError as error:  # kubelet would fail the pod for good; this way its container cannot be created
@@ -86,7 +90,10 @@ class Gate:
 
     async def starting(self, name: str) -> None:
         """Open the slot for the container that has it.  Raises Closed if it must not start."""
+        times = self._times[name]
         pod, position = await self._whose(name)
+        if self._times[name] != times:
+            raise Closed(f"kubelet has given {SLOT} {name} to another container meanwhile")
         container = pod.containers[position]
         where = f"container {container.name} of pod {pod.key}"
         try:
@@ -94,12 +101,13 @@ class Gate:
             self._judge.starting(pod, position)
             sources = {each.destination: each.source for each in injection.mounts}
             self._slots.open(name, f"{pod.metadata.uid}/{container.name}", sources)
-        except Refusal as refusal:
-            self._refused(pod, container.name, refusal)
-            self.allocated(name)
-            raise Closed(f"{where}: {refusal.message}") from None
         except OSError as error:
             raise Closed(f"{where}: {SLOT} {name} cannot be opened: {error}") from None
+        except ValueError as error:  # a Refusal, or what a dialect cannot make sense of
+            refusal = error if isinstance(error, Refusal) else Refusal("metadata.annotations", "", str(error))
+            self._refused(pod, container.name, refusal)
+            self.allocated(name)
+            raise Closed(f"{where}: {error}") from None
 
     def _admitted(self, pod: manifest.Pod, position: int) -> Injection:
         machine = self._judge.machine

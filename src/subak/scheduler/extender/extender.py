@@ -37,6 +37,7 @@ UNRESOLVABLE = frozenset(
     {
         Reason.NODE_UNREGISTERED,
         Reason.NODE_AGENT_DEAD,
+        Reason.NODE_WITHOUT_NRI,
         Reason.NODE_NOT_READY,
         Reason.NODE_UNSCHEDULABLE,
         Reason.NODE_TAINT_NOT_TOLERATED,
