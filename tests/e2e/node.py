@@ -34,6 +34,8 @@ from tests.e2e.controller import kubectl
 
 PATIENCE = 60.0
 PREFIX = "subak-node-"
+STARTS = 5
+"""How often a part is started that ends by itself, as a service manager does."""
 TUNED = (
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -62,6 +64,10 @@ def missing() -> str:
     if not cgroups.hierarchies():
         return f"a real node is set up for cgroup v1, and {cgroups.ROOT} is not that"
     return ""
+
+
+class Ended(Failed):
+    """A part ended by itself."""
 
 
 class RealNode:
@@ -121,8 +127,14 @@ class RealNode:
             ],
         }
         answers = {"containerd": self._containerd_answers, "kubelet": self._kubelet_answers}
-        self._running[part] = self.spawn(commands[part], part)
-        self.until(answers[part], f"{part} answers", part)
+        for again in range(STARTS, 0, -1):  # kubelet ends if containerd is not ready for it, and is started anew
+            self._running[part] = self.spawn(commands[part], part)
+            try:
+                self.until(answers[part], f"{part} answers", part)
+                return
+            except Ended:
+                if again == 1:
+                    raise
 
     def stop(self, part: str) -> None:
         """Ask a part to end, and wait until it has.  Containers go on."""
@@ -191,7 +203,7 @@ class RealNode:
         while not condition():
             code = self._running[part].poll() if part else None
             if code is not None:
-                raise Failed(f"{part} on {self.name} ended with {code}.\n{self.story(part)}")
+                raise Ended(f"{part} on {self.name} ended with {code}.\n{self.story(part)}")
             if time.monotonic() > deadline:
                 stories = "\n".join(self.story(each) for each in ([part] if part else self._running))
                 raise Failed(f"{self.name}: not within {seconds:.0f} s: {what}.\n{stories}")
