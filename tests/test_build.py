@@ -57,6 +57,7 @@ def site(libsubak: Path, sources: Path, tmp_path_factory: pytest.TempPathFactory
     return place
 
 
+@pytest.mark.long
 def test_a_wheel_from_the_sources_carries_the_library(site: Path) -> None:
     code = "import ctypes; from subak.node import library; ctypes.CDLL(str(library.find())); print(library.find())"
     env = {**os.environ, "PYTHONPATH": str(site)}
@@ -64,11 +65,13 @@ def test_a_wheel_from_the_sources_carries_the_library(site: Path) -> None:
     assert found.stdout.strip() == str(site / "subak/node/libsubak.so")
 
 
+@pytest.mark.long
 def test_a_wheel_from_the_sources_carries_the_manifests(site: Path) -> None:
     ours = ROOT / "deploy" / "manifests"
     assert {path.name for path in (site / "subak" / "manifests").iterdir()} == {path.name for path in ours.iterdir()}
 
 
+@pytest.mark.long
 def test_a_wheel_from_the_sources_carries_the_simulated_driver(site: Path) -> None:
     folder = site / "subak/local/hardware/cuda"
     env = {"LD_LIBRARY_PATH": str(folder), "SUBAK_SIMULATED": "/nowhere"}

@@ -31,7 +31,8 @@ def test_a_cluster_role_counts_where_it_is_bound(tmp_path: Path) -> None:
             {"kind": "Group", "name": "everybody"},
         ],
     }
-    (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([binding, None, role]))
+    parts = (yaml.safe_dump(binding), "# nothing\n", yaml.safe_dump(role))
+    (tmp_path / "a.yaml").write_text("---\n".join(parts))
     assert rights(tmp_path) == {
         ("there", "it"): [Right(verb, group, "pods", "a", "here") for group in ("", "apps") for verb in ("get", "list")]
     }

@@ -81,6 +81,15 @@ def test_only_the_ended_container_of_a_pod_falls_silent(tmp_path: Path) -> None:
     assert found.cards[0].used_bytes == 100 * MIB
 
 
+def test_a_slot_that_changes_hands_is_left_alone(tmp_path: Path) -> None:
+    content, path = region(), tmp_path / "r"
+    add(content, 0, 17, 200 * MIB, container=1)
+    content[regions.SLOTS_START + 7] |= 0x80
+    path.write_bytes(content)
+    feedback.silence(path, 1)
+    assert path.read_bytes() == content
+
+
 def test_what_is_no_region_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(region())
     (tmp_path / "link").symlink_to(tmp_path / "secret")

@@ -285,6 +285,7 @@ def test_the_demo_changes_nothing_on_the_machine() -> None:
     assert own_files() == before
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as an ordinary user already")
 @pytest.mark.skipif(not possible(), reason="util-linux's setpriv and unshare are not installed")
 def test_the_demo_needs_no_root() -> None:

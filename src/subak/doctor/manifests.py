@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tinykube.yaml import read
 
 ANY = ""
+
+_BOUNDARY = re.compile(r"^---$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,10 @@ def folder() -> Path:
 
 def rights(where: Path) -> dict[tuple[str, str], list[Right]]:
     """The rights of each ServiceAccount that the manifests of a folder name, by its namespace and name."""
-    documents = [each for path in sorted(where.glob("*.yaml")) for each in yaml.safe_load_all(path.read_text()) if each]
+    parts = [
+        part for path in sorted(where.glob("*.yaml")) for part in _BOUNDARY.split(path.read_text(encoding="utf-8"))
+    ]
+    documents = [content for part in parts if (content := read(part).content)]
     roles = {_key(each): each for each in documents if each["kind"] in ("Role", "ClusterRole")}
     found: dict[tuple[str, str], list[Right]] = {}
     for each in documents:

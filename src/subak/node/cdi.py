@@ -11,9 +11,10 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import yaml
+
+from tinykube.yaml import read
 
 DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 SUFFIXES = (".json", ".yaml")
@@ -55,9 +56,9 @@ def _described(path: Path) -> dict[str, str]:
     """The devices of one description by their own names, with the kind before it; later files win, as in runtimes."""
     try:
         with path.open("rb") as file:
-            content: Any = yaml.safe_load(file.read(LARGEST))  # JSON is YAML too
+            content = read(file.read(LARGEST)).content  # JSON is YAML too
         kind = content["kind"]
         return {str(each["name"]): f"{kind}={each['name']}" for each in content["devices"]}
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         log.warning("%s is no CDI description: %s", path, error)
         return {}

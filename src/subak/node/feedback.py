@@ -71,13 +71,15 @@ def instruct(path: Path, *, blocked: bool, lifted: bool) -> None:
 def silence(path: Path, container: int) -> None:
     """Let the processes of a container of the pod that has ended count as silent: its memory is free at once.
 
-    A process that lives in spite of that gives its next sign of life within half a second.  What is no region of ours
-    needs nothing.
+    A process that lives in spite of that gives its next sign of life within half a second.  A slot that is just being
+    taken or given up is left alone.  What is no region of ours needs nothing.
     """
     with suppress(regions.NoRegion), regions.opened(path, os.O_RDWR) as file:
         slots = _exactly(file, regions.SLOTS * regions.LINE, regions.SLOTS_START, path)
         for slot in range(regions.SLOTS):
-            if struct.unpack_from("<Q", slots, slot * regions.LINE + regions.CONTAINER) == (container + 1,):
+            (owner,) = struct.unpack_from("<Q", slots, slot * regions.LINE)
+            (whose,) = struct.unpack_from("<Q", slots, slot * regions.LINE + regions.CONTAINER)
+            if whose == container + 1 and not owner & regions.CHANGING:
                 os.pwrite(file, bytes(8), regions.SLOTS_START + slot * regions.LINE + _BEAT)
 
 

@@ -34,7 +34,8 @@ CONTAINER = 32
 _USES = SLOTS_START + SLOTS * LINE
 COMPUTE, COMPUTE_SIZE = _USES + CARDS * SLOTS * LINE, 256
 OWN_SIZE = COMPUTE + CARDS * COMPUTE_SIZE
-_REAPING = 1 << 63
+CHANGING = 1 << 63
+"""Bit of a slot's owner while the slot is being taken or given up."""
 
 
 class NoRegion(ValueError):
@@ -203,7 +204,7 @@ def _sane(figure: int) -> int:
 def _alive(content: bytes | bytearray, slot: int, pid: int, status: int, now_ns: int) -> bool:
     """Whether a process is there.  One that took its leave (no status) holds its memory until the kernel is done."""
     owner, namespace, beat = struct.unpack_from("<QQQ", content, SLOTS_START + slot * LINE)
-    if not owner or owner & _REAPING or owner & 0xFFFFFFFF != pid:
+    if not owner or owner & CHANGING or owner & 0xFFFFFFFF != pid:
         return False
     if namespace and namespace == _own_namespace() and (started := _started(pid)) is not None:
         return bool(started & 0x7FFFFFFF == owner >> 32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from subak.doctor.node import Computer
 from subak.doctor.node.configuration import Settings, settings
 from subak.doctor.node.runtime import CRIO, Runtime, find
 from subak.doctor.versions import WITHOUT_NRI
+from tinykube.yaml import read
 
 
 async def switched_on(computer: Computer) -> Sequence[Finding]:
@@ -100,8 +100,7 @@ def _is_one(path: Path) -> bool:
 
 def _readable(path: Path) -> bool:
     try:
-        text = path.read_text()
-        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        content = read(path.read_bytes()).content  # JSON is YAML too
     except (OSError, ValueError, yaml.YAMLError):
         return False
     return isinstance(content, dict) and {"cdiVersion", "kind", "devices"} <= content.keys()

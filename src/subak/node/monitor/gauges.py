@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-EVERY = 5.0
+EVERY, SOON = 5.0, 0.5
+"""Seconds between two questions, and between two looks whether there are cards."""
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,9 @@ class Gauges:
     async def run(self) -> None:
         """Ask again and again, until cancelled."""
         while True:
-            self.readings = await asyncio.to_thread(self.read, tuple(self._ids()))
-            await asyncio.sleep(EVERY)
+            ids = tuple(self._ids())
+            self.readings = await asyncio.to_thread(self.read, ids)
+            await asyncio.sleep(EVERY if ids else SOON)
 
     def read(self, ids: Sequence[str]) -> dict[str, Reading]:
         """What these cards say now; nothing if the driver does not answer.  Without cards the driver is let go."""
