@@ -15,7 +15,7 @@ from tests.support.card import Card, driver
 from tests.support.native import NATIVE, locked
 
 PROGRAMS = "tests/native/test_libsubak.py"
-SLOW = ("tests/native/", "tests/scenarios/", "tests/cli/", "tests/test_")
+SLOW = ("tests/native/", "tests/node/monitor/test_libsubak", "tests/scenarios/", "tests/cli/", "tests/test_")
 
 fuzz.register()
 
