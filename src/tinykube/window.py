@@ -5,11 +5,22 @@ It only answers questions.  What it answers is the program's own matter.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
 from aiohttp import web
 
+from tinykube.reflector import Reflector
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def health(reflectors: Iterable[Reflector[Any]]) -> web.Response:
+    """What a probe is told of a program that lives by these watches: a restart helps only if one of them is stuck."""
+    stuck = [str(each) for each in reflectors if each.stuck]
+    if stuck:
+        return web.Response(status=500, text=f"no word from these watches, nor any new try: {', '.join(stuck)}\n")
+    return web.Response(text="ok\n")
 
 
 class CannotListen(Exception):

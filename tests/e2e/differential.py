@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -217,10 +217,17 @@ async def _ours(client: Client) -> dict[str, tuple[frozenset[str], str, bool]]:
 
 
 async def _remove(client: Client) -> None:
-    pods = (await client.list(PODS)).items
-    await _all(client.delete(PODS, each["metadata"]["name"], each["metadata"]["namespace"], grace=0) for each in pods)
-    nodes = (await client.list(NODES)).items
-    await _all(client.delete(NODES, each["metadata"]["name"]) for each in nodes)
+    for resource in (PODS, NODES):
+        await _all(_remove_one(client, resource, each["metadata"]) for each in (await client.list(resource)).items)
+
+
+async def _remove_one(client: Client, resource: Resource, metadata: Mapping[str, str]) -> None:
+    """Remove an object; one that goes with its namespace, as those of other tests do, may be gone already."""
+    try:
+        await client.delete(resource, metadata["name"], metadata.get("namespace", ""), grace=0)
+    except ApiError as error:
+        if error.code != 404:
+            raise
 
 
 async def _all(work: Iterable[Awaitable[Any]]) -> list[Any]:

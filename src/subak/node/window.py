@@ -52,10 +52,7 @@ class Window(window.Window):
         super().__init__(host, port, paths)
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        stuck = [str(each) for each in self._shown.reflectors if each.stuck]
-        if stuck:
-            return web.Response(status=500, text=f"no word from these watches, nor any new try: {', '.join(stuck)}\n")
-        return web.Response(text="ok\n")
+        return window.health(self._shown.reflectors)
 
     async def _readyz(self, request: web.Request) -> web.Response:
         content = self._shown.readiness()
