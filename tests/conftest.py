@@ -22,8 +22,8 @@ fuzz.register()
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three for two processors, since they often wait for programs; each takes seconds to begin."""
-    return min(8, (3 * len(os.sched_getaffinity(0)) + 1) // 2)
+    """Two for each processor, since they often wait for programs; each takes seconds to begin."""
+    return min(8, 2 * len(os.sched_getaffinity(0)))
 
 
 def pytest_configure() -> None:

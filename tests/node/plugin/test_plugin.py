@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -90,7 +91,14 @@ class Rig:
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    kubelet = Kubelet(tmp_path / "plugins")
+    # The path of a socket may have 107 letters, and that of a test's folder may have more.
+    with tempfile.TemporaryDirectory(prefix="p-") as folder:
+        async with served(Kubelet(Path(folder)), tmp_path) as made:
+            yield made
+
+
+@asynccontextmanager
+async def served(kubelet: Kubelet, tmp_path: Path) -> AsyncIterator[Rig]:
     await kubelet.start()
     yield Rig(tmp_path, replace(machine("shared", taints=[]), driver=(DRIVER,), driver_env=ENV), kubelet)
     await kubelet.stop()
