@@ -43,6 +43,16 @@ class Lean(msgspec.Struct, rename="camel", frozen=True, gc=False, kw_only=True):
     """What all manifests share: camelCase names, frozen, outside the garbage collector (they are trees)."""
 
 
+class OwnerReference(Lean, frozen=True, gc=False, kw_only=True):
+    """To whom an object belongs."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
 class Metadata(Lean, frozen=True, gc=False, kw_only=True):
     """The part of ObjectMeta that we read."""
 
@@ -55,6 +65,12 @@ class Metadata(Lean, frozen=True, gc=False, kw_only=True):
     annotations: dict[str, str] | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that makes such objects; None if nobody does."""
+        return next((each for each in self.owner_references or () if each.controller), None)
 
 
 class Object(Lean, frozen=True, gc=False, kw_only=True):
@@ -340,7 +356,9 @@ class PodSpec(Lean, frozen=True, gc=False, kw_only=True):
     overhead: Amounts | None = None
     resources: Resources | None = None
     priority: int | None = None
+    priority_class_name: str = ""
     preemption_policy: str = ""
+    scheduling_group: Any = None
 
 
 class Condition(Lean, frozen=True, gc=False, kw_only=True):

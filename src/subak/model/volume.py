@@ -51,19 +51,6 @@ Terms = tuple[tuple[tuple[Expression, ...], tuple[Expression, ...]], ...]
 """Terms of a node selector, each with its lines about labels and about fields; one of the terms must hold."""
 
 
-class Owner(Lean, frozen=True, gc=False, kw_only=True):
-    """An owner of an object."""
-
-    uid: str = ""
-    controller: bool = False
-
-
-class ClaimMetadata(Metadata, frozen=True, gc=False, kw_only=True):
-    """Metadata of a claim, which a pod may own."""
-
-    owner_references: list[Owner] | None = None
-
-
 class Asked(Lean, frozen=True, gc=False, kw_only=True):
     """`spec.resources` of a claim."""
 
@@ -91,7 +78,7 @@ class Phase(Lean, frozen=True, gc=False, kw_only=True):
 class Claim(Namespaced, frozen=True, gc=False, kw_only=True):
     """A PersistentVolumeClaim."""
 
-    metadata: ClaimMetadata = ClaimMetadata()
+    metadata: Metadata = Metadata()
     spec: ClaimSpec = ClaimSpec()
     status: Phase = Phase()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from subak.batch.configuration import Configuration
 from subak.model import manifest
 from subak.model.budget import Budget
+from subak.model.group import Group, PriorityClass, Queue
 from subak.model.volume import Assignment, Stored
 
 
@@ -97,6 +99,63 @@ class AgentGone(Message, frozen=True, gc=False):
     node: str
 
 
+class GroupSeen(Message, frozen=True, gc=False):
+    """A group of pods was added or has changed."""
+
+    group: Group
+
+
+class GroupGone(Message, frozen=True, gc=False):
+    """A group of pods was removed."""
+
+    words: str
+    key: str
+
+
+class QueueSeen(Message, frozen=True, gc=False):
+    """A queue was added or has changed."""
+
+    queue: Queue
+
+
+class QueueGone(Message, frozen=True, gc=False):
+    """A queue was removed."""
+
+    name: str
+
+
+class PriorityClassSeen(Message, frozen=True, gc=False):
+    """A priority class was added or has changed."""
+
+    priority_class: PriorityClass
+
+
+class PriorityClassGone(Message, frozen=True, gc=False):
+    """A priority class was removed."""
+
+    name: str
+
+
+class OwnerSeen(Message, frozen=True, gc=False):
+    """What the owner of pods says of its group: at least so many start together."""
+
+    uid: str
+    min_member: int
+
+
+class Configured(Message, frozen=True, gc=False):
+    """This scheduler configuration is in force from now on; `group_timeout` are seconds, for groups that say none."""
+
+    configuration: Configuration
+    group_timeout: float = 300.0
+
+
+class GroupsMade(Message, frozen=True, gc=False):
+    """Whether Volcano's own controllers give pods their groups, and queues their states."""
+
+    by_volcano: bool
+
+
 class BindFailed(Message, frozen=True, gc=False):
     """A binding was refused, and the pod is certainly not bound by it.  Look up an uncertain outcome first."""
 
@@ -141,6 +200,15 @@ Event = (
     | StorageGone
     | BudgetSeen
     | BudgetGone
+    | GroupSeen
+    | GroupGone
+    | QueueSeen
+    | QueueGone
+    | PriorityClassSeen
+    | PriorityClassGone
+    | OwnerSeen
+    | Configured
+    | GroupsMade
     | BindFailed
     | EvictFailed
 )
@@ -198,10 +266,61 @@ class Nominate(Message, frozen=True, gc=False):
     node: str
 
 
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """A condition of a group: what, whether, why."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+class ShowGroup(Message, frozen=True, gc=False):
+    """Write how far a group is: the phase and what its object's status has besides."""
+
+    words: str
+    key: str
+    uid: str
+    phase: str
+    running: int
+    succeeded: int
+    failed: int
+    condition: Note | None = None
+
+
+class ShowQueue(Message, frozen=True, gc=False):
+    """Write how a queue stands: how many groups are in each phase, and what it holds, in the words of its users."""
+
+    name: str
+    state: str
+    phases: dict[str, int]
+    allocated: dict[str, str]
+
+
+class AskOwner(Message, frozen=True, gc=False):
+    """Look up what the owner of a pod says of its group; `OwnerSeen` is the answer."""
+
+    namespace: str
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class MakeGroup(Message, frozen=True, gc=False):
+    """Create Volcano's PodGroup for the pods of an owner, so that people see how far they are."""
+
+    namespace: str
+    owner: AskOwner
+    min_member: int
+    queue: str
+    priority_class: str
+
+
 class Warn(Message, frozen=True, gc=False):
     """Something about the cluster that an administrator should know."""
 
     text: str
 
 
-Instruction = Bind | Report | Restore | Evict | Nominate | Warn
+Instruction = Bind | Report | Restore | Evict | Nominate | Warn | ShowGroup | ShowQueue | AskOwner | MakeGroup

@@ -1,0 +1,1 @@
+"""What sessions do; one file an action."""

@@ -1,0 +1,72 @@
+"""Amounts of resources by name: what a task asks for, a job holds, a queue deserves, or a cluster has.
+
+    cpu       thousandths of a processor
+    memory    bytes
+    pods      pods, of which each task is one
+    others    units of an extended resource that no dialect speaks of, under its own name
+    cards     `FAMILY/memory` in bytes, `FAMILY/cores` in percent of a card, `FAMILY/cards` that are taken as a whole,
+              `FAMILY/slots`: see `batch.dimensions`
+
+A name that is missing counts as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+Amounts = Mapping[str, float]
+
+SLACK = 1e-4
+"""Differences up to this are none: shares are fractions."""
+
+
+def add(total: dict[str, float], amounts: Amounts, sign: float = 1) -> None:
+    """Change a total in place; names that reach 0 leave it."""
+    for name, amount in amounts.items():
+        value = total.get(name, 0) + sign * amount
+        if -SLACK < value < SLACK:
+            total.pop(name, None)
+        else:
+            total[name] = value
+
+
+def plus(one: Amounts, other: Amounts) -> dict[str, float]:
+    """Both together."""
+    total = dict(one)
+    add(total, other)
+    return total
+
+
+def minus(one: Amounts, other: Amounts) -> dict[str, float]:
+    """What is left of the first; less than nothing where the other has more."""
+    total = dict(one)
+    add(total, other, -1)
+    return total
+
+
+def times(amounts: Amounts, factor: float) -> dict[str, float]:
+    """Each so many times."""
+    return {name: amount * factor for name, amount in amounts.items()}
+
+
+def within(amounts: Amounts, limits: Amounts, among: Iterable[str] | None = None) -> bool:
+    """Whether none exceeds its limit; where `among` is given, only these names are compared."""
+    names = amounts if among is None else among
+    return all(amounts.get(name, 0) <= limits.get(name, 0) + SLACK for name in names)
+
+
+def exceeding(amounts: Amounts, limits: Amounts, among: Iterable[str] | None = None) -> list[str]:
+    """The names that exceed their limits, in order."""
+    names = amounts if among is None else among
+    return sorted(name for name in names if amounts.get(name, 0) > limits.get(name, 0) + SLACK)
+
+
+def largest_part(amounts: Amounts, of: Amounts) -> float:
+    """The dominant share: the largest quotient over all names of the whole; 0/0 is 0, anything else of 0 is 1."""
+    return max((_part(amounts.get(name, 0), whole) for name, whole in of.items()), default=0.0)
+
+
+def _part(amount: float, whole: float) -> float:
+    if whole > 0:
+        return amount / whole
+    return 1.0 if amount > 0 else 0.0

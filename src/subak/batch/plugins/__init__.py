@@ -1,0 +1,1 @@
+"""What actions ask; one file a plugin."""

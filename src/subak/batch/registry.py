@@ -1,0 +1,36 @@
+"""All plugins and actions, by the names that configurations use; and how a session runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from subak.batch import Hand, Plugin
+from subak.batch.arguments import Arguments
+from subak.batch.configuration import Configuration
+from subak.batch.session import Action, Leaving, Session
+from subak.batch.world import World
+from subak.model.request import Request
+from subak.policy.decider import Decider
+
+_PLUGINS: tuple[type[Plugin], ...] = ()
+
+PLUGINS: Mapping[str, type[Plugin]] = {each.name: each for each in _PLUGINS}
+
+ACTIONS: Mapping[str, Action] = {}
+
+
+def run(
+    world: World,
+    decider: Decider,
+    configuration: Configuration,
+    hand: Hand,
+    pods: Leaving,
+    now: float = 0.0,
+    refused: set[Request] | None = None,
+) -> Session:
+    """Run all actions of a configuration once; the session tells what it found."""
+    session = Session(world, decider, configuration, PLUGINS, hand, pods, now, refused)
+    for name in configuration.actions:
+        ACTIONS[name](session, Arguments(configuration.arguments.get(name, {}), f"action {name}"))
+    session.close()
+    return session

@@ -1,0 +1,234 @@
+"""One run of the configured actions: it asks the plugins, tries tasks on the snapshot, and hands over what it decides.
+
+Each action goes so:
+
+    jobs in order ── Statement: try tasks ── enough of them have places? ── commit: the Hand acts
+                                            └─ else: as if it had never been
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Protocol
+
+from subak.batch import Hand, Plugin, Problem, Rank, Vote
+from subak.batch.arguments import Arguments
+from subak.batch.configuration import Configuration, Option
+from subak.batch.statement import Statement
+from subak.batch.world import Job, Phase, Queue, State, Task, World
+from subak.model.placement import Placement
+from subak.model.request import Request
+from subak.policy.decider import Decider, Exceeded
+
+Ranks = tuple[Rank | str, ...]
+
+
+class Leaving(Protocol):
+    """What a session must know of pods besides their bookings."""
+
+    def leaving(self, node: str) -> Collection[str]:
+        """The pods on this node that leave anyway."""
+
+
+class Session:
+    """Jobs, queues, plugins and a snapshot, for the time of one run.
+
+    `refused` are requests that fit nowhere, as far as is known: who keeps it between sessions empties it when anything
+    is freed or changes.  `notes` say why jobs do not go on, `misfits` why tasks do not fit, by the tasks' keys.
+    `registry.run` makes and runs sessions.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        decider: Decider,
+        configuration: Configuration,
+        known: Mapping[str, type[Plugin]],
+        hand: Hand,
+        pods: Leaving,
+        now: float = 0.0,
+        refused: set[Request] | None = None,
+    ) -> None:
+        self.world = world
+        self.decider = decider
+        self.snapshot = decider.snapshot
+        self.configuration = configuration
+        self.hand = hand
+        self.pods = pods
+        self.now = now
+        self.refused: set[Request] = set() if refused is None else refused
+        self.notes: dict[str, Problem] = {}
+        self.misfits: dict[str, str] = {}
+        self.admitted: list[Job] = []
+        """Jobs that were let in, in this session."""
+        self._asked: dict[str, list[list[Any]]] = {}
+        self._tiers: list[list[tuple[Plugin, Option]]] = [
+            [
+                (known[option.name](self, Arguments(option.arguments, f"plugin {option.name}")), option)
+                for option in tier
+                if option.name in known
+            ]
+            for tier in configuration.tiers
+        ]
+
+    def close(self) -> None:
+        """All actions have run."""
+        for tier in self._tiers:
+            for plugin, _ in tier:
+                plugin.close()
+
+    def plugin(self, name: str) -> Plugin | None:
+        """The configured plugin of this name."""
+        return next((plugin for tier in self._tiers for plugin, _ in tier if plugin.name == name), None)
+
+    # Who comes first
+
+    @cached_property
+    def queues(self) -> list[Queue]:
+        """The queues that have jobs."""
+        return [queue for queue in self.world.queues.values() if queue.jobs]
+
+    def queue_rank(self, queue: Queue) -> Ranks:
+        """The lowest comes first; a queue with a half-bound job before all others."""
+        broken = any(job.half_bound for job in queue.jobs.values())
+        return (not broken, *(ask(queue) for ask in self._all("queue_rank")), queue.created, queue.uid, queue.name)
+
+    def job_rank(self, job: Job) -> Ranks:
+        """The lowest comes first; half-bound jobs before all others."""
+        return (not job.half_bound, *(ask(job) for ask in self._all("job_rank")), job.created, job.uid, job.key)
+
+    def task_rank(self, task: Task) -> Ranks:
+        """The lowest comes first."""
+        ranks = (ask(task) for ask in self._all("task_rank"))
+        return (*ranks, task.number, task.created, task.pod.metadata.uid, task.key)
+
+    # Who may go on
+
+    def invalid(self, job: Job) -> Problem | None:
+        """Why the job cannot be tried at all."""
+        return next((found for ask in self._all("invalid") if (found := ask(job)) is not None), None)
+
+    def ready(self, job: Job) -> bool:
+        """Whether enough of the job's tasks have their places."""
+        return all(ask(job) for ask in self._all("ready"))
+
+    def pipelined(self, job: Job) -> bool:
+        """Whether enough of them have, or will have, their places."""
+        return self._vote("pipelined", job)
+
+    def enqueueable(self, job: Job) -> bool:
+        """Whether the job may be tried."""
+        return self._vote("enqueueable", job)
+
+    def enqueue(self, job: Job) -> None:
+        """Let a job in."""
+        job.phase = Phase.INQUEUE
+        self.admitted.append(job)
+        for tier in self._tiers:
+            for plugin, _ in tier:
+                plugin.enqueued(job)
+
+    def starving(self, job: Job) -> bool:
+        """Whether the job may take from others: all plugins of the first tier that has an opinion say so."""
+        asked = next((tier for tier in self._by_tier("starving") if tier), ())
+        return bool(asked) and all(ask(job) for ask in asked)
+
+    def overused(self, queue: Queue) -> bool:
+        """Whether the queue has all that it deserves."""
+        return any(ask(queue) for ask in self._all("overused"))
+
+    def unallocatable(self, queue: Queue, task: Task) -> str:
+        """Why the queue may not have this task too; empty if it may.  A half-bound job may always be completed."""
+        if queue.state is not State.OPEN and not task.job.half_bound:
+            return f"queue {queue.name} is {queue.state.value}"
+        if task.job.half_bound:
+            return ""
+        return next((why for ask in self._all("unallocatable") if (why := ask(queue, task))), "")
+
+    def preemptive(self, queue: Queue, task: Task) -> bool:
+        """Whether the queue may take from other queues for this task."""
+        return all(ask(queue, task) for ask in self._all("preemptive"))
+
+    def preemptable(self, preemptor: Task, candidates: Sequence[Task]) -> list[Task]:
+        """Those who may all leave for a task of their own queue."""
+        return self._victims("preemptable", preemptor, candidates)
+
+    def reclaimable(self, reclaimer: Task, candidates: Sequence[Task]) -> list[Task]:
+        """Those who may all leave for a task of another queue."""
+        return self._victims("reclaimable", reclaimer, candidates)
+
+    def note(self, job: Job, reason: str, message: str) -> None:
+        """Why the job does not go on; the last word counts."""
+        self.notes[job.key] = Problem(reason, message)
+
+    # Trials
+
+    def place(self, task: Task) -> Placement | None:
+        """Where the task goes now; None if nowhere, and then `misfits` may say why."""
+        if task.request in self.refused:
+            return None
+        answer = self.decider.decide(task.pod.namespace, task.request)
+        if isinstance(answer, Exceeded):
+            self.misfits[task.key] = answer.message
+            return None
+        return answer
+
+    @contextmanager
+    def statement(self, job: Job) -> Iterator[Statement]:
+        """Tentative decisions about a job.  Without `commit` or `keep` the end of the block takes all of them back."""
+        statement = Statement(self.world, self.snapshot, job)
+        with self.snapshot.transaction():
+            try:
+                yield statement
+            finally:
+                if not statement.kept:
+                    statement.undo()
+        if statement.kept:
+            statement.carry_out(self.hand)
+
+    # Asking plugins
+
+    def _by_tier(self, question: str) -> list[list[Any]]:
+        """The methods of all plugins that answer a question, tier by tier."""
+        found = self._asked.get(question)
+        if found is None:
+            found = self._asked[question] = [
+                [
+                    getattr(plugin, question)
+                    for plugin, option in tier
+                    if getattr(type(plugin), question) is not getattr(Plugin, question) and option.takes_part(question)
+                ]
+                for tier in self._tiers
+            ]
+        return found
+
+    def _all(self, question: str) -> Iterable[Any]:
+        return (ask for tier in self._by_tier(question) for ask in tier)
+
+    def _vote(self, question: str, job: Job) -> bool:
+        """No rejection in any tier up to the first in which somebody permits."""
+        for tier in self._by_tier(question):
+            votes = [ask(job) for ask in tier]
+            if Vote.REJECT in votes:
+                return False
+            if Vote.PERMIT in votes:
+                return True
+        return True
+
+    def _victims(self, question: str, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        """Those whom all plugins of a tier let go; the first tier in which there are any decides."""
+        for tier in self._by_tier(question):
+            chosen: list[Task] | None = None
+            for ask in tier:
+                found: list[Task] = ask(taker, candidates)
+                chosen = found if chosen is None else [task for task in chosen if task in found]
+                if not chosen:
+                    break
+            if chosen:
+                return chosen
+        return []
+
+
+Action = Callable[[Session, Arguments], None]

@@ -1,0 +1,108 @@
+"""Tentative decisions about one job, which count together or not at all.
+
+Within the block of `Session.statement` the snapshot and the world are as if they were carried out.  At its end the
+snapshot is rolled back in any case: `commit` and `keep` let the hand do it for good, which books the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from subak.batch import Hand
+from subak.batch.world import Job, Status, Task, World
+from subak.model.placement import Placement
+from subak.snapshot.cluster import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A task that changed its status."""
+
+    task: Task
+    before: Status
+    node: str
+    placement: Placement | None = None
+    victim_of: Task | None = None
+    event: str = ""
+
+
+class Statement:
+    """The decisions so far."""
+
+    def __init__(self, world: World, snapshot: Snapshot, job: Job) -> None:
+        self.job = job
+        self.kept = False
+        self._world = world
+        self._snapshot = snapshot
+        self._steps: list[Step] = []
+        self._binds = False
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def allocate(self, task: Task, placement: Placement) -> None:
+        """The task gets its place, which is free."""
+        self._book(task, placement, Status.ALLOCATED)
+
+    def pipeline(self, task: Task, placement: Placement) -> None:
+        """The task gets its place once others have left, who must be out of the trial already."""
+        self._book(task, placement, Status.PIPELINED)
+
+    def evict(self, victim: Task, preemptor: Task, event: str) -> None:
+        """The victim leaves."""
+        self._steps.append(Step(victim, victim.status, victim.node, victim_of=preemptor, event=event))
+        self._snapshot.forget(victim.key)
+        self._world.move(victim, Status.RELEASING)
+
+    def without(self, keys: Iterable[str]) -> None:
+        """These pods leave anyway: the trial goes on without them."""
+        for key in keys:
+            self._snapshot.forget(key)
+
+    def release(self, task: Task) -> None:
+        """The place that is kept for a task is free for others, or for the task itself."""
+        self._steps.append(Step(task, task.status, task.node))
+        self._snapshot.forget(task.key)
+        self._world.move(task, Status.PENDING)
+        task.node = ""
+
+    def commit(self) -> None:
+        """Carry out everything: allocated tasks are bound."""
+        self.kept = self._binds = True
+
+    def keep(self) -> None:
+        """Carry out everything, but bind nobody: all places are kept until there is room for the whole job."""
+        self.kept = True
+
+    def undo(self) -> None:
+        """Take back what the world knows of it."""
+        for step in reversed(self._steps):
+            self._world.move(step.task, step.before)
+            step.task.node = step.node
+        self._steps.clear()
+
+    def carry_out(self, hand: Hand) -> None:
+        """Let the hand do it, after the snapshot was rolled back: victims first."""
+        placed = {step.task.key for step in self._steps if step.placement is not None}
+        for step in self._steps:
+            if step.victim_of is not None:
+                hand.evict(step.task, step.victim_of, step.event)
+            elif step.placement is None and step.task.key not in placed:
+                hand.drop(step.task, "its place is needed elsewhere")
+        for step in self._steps:
+            if step.placement is not None:
+                self._hand_over(hand, step.task, step.placement)
+
+    def _hand_over(self, hand: Hand, task: Task, placement: Placement) -> None:
+        if task.status is Status.ALLOCATED and self._binds:
+            hand.bind(task, placement)
+        else:
+            self._world.move(task, Status.PIPELINED)
+            hand.keep(task, placement)
+
+    def _book(self, task: Task, placement: Placement, status: Status) -> None:
+        self._steps.append(Step(task, task.status, task.node, placement))
+        self._snapshot.assume(task.key, placement, task.request.needs.resources, task.pod)
+        self._world.move(task, status)
+        task.node = placement.node

@@ -1,0 +1,273 @@
+"""Jobs, their tasks, and the queues they are in; with tallies of what each holds and asks for.
+
+A job is a gang: pods of which at least `min_member` start together.  A pod by itself is a job of one.  `World.move` is
+the only way in which a task changes its status, so the tallies of jobs and queues are always true.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+from subak.batch.amounts import Amounts, add
+from subak.model import manifest
+from subak.model.request import Request
+
+DEFAULT = "default"
+"""The queue of those who name none."""
+
+
+class Status(Enum):
+    """How far a task is."""
+
+    PENDING = "Pending"
+    PIPELINED = "Pipelined"
+    """A place is kept for it, which others have still to leave."""
+    ALLOCATED = "Allocated"
+    """Decided in this session."""
+    BINDING = "Binding"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    RELEASING = "Releasing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+HOLDING = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING})
+"""Tasks that hold what they asked for.  Those that leave hold it too, but no longer count for their job."""
+
+READY = HOLDING | {Status.SUCCEEDED}
+FINISHED = frozenset({Status.SUCCEEDED, Status.FAILED})
+
+
+class Phase(StrEnum):
+    """How far a job is, as its PodGroup says."""
+
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+class State(StrEnum):
+    """Whether a queue takes jobs."""
+
+    OPEN = "Open"
+    CLOSED = "Closed"
+    CLOSING = "Closing"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A pod of a job; `key` is its `namespace/name`.
+
+    `amounts` are what it asks for, or holds as soon as that is known.  `role` is the kind of member (`volcano.sh/
+    task-spec`), `node` where it is or will be, `preemptable` whether its user lets it be taken, `paused_until` when it
+    may be tried again after a binding that was refused.
+    """
+
+    key: str
+    pod: manifest.Pod
+    request: Request
+    amounts: Amounts
+    role: str = ""
+    priority: int = 0
+    created: float = 0.0
+    preemptable: bool = True
+    status: Status = Status.PENDING
+    node: str = ""
+    paused_until: float = 0.0
+    job: Job = field(init=False, repr=False)
+
+    @property
+    def best_effort(self) -> bool:
+        """Whether it asks for nothing but to run."""
+        return not (self.amounts.keys() - {"pods"})
+
+    @property
+    def number(self) -> int:
+        """The number at the end of its name, by which members of a job are told apart; -1 without."""
+        digits = self.key.rpartition("-")[2]
+        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else -1
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Pods that start together.  `key` is unique among all jobs (`gangs.key`), `name` is `namespace/name` for people.
+
+    `words` are those in which it was said (`model.group.Words`), empty for a pod by itself.  `min_roles` are how many of
+    each role must be among them.  `min_resources` is what it must get at least, None if it does not say.  `timeout` is
+    for how long a part of it may run alone; None for the default.  `written` says that there is an object that shows how
+    far it is.  `held` and `asked` are tallies of its tasks.
+    """
+
+    key: str
+    name: str = ""
+    words: str = ""
+    uid: str = ""
+    queue: str = DEFAULT
+    min_member: int = 1
+    min_roles: Mapping[str, int] = field(default_factory=dict)
+    min_resources: Amounts | None = None
+    priority: int = 0
+    created: float = 0.0
+    phase: Phase = Phase.PENDING
+    timeout: float | None = None
+    written: bool = False
+    tasks: dict[str, Task] = field(default_factory=dict)
+    held: dict[str, float] = field(default_factory=dict)
+    asked: dict[str, float] = field(default_factory=dict)
+    counts: Counter[Status] = field(default_factory=Counter)
+
+    @property
+    def namespace(self) -> str:
+        """Where it lives."""
+        return self.name.partition("/")[0]
+
+    def count(self, *statuses: Status) -> int:
+        """How many of its tasks have one of these statuses."""
+        return sum(self.counts[status] for status in statuses)
+
+    def with_status(self, *statuses: Status) -> Iterator[Task]:
+        """Its tasks that have one of these."""
+        return (task for task in self.tasks.values() if task.status in statuses)
+
+    @property
+    def ready_count(self) -> int:
+        """How many have their places; those that ask for nothing count before they have."""
+        return self.count(*READY) + sum(1 for task in self.with_status(Status.PENDING) if task.best_effort)
+
+    @property
+    def half_bound(self) -> bool:
+        """Whether a part of it has places for good, and that is not enough: it must be completed, or give them back."""
+        bound = self.count(Status.BINDING, Status.BOUND, Status.RUNNING)
+        whole_once = self.phase not in (Phase.PENDING, Phase.INQUEUE)
+        return bound > 0 and not whole_once and self.count(*READY) < self.min_member
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """A queue.  `capability` limits only what it names; `held` and `asked` are tallies of its jobs."""
+
+    name: str
+    uid: str = ""
+    weight: int = 1
+    priority: int = 0
+    capability: Amounts = field(default_factory=dict)
+    guarantee: Amounts = field(default_factory=dict)
+    reclaimable: bool = True
+    state: State = State.OPEN
+    created: float = 0.0
+    jobs: dict[str, Job] = field(default_factory=dict)
+    held: dict[str, float] = field(default_factory=dict)
+    asked: dict[str, float] = field(default_factory=dict)
+
+
+class World:
+    """All jobs and queues, and what the cluster has.
+
+    Jobs may name a queue that is not there (yet): they are in no session until it is.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.queues: dict[str, Queue] = {}
+        self.total: dict[str, float] = {}
+        """What all nodes that may be used have."""
+        self.used: dict[str, float] = {}
+        """What all pods on them hold, also those of no job."""
+
+    def put_queue(self, queue: Queue) -> None:
+        """Add a queue, or replace it by what it is now."""
+        old = self.queues.get(queue.name)
+        if old is not None:
+            queue.jobs, queue.held, queue.asked = old.jobs, old.held, old.asked
+        else:
+            for job in self.jobs.values():
+                if job.queue == queue.name:
+                    self._join(queue, job)
+        self.queues[queue.name] = queue
+
+    def remove_queue(self, name: str) -> None:
+        """Forget a queue; its jobs stay."""
+        self.queues.pop(name, None)
+
+    def put_job(self, job: Job) -> None:
+        """Add a job without tasks."""
+        self.jobs[job.key] = job
+        queue = self.queues.get(job.queue)
+        if queue is not None:
+            self._join(queue, job)
+
+    def remove_job(self, key: str) -> None:
+        """Forget a job with its tasks."""
+        job = self.jobs.pop(key, None)
+        if job is not None:
+            self._part(job)
+
+    def change_queue(self, job: Job, name: str) -> None:
+        """The job is in another queue from now on."""
+        self._part(job)
+        job.queue = name
+        queue = self.queues.get(name)
+        if queue is not None:
+            self._join(queue, job)
+
+    def put_task(self, job: Job, task: Task) -> None:
+        """Add a task to a job."""
+        task.job = job
+        job.tasks[task.key] = task
+        job.counts[task.status] += 1
+        self._tally(task, 1)
+
+    def remove_task(self, task: Task) -> None:
+        """Forget a task."""
+        self._tally(task, -1)
+        task.job.counts[task.status] -= 1
+        del task.job.tasks[task.key]
+
+    def move(self, task: Task, status: Status) -> None:
+        """The task has this status from now on."""
+        if task.status is not status:
+            self._tally(task, -1)
+            task.job.counts[task.status] -= 1
+            task.status = status
+            task.job.counts[status] += 1
+            self._tally(task, 1)
+
+    def measure(self, task: Task, amounts: Amounts) -> None:
+        """The task asks for, or holds, so much."""
+        self._tally(task, -1)
+        task.amounts = amounts
+        self._tally(task, 1)
+
+    def _tally(self, task: Task, sign: int) -> None:
+        job = task.job
+        queue = self.queues.get(job.queue)
+        held = task.status in HOLDING
+        if held:
+            add(job.held, task.amounts, sign)
+        if held or task.status in (Status.PENDING, Status.PIPELINED):
+            add(job.asked, task.amounts, sign)
+        if queue is not None and job.key in queue.jobs:
+            if held:
+                add(queue.held, task.amounts, sign)
+            if held or task.status in (Status.PENDING, Status.PIPELINED):
+                add(queue.asked, task.amounts, sign)
+
+    @staticmethod
+    def _join(queue: Queue, job: Job) -> None:
+        queue.jobs[job.key] = job
+        add(queue.held, job.held)
+        add(queue.asked, job.asked)
+
+    def _part(self, job: Job) -> None:
+        queue = self.queues.get(job.queue)
+        if queue is not None and queue.jobs.pop(job.key, None) is not None:
+            add(queue.held, job.held, -1)
+            add(queue.asked, job.asked, -1)

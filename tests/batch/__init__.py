@@ -1,0 +1,1 @@
+"""Gangs, queues and fair shares."""
