@@ -100,10 +100,10 @@ class Task:
 class Job:
     """Pods that start together.  `key` is unique among all jobs (`gangs.key`), `name` is `namespace/name` for people.
 
-    `words` are those in which it was said (`model.group.Words`), empty for a pod by itself.  `min_roles` are how many of
-    each role must be among them.  `min_resources` is what it must get at least, None if it does not say.  `timeout` is
-    for how long a part of it may run alone; None for the default.  `written` says that there is an object that shows how
-    far it is.  `held` and `asked` are tallies of its tasks.
+    `words` are those in which it was said (`model.group.Words`), empty for a pod by itself.  `min_roles` are how many
+    of each role must be among them.  `min_resources` is what it must get at least, None if it does not say.  `timeout`
+    is for how long a part of it may run alone; None for the default.  `written` says that there is an object that shows
+    how far it is.  `held` and `asked` are tallies of its tasks.
     """
 
     key: str
