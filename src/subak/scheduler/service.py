@@ -284,11 +284,11 @@ class Service:
         return self.core.locks(bind.key)
 
     def _complete(self, bind: Bind) -> Bind:
-        """The binding with what our own agent on the node needs for a pod with cards."""
+        """The binding with what our own agent needs for a pod with cards, if it came to the node after the decision."""
         node = self.feed.nodes.objects.get(bind.node)
         if node is None or not bind.annotations:
             return bind
-        return msgspec.structs.replace(bind, annotations=bind.annotations | mark.required(node))
+        return msgspec.structs.replace(bind, annotations=bind.annotations | mark.required(mark.way(node)))
 
     def _now(self) -> float:
         """Wall time that never jumps, since pauses are measured by it."""
