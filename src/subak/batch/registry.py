@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from subak.batch import Hand, Plugin
 from subak.batch.arguments import Arguments
 from subak.batch.configuration import Configuration
 from subak.batch.session import Action, Leaving, Session
 from subak.batch.world import World
+from subak.dialects.interpreter import Interpreter
 from subak.model.request import Request
 from subak.policy.decider import Decider
 
@@ -31,6 +33,12 @@ def run(
     """Run all actions of a configuration once; the session tells what it found."""
     session = Session(world, decider, configuration, PLUGINS, hand, pods, now, refused)
     for name in configuration.actions:
-        ACTIONS[name](session, Arguments(configuration.arguments.get(name, {}), f"action {name}"))
+        ACTIONS[name](session, Arguments(configuration.arguments.get(name, {}), f"action {name}", session.doubts))
     session.close()
     return session
+
+
+def doubts(configuration: Configuration) -> list[str]:
+    """What plugins and actions find wrong with their arguments: they say so in a session without jobs."""
+    nobody: Any = None  # there is nothing to carry out, and nobody leaves
+    return run(World(), Decider(Interpreter()), configuration, nobody, nobody).doubts
