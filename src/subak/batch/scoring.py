@@ -65,8 +65,8 @@ class Scoring:
         vgpu = any(claim.dialect == VolcanoVgpu.name for claim in claims)
         mixture = replace(
             self._mixture,
-            cpu=guessed["cpu"],
-            memory=guessed["memory"],
+            cpu=guessed.get("cpu", 0),
+            memory=guessed.get("memory", 0),
             packed=packed,
             cards=self._mixture.cards if vgpu else 0,
         )

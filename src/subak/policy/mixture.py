@@ -7,14 +7,14 @@
     packing   mean, weighted, of (used + asked) / total * 100 of the `packed` resources; 0 if there is too little of one
     cards     for each card that the pod would get: how full it would be (binpack), or 100 if nobody uses it (spread)
 
-Preferences are added with the weights of the mixture (`policy.place`).  All is counted in thousandths of a point.  What
-pods that run on a node did not ask for does not count there.
+The points of cards need the very grants (`columns.prepare` adds them).  Preferences are added with the weights of the
+mixture (`policy.place`).  All is counted in thousandths of a point.  What pods that run on a node did not ask for does
+not count there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,12 +23,10 @@ import numpy.typing as npt
 from subak.model.card import CardState
 from subak.model.node import Node
 from subak.model.placement import Grant, charges
-from subak.model.request import BINPACK, Mixture, Request
+from subak.model.request import BINPACK, Request
 from subak.policy import NodeScore
-from subak.policy.node import ANYBODY
-from subak.policy.on_node import on_node
 from subak.snapshot.pool import CORES, IDLE, MEMORY, PLAIN, SLOTS, Column, Pool
-from subak.snapshot.scores import Evaluator, Row, Where, shared
+from subak.snapshot.scores import Where
 
 THOUSAND = 1_000
 HUNDRED = 100
@@ -43,7 +41,9 @@ class Mixed(NodeScore):
     name = "mixed"
 
     def score(self, node: Node, cards: Sequence[CardState], request: Request, grants: Sequence[Grant]) -> int:
-        raise NotImplementedError("it depends on what else the node runs, which only columns tell")
+        """What the cards add to what columns tell: only columns know what else a node runs."""
+        assert request.mixture is not None, "it scores requests that have a mixture"
+        return request.mixture.cards * card_points(cards, grants, request.mixture.card_policy)
 
     def column(self, pool: Pool, request: Request) -> Callable[[Where], Column]:
         mixture = request.mixture
@@ -52,7 +52,6 @@ class Mixed(NodeScore):
         slots = _slots(pool, request) if mixture.balanced else None
         amounts = {name: Amount(pool, name) for name in (*names, *(slots or ()))}
         asked = {CPU: mixture.cpu, RAM: mixture.memory}
-        cards = _card_points(pool, request) if mixture.cards and request.claims else None
 
         def scores(at: Where) -> Column:
             known = {name: (amount.total(at), amount.used(at)) for name, amount in amounts.items()}
@@ -65,8 +64,6 @@ class Mixed(NodeScore):
             if mixture.packing:
                 filled = [(*known[each.name], each.asked, each.weight) for each in mixture.packed]
                 total += np.floor(packing(filled) * (THOUSAND * mixture.packing)).astype(np.int64)
-            if cards is not None:
-                total += mixture.cards * cards.refresh()[at]
             return total
 
         return scores
@@ -191,27 +188,6 @@ def _slots(pool: Pool, request: Request) -> dict[str, int]:
             if claim.slotted and family in claim.families:
                 taken[f"{family}/slots"] = taken.get(f"{family}/slots", 0) + claim.count
     return taken
-
-
-def _card_points(pool: Pool, request: Request) -> Row:
-    """What the cards are worth that the pod would get on each node, in thousandths; each node is tried."""
-    mixture = request.mixture
-    assert mixture is not None, "only a mixture counts cards"
-    asked = replace(request, needs=ANYBODY, reads=(), mixture=Mixture(card_policy=mixture.card_policy))
-    return shared(pool, ("cards", asked), lambda: Evaluator(partial(_tried, pool, asked), one_by_one=True))
-
-
-def _tried(pool: Pool, request: Request, at: Where) -> Column:
-    assert request.mixture is not None, "only a mixture counts cards"
-    positions = range(pool.size)[at] if isinstance(at, slice) else at.tolist()
-    points = np.zeros(len(positions), np.int64)
-    for i, where in enumerate(positions):
-        if pool.nodes[where].devices:
-            cards = pool.cards(where)
-            grants = on_node(pool.nodes[where], pool.cards(where), request)
-            if isinstance(grants, tuple):
-                points[i] = card_points(cards, grants, request.mixture.card_policy)
-    return points
 
 
 def card_points(cards: Sequence[CardState], grants: Sequence[Grant], card_policy: str) -> int:
