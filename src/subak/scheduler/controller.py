@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
 from subak.scheduler import configuration, volumes
+from subak.scheduler.batch_configuration import USUAL, Source
 from subak.scheduler.configuration import Published
 from subak.scheduler.extender.extender import Extender
 from subak.scheduler.extender.listener import listening
@@ -68,6 +69,7 @@ class Settings:
     foreign_leases: Mapping[str, str] = field(default_factory=dict)
     volume_timeout: float = volumes.TIMEOUT
     extender: tuple[str, int] | None = None
+    batch: Source = USUAL
 
     def leases(self) -> dict[str, str]:
         """The Leases that tell whether one of our names has a scheduler of its own."""
@@ -128,7 +130,10 @@ class Controller:
     @property
     def trouble(self) -> list[str]:
         """What does not work as it should."""
-        return [each.trouble for each in self.companions if each.trouble]
+        found = [each.trouble for each in self.companions]
+        if self.service is not None:
+            found.append(self.service.batch_configuration.trouble)
+        return [trouble for trouble in found if trouble]
 
     @property
     def leader(self) -> str:
@@ -138,7 +143,10 @@ class Controller:
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
         """All watches."""
-        return () if self.service is None else (*self.service.feed.reflectors, *self._rivals.reflectors)
+        if self.service is None:
+            return ()
+        service = self.service
+        return (*service.feed.reflectors, *service.batch_configuration.reflectors, *self._rivals.reflectors)
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Work until `stopped` is set.  Raises LostLease, BadConfig, and CannotListen if the address cannot be used."""
@@ -175,8 +183,14 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _service(self, interpreter: Interpreter) -> Service:
-        timeout = self.settings.volume_timeout
-        self.service = Service(self._writing, interpreter, self.served, standby=True, volume_timeout=timeout)
+        self.service = Service(
+            self._writing,
+            interpreter,
+            self.served,
+            standby=True,
+            volume_timeout=self.settings.volume_timeout,
+            batch=self.settings.batch,
+        )
         self.metrics = Metrics(self.service, self._observed)
         return self.service
 
