@@ -1,4 +1,7 @@
-"""What a `volcano-scheduler.conf` says: which actions, in which order, and which plugins they ask, tier by tier."""
+"""What a `volcano-scheduler.conf` says: which actions, in which order, and which plugins they ask, tier by tier.
+
+`batch.parser` reads the text.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ FLAGS: Mapping[str, str] = {
     "preemptive": "enablePreemptive",
     "preemptable": "enablePreemptable",
     "reclaimable": "enableReclaimable",
+    "score": "enableNodeOrder",
 }
 """By which switch a configuration takes a plugin out of a question; on unless it says `false`.  Volcano's spelling."""
 
@@ -37,13 +41,31 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
+class Devices:
+    """What is said about cards, by whichever plugin and in whichever spelling (`batch.devices`).
+
+    `off` has what is switched off, by the resource, and the key that does so.  `policy` is the order of vGPU cards,
+    `binpack` or `spread`, and empty if nothing is said; `weight` is what it counts for in the choice of the node.
+    """
+
+    off: Mapping[str, str] = field(default_factory=dict)
+    policy: str = ""
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """The whole file.  `arguments` are those of actions, `warnings` what an administrator should know about it."""
 
     actions: tuple[str, ...]
     tiers: tuple[tuple[Option, ...], ...]
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    devices: Devices = Devices()
     warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        tiers = " | ".join(", ".join(option.name for option in tier) for tier in self.tiers)
+        return f"actions {', '.join(self.actions)}; plugins {tiers or 'none'}"
 
 
 DEFAULT = Configuration(

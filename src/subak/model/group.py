@@ -76,9 +76,13 @@ class VolcanoGroupSpec(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class VolcanoGroupStatus(Lean, frozen=True, gc=False, kw_only=True):
-    """`status` of Volcano's PodGroup."""
+    """`status` of Volcano's PodGroup; its conditions as they are, since whoever changes one writes all of them."""
 
     phase: str = ""
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    conditions: tuple[dict[str, Any], ...] | None = None
 
 
 class VolcanoGroup(Namespaced, frozen=True, gc=False, kw_only=True):
@@ -287,9 +291,15 @@ class QueueSpec(Lean, frozen=True, gc=False, kw_only=True):
 
 
 class QueueStatus(Lean, frozen=True, gc=False, kw_only=True):
-    """`status` of Volcano's Queue."""
+    """`status` of Volcano's Queue: how many of its groups are in each phase, and what they hold."""
 
     state: str = ""
+    pending: int = 0
+    running: int = 0
+    unknown: int = 0
+    inqueue: int = 0
+    completed: int = 0
+    allocated: Amounts | None = None
 
 
 class Queue(Object, frozen=True, gc=False, kw_only=True):
