@@ -264,7 +264,9 @@ def _common(object: Namespaced) -> dict[str, Any]:
     }
 
 
-GROUPS: Mapping[Resource, type[VolcanoGroup] | type[PluginGroup] | type[KubernetesGroup]] = {
+GroupObject = VolcanoGroup | PluginGroup | KubernetesGroup
+
+GROUPS: Mapping[Resource, type[GroupObject]] = {
     VOLCANO_GROUPS: VolcanoGroup,
     PLUGIN_GROUPS: PluginGroup,
     KOORDINATOR_GROUPS: KoordinatorGroup,
