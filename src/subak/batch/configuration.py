@@ -22,7 +22,6 @@ FLAGS: Mapping[str, str] = {
     "preemptive": "enablePreemptive",
     "preemptable": "enablePreemptable",
     "reclaimable": "enableReclaimable",
-    "score": "enableNodeOrder",
 }
 """By which switch a configuration takes a plugin out of a question; on unless it says `false`.  Volcano's spelling."""
 
@@ -41,26 +40,16 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Devices:
-    """What is said about cards, by whichever plugin and in whichever spelling (`batch.devices`).
-
-    `off` has what is switched off, by the resource, and the key that does so.  `policy` is the order of vGPU cards,
-    `binpack` or `spread`, and empty if nothing is said; `weight` is what it counts for in the choice of the node.
-    """
-
-    off: Mapping[str, str] = field(default_factory=dict)
-    policy: str = ""
-    weight: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Configuration:
-    """The whole file.  `arguments` are those of actions, `warnings` what an administrator should know about it."""
+    """The whole file.  `arguments` are those of actions, `warnings` what an administrator should know about it.
+
+    `off` has the resources that nobody gets, each with the key that switches it off (`batch.switches`).
+    """
 
     actions: tuple[str, ...]
     tiers: tuple[tuple[Option, ...], ...]
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    devices: Devices = Devices()
+    off: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
 import yaml
 
-from subak.batch import devices, registry
+from subak.batch import registry, switches
 from subak.batch.arguments import Arguments
 from subak.batch.configuration import FLAGS, Configuration, Option
+from subak.batch.scoring import FLAG, Scoring
 from subak.batch.volcano import (
     ABSENT_ACTIONS,
     ABSENT_PLUGINS,
     ACTION_ARGUMENTS,
     ALWAYS,
+    ARGUMENTS_WITHOUT_EFFECT,
     FLAGS_WITHOUT_EFFECT,
     HIERARCHY,
     INSTEAD,
@@ -31,7 +34,7 @@ from subak.batch.volcano import (
 from tinykube import yaml as reader
 
 _KEYS = ("actions", "tiers", "configurations", "metrics")
-_SWITCHES = (*FLAGS.values(), *FLAGS_WITHOUT_EFFECT)
+_FLAGS = (*FLAGS.values(), FLAG, *FLAGS_WITHOUT_EFFECT)
 
 
 def parse(text: str, place: str) -> Configuration:
@@ -61,14 +64,14 @@ class _Reader:
         arguments = dict(self._action_arguments(content.get("configurations")))
         if content.get("metrics") is not None:
             self.warnings.append("metrics: has no effect: only the plugin usage reads it, which does not exist here")
-        cards, doubts = devices.read(option for tier in tiers for option in tier)
+        off, doubts = switches.read(option for tier in tiers for option in tier)
         self.warnings += doubts
         known = tuple(tuple(option for option in tier if self._is_known(option)) for tier in tiers)
         for option in (option for tier in known for option in tier):
             self._look_at(option)
-        configuration = Configuration(actions, known, arguments, cards)
-        self.warnings += registry.doubts(configuration)
-        return Configuration(actions, known, arguments, cards, tuple(dict.fromkeys(self.warnings)))
+        found = Configuration(actions, known, arguments, off)
+        self.warnings += [*registry.doubts(found), *Scoring(found, str).doubts]
+        return replace(found, warnings=tuple(dict.fromkeys(self.warnings)))
 
     def _tiers(self, content: Any) -> Iterator[tuple[Option, ...]]:
         for number, each in enumerate(_list(content, "tiers")):
@@ -88,8 +91,8 @@ class _Reader:
         for key, value in plugin.items():
             if key in ("name", "arguments") or value is None:
                 continue
-            if key not in _SWITCHES:
-                self.warnings.append(f"{about}: {key} is not known and is ignored{_nearest(key, _SWITCHES)}")
+            if key not in _FLAGS:
+                self.warnings.append(f"{about}: {key} is not known and is ignored{_nearest(key, _FLAGS)}")
             elif isinstance(value, bool):
                 flags[key] = value
             else:
@@ -119,10 +122,12 @@ class _Reader:
         """Warn of arguments that are not known, and of rules that cannot be switched off."""
         known = registry.PLUGINS[option.name].arguments
         for key in option.arguments:
-            if key in known or any(each.endswith("*") and key.startswith(each[:-1]) for each in known):
-                continue
-            hint = _nearest(key, known) or (f": it knows {', '.join(known)}" if known else ": it takes none")
-            self.warnings.append(f"plugin {option.name}: argument {key} is not known and is ignored{hint}")
+            why = ARGUMENTS_WITHOUT_EFFECT.get(key)
+            if why is not None:
+                self.warnings.append(f"plugin {option.name}: argument {key} has no effect: {why}")
+            elif key not in known and not any(each.endswith("*") and key.startswith(each[:-1]) for each in known):
+                hint = _nearest(key, known) or (f": it knows {', '.join(known)}" if known else ": it takes none")
+                self.warnings.append(f"plugin {option.name}: argument {key} is not known and is ignored{hint}")
         if option.name == "predicates":
             arguments = Arguments(option.arguments, "plugin predicates", self.warnings)
             for key in (key for key in ALWAYS if not arguments.flag(key, True)):

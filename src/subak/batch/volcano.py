@@ -85,3 +85,19 @@ ALWAYS = tuple(
     )
 )
 """Arguments of `predicates` that switch off rules of Kubernetes, which always hold here."""
+
+_LOCKS = "pods take turns where the agent of a node would confuse them, and nowhere else"
+_ASCEND = "Ascend cards are not known here"
+_GEOMETRIES = "cards are not cut into MIG instances here"
+
+ARGUMENTS_WITHOUT_EFFECT: Mapping[str, str] = {
+    "predicate.NodeLockEnable": _LOCKS,
+    "predicate.CacheEnable": "nodes are remembered anyway",
+    "deviceshare.NodeLockEnable": _LOCKS,
+    "deviceshare.AscendMindClusterVNPUEnable": _ASCEND,
+    "deviceshare.AscendHAMiVNPUEnable": _ASCEND,
+    "deviceshare.KnownGeometriesCMName": _GEOMETRIES,
+    "deviceshare.KnownGeometriesCMNamespace": _GEOMETRIES,
+    "deviceshare.GPUExclusiveRules": "any two pods may share a card",
+}
+"""Arguments of plugins that nothing here obeys, and why."""
