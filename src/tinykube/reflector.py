@@ -34,7 +34,8 @@ SILENCE = 180.0
 LIFETIME = (300, 600)
 """A watch asks the server to end it after so many seconds, so that watches spread over the servers again."""
 SHORT = 1.0
-ABSENT_PAUSE = 30.0
+ABSENT_PAUSE = 10.0
+"""A kind that the server does not have is looked for again after about so many seconds."""
 STUCK = 2 * SILENCE
 """A reflector that has neither heard nor tried anything for so many seconds does not work."""
 CATCH_UP = 1.0
@@ -51,7 +52,8 @@ class Reflector(Generic[T]):
     """Keeps `objects`, by `namespace/name` (or `name`), as they are on the server, and tells of every change.
 
     `on_event` gets ADDED, MODIFIED or DELETED and the object as it is now, or was last.  `on_synced` is called after
-    each complete list.  If `optional`, a kind that the server does not have counts as one without objects.
+    each complete list.  If `optional`, a kind that the server does not have counts as one without objects; it may come
+    later, and `present` says whether it is there.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self.objects: dict[str, T] = {}
         self.synced = asyncio.Event()
+        self.present = False
         self.failures = 0
         self._client = client
         self._resource = resource
@@ -145,13 +148,13 @@ class Reflector(Generic[T]):
         except ApiError as error:
             if not (self._optional and error.code == 404):
                 raise
-            self._listed_at, self._again = began, False
+            self._listed_at, self._again, self.present = began, False, False
             self._replace([], set())
             await asyncio.sleep(ABSENT_PAUSE * random.uniform(0.5, 1.5))
             return
         for problem in listing.unreadable:
             self._report_unreadable(problem)
-        self._listed_at, self._again = began, False
+        self._listed_at, self._again, self.present = began, False, True
         self._replace(listing.items, {problem.key for problem in listing.unreadable})
         self._revision = listing.revision
 

@@ -21,13 +21,15 @@ from typing import Any, Protocol
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
 from subak.scheduler import configuration, volumes
+from subak.scheduler.batch_configuration import USUAL, Source
 from subak.scheduler.configuration import Published
 from subak.scheduler.extender.extender import Extender
 from subak.scheduler.extender.listener import listening
 from subak.scheduler.fence import Fenced
+from subak.scheduler.messages import GroupsMade
 from subak.scheduler.metrics import Metrics
 from subak.scheduler.observed import Observed
-from subak.scheduler.rivals import Rivals
+from subak.scheduler.rivals import CONTROLLER_LEASES, CONTROLLERS, Rivals
 from subak.scheduler.served import NAMES, OWN_LEASES, Served
 from subak.scheduler.service import NAME, Service
 from subak.scheduler.window import Window
@@ -68,6 +70,7 @@ class Settings:
     foreign_leases: Mapping[str, str] = field(default_factory=dict)
     volume_timeout: float = volumes.TIMEOUT
     extender: tuple[str, int] | None = None
+    batch: Source = USUAL
 
     def leases(self) -> dict[str, str]:
         """The Leases that tell whether one of our names has a scheduler of its own."""
@@ -124,11 +127,15 @@ class Controller:
         self._writing = Client(fenced, NAME) if settings.elect else self._client
         self._elected: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._rivals = Rivals(self._client, settings.leases(), self._names_taken)
+        self._volcano = Rivals(self._client, CONTROLLER_LEASES, self._volcano_seen, CONTROLLERS)
 
     @property
     def trouble(self) -> list[str]:
         """What does not work as it should."""
-        return [each.trouble for each in self.companions if each.trouble]
+        found = [each.trouble for each in self.companions]
+        if self.service is not None:
+            found.append(self.service.batch_configuration.trouble)
+        return [trouble for trouble in found if trouble]
 
     @property
     def leader(self) -> str:
@@ -138,7 +145,10 @@ class Controller:
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
         """All watches."""
-        return () if self.service is None else (*self.service.feed.reflectors, *self._rivals.reflectors)
+        if self.service is None:
+            return ()
+        service, volcano = self.service, self._volcano.reflectors
+        return (*service.feed.reflectors, *service.batch_configuration.reflectors, *self._rivals.reflectors, *volcano)
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Work until `stopped` is set.  Raises LostLease, BadConfig, and CannotListen if the address cannot be used."""
@@ -163,7 +173,8 @@ class Controller:
         interpreter = Interpreter(config)
         service = self._service(interpreter)
         self.companions = self._make_companions(self._client, interpreter, self.served, service)
-        parts = [self._serve(service), self._rivals.run(), self._hold_lease(), self._lead(service)]
+        watches = (self._rivals.run(), self._volcano.run())
+        parts = [self._serve(service), *watches, self._hold_lease(), self._lead(service)]
         if self.settings.extender is not None:
             parts.append(self._extend(service, *self.settings.extender))
         tasks = [asyncio.create_task(part) for part in (*parts, *(each.run() for each in self.companions))]
@@ -175,8 +186,16 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _service(self, interpreter: Interpreter) -> Service:
-        timeout = self.settings.volume_timeout
-        self.service = Service(self._writing, interpreter, self.served, standby=True, volume_timeout=timeout)
+        settings = self.settings
+        self.service = Service(
+            self._writing,
+            interpreter,
+            self.served,
+            standby=True,
+            volume_timeout=settings.volume_timeout,
+            makes_queues=settings.extender is None,
+            batch=settings.batch,
+        )
         self.metrics = Metrics(self.service, self._observed)
         return self.service
 
@@ -200,6 +219,7 @@ class Controller:
         """Decide, once elected and as soon as all is known that was written before that."""
         elected_at = await self._elected
         await self._rivals.complete()
+        await self._volcano.complete()
         await service.ready.wait()
         await service.feed.pods.refresh(elected_at)
         service.lead()
@@ -231,6 +251,11 @@ class Controller:
             self.service.names_changed()
             for companion in self.companions:
                 companion.names_changed()
+
+    def _volcano_seen(self, living: Mapping[str, str]) -> None:
+        """Volcano's controllers live, or no more."""
+        if self.service is not None:
+            self.service.tell(GroupsMade(bool(living)))
 
     async def _retire(self) -> None:
         """Let bindings and events finish that are under way."""

@@ -9,6 +9,16 @@ from typing import Any
 from subak.dialects import mark
 from subak.model import manifest, volume
 from subak.model.budget import BUDGETS, Budget
+from subak.model.group import (
+    GROUPS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    VOLCANO_GROUPS,
+    GroupObject,
+    PriorityClass,
+    Queue,
+    VolcanoGroup,
+)
 from subak.scheduler.messages import (
     AgentGone,
     AgentSeen,
@@ -17,34 +27,43 @@ from subak.scheduler.messages import (
     DeviceGone,
     DeviceSeen,
     Event,
+    GroupGone,
+    GroupSeen,
     NamespaceGone,
     NamespaceSeen,
     NodeGone,
     NodeSeen,
     PodGone,
     PodSeen,
+    PriorityClassGone,
+    PriorityClassSeen,
+    QueueGone,
+    QueueSeen,
     QuotasSeen,
     StorageGone,
     StorageSeen,
 )
 from tinykube.client import Client
-from tinykube.reflector import DELETED, Reflector
+from tinykube.reflector import DELETED, Reflector, ignore
 from tinykube.resource import LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
 
 
 class Feed:
-    """Pods, nodes, Koordinator's Devices, namespaces, quotas, PodDisruptionBudgets, storage, the Leases of our agents.
+    """Pods, nodes, Koordinator's Devices, namespaces, quotas, PodDisruptionBudgets, storage, the Leases of our agents,
+    groups of pods, queues and priority classes.
 
-    A server may lack some of the kinds.
+    A server may lack some of the kinds, or get them later.  `on_queues` is called after each complete list of queues.
     """
 
-    def __init__(self, client: Client, handle: Callable[[Event], None]) -> None:
+    def __init__(self, client: Client, handle: Callable[[Event], None], on_queues: Callable[[], None] = ignore) -> None:
         self._handle = handle
         self._quotas: dict[str, dict[str, manifest.ResourceQuota]] = {}
         self.pods = Reflector(client, PODS, manifest.Pod, self._pod)
         self.nodes = Reflector(client, NODES, manifest.Node, self._node)
         self.claims = Reflector(client, volume.CLAIMS, volume.Claim, self._stored, optional=True)
         self.volumes = Reflector(client, volume.VOLUMES, volume.Volume, self._stored, optional=True)
+        self.groups = Reflector(client, VOLCANO_GROUPS, VolcanoGroup, self._group, optional=True)
+        self.queues = Reflector(client, QUEUES, Queue, self._queue, on_queues, optional=True)
         self.reflectors: tuple[Reflector[Any], ...] = (
             self.pods,
             self.nodes,
@@ -60,6 +79,14 @@ class Feed:
             Reflector(client, volume.ATTACHMENTS, volume.Attachment, self._stored, optional=True),
             Reflector(client, BUDGETS, Budget, self._budget, optional=True),
             Reflector(client, LEASES, manifest.Lease, self._lease, namespace=mark.NAMESPACE, labels=mark.MARK),
+            self.groups,
+            *(
+                Reflector[GroupObject](client, resource, kind, self._group, optional=True)
+                for resource, kind in GROUPS.items()
+                if resource != VOLCANO_GROUPS
+            ),
+            self.queues,
+            Reflector(client, PRIORITY_CLASSES, PriorityClass, self._priority_class, optional=True),
         )
 
     async def run(self) -> None:
@@ -94,6 +121,16 @@ class Feed:
     def _lease(self, change: str, lease: manifest.Lease) -> None:
         gone = change == DELETED
         self._handle(AgentGone(lease.name) if gone else AgentSeen(lease.name, mark.lives_until(lease)))
+
+    def _group(self, change: str, object: GroupObject) -> None:
+        group = object.as_group()
+        self._handle(GroupGone(group.words, group.key) if change == DELETED else GroupSeen(group))
+
+    def _queue(self, change: str, queue: Queue) -> None:
+        self._handle(QueueGone(queue.name) if change == DELETED else QueueSeen(queue))
+
+    def _priority_class(self, change: str, found: PriorityClass) -> None:
+        self._handle(PriorityClassGone(found.metadata.name) if change == DELETED else PriorityClassSeen(found))
 
     def _quota(self, change: str, quota: manifest.ResourceQuota) -> None:
         namespace = quota.metadata.namespace

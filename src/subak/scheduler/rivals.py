@@ -1,7 +1,8 @@
 """Other schedulers that serve names of ours, known by the Leases that they hold.
 
 HAMi's, Volcano's and Koordinator's schedulers each hold a Lease (`served.OWN_LEASES`), in whichever namespace they were
-installed.  While it is renewed, the name is theirs and we leave its pods alone.
+installed.  While it is renewed, the name is theirs and we leave its pods alone.  So it is with Volcano's controllers,
+which make PodGroups and set the states of queues.
 
 A Lease lives while its renewals come within its duration, by our own clock.  One that we see for the first time is
 believed to live for one duration: two schedulers for one pod are worse than a pod that waits some seconds.
@@ -27,6 +28,29 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """What is said of a name: who holds its Lease, what is logged when it is taken, and when it is free again."""
+
+    holds: str
+    taken: str
+    free: str
+
+
+SCHEDULERS = Words(
+    "its own scheduler holds lease",
+    "pods of scheduler %s are left alone: %s",
+    "pods of scheduler %s are served now: no other scheduler holds a live lease",
+)
+CONTROLLERS = Words(
+    "its controllers hold lease",
+    "PodGroups of owners and states of queues are left to %s: %s",
+    "PodGroups of owners and states of queues are ours now: no controllers of %s hold a live lease",
+)
+CONTROLLER_LEASES = {"volcano": "vc-controller-manager"}
+"""The Lease of Volcano's controller manager, in the namespace where it was installed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sign:
     """The last sign of life of a Lease: who renewed it, and until when it counts."""
 
@@ -39,9 +63,14 @@ class Rivals:
     """Watches Leases; `leases` gives the one of each name.  `on_change` gets the names that are taken, with why."""
 
     def __init__(
-        self, client: Client, leases: Mapping[str, str], on_change: Callable[[Mapping[str, str]], None]
+        self,
+        client: Client,
+        leases: Mapping[str, str],
+        on_change: Callable[[Mapping[str, str]], None],
+        words: Words = SCHEDULERS,
     ) -> None:
         self._on_change = on_change
+        self._words = words
         self._signs: dict[str, dict[str, Sign]] = {name: {} for name in leases}
         self._taken: dict[str, str] = {}
         self._news = asyncio.Event()
@@ -87,15 +116,15 @@ class Rivals:
             name: {key: sign for key, sign in signs.items() if sign.until > now} for name, signs in self._signs.items()
         }
         taken = {
-            name: f"its own scheduler holds lease {key} ({sign.holder})"
+            name: f"{self._words.holds} {key} ({sign.holder})"
             for name, signs in living.items()
             for key, sign in sorted(signs.items())[:1]
         }
         if taken != self._taken:
             for name in sorted(taken.keys() - self._taken.keys()):
-                log.warning("pods of scheduler %s are left alone: %s", name, taken[name])
+                log.warning(self._words.taken, name, taken[name])
             for name in sorted(self._taken.keys() - taken.keys()):
-                log.warning("pods of scheduler %s are served now: no other scheduler holds a live lease", name)
+                log.warning(self._words.free, name)
             self._taken = taken
             self._on_change(taken)
         return min((sign.until for signs in living.values() for sign in signs.values()), default=None)

@@ -6,6 +6,8 @@
                               │  ├── Restore ─> restorer ──> annotations of the pod
                               │  ├── Evict ───> evictor ───> condition, event, deletion
                               │  ├── Nominate > nominator ─> nominatedNodeName of the pod
+                              │  ├── ShowGroup, MakeGroup, ShowQueue ──> groups, queues ──> status of PodGroup and Queue
+                              │  ├── AskOwner > owners ── OwnerSeen ──> Core
                               └──── BindFailed ────┘
 
 Nothing is polled: a cycle runs when something has happened, or when a pod's pause ends.  The core decides nothing
@@ -19,7 +21,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -29,27 +31,37 @@ from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.scheduler import volumes
+from subak.scheduler.batch_configuration import USUAL, BatchConfiguration, Source
 from subak.scheduler.binder import Binder, NotBound
 from subak.scheduler.core import Core, everything
 from subak.scheduler.counters import Counters
 from subak.scheduler.evictor import Evictor
 from subak.scheduler.feed import Feed
+from subak.scheduler.groups import Groups
 from subak.scheduler.locks import NodeLocks
 from subak.scheduler.messages import (
+    AskOwner,
     Bind,
     BindFailed,
     Event,
     Evict,
     EvictFailed,
+    GroupsMade,
+    MakeGroup,
     Message,
     NamesChanged,
     Nominate,
     PodGone,
+    QueueGone,
     Report,
     Restore,
+    ShowGroup,
+    ShowQueue,
     Warn,
 )
 from subak.scheduler.nominator import Nominator
+from subak.scheduler.owners import Owners
+from subak.scheduler.queues import Queues
 from subak.scheduler.reporter import Reporter
 from subak.scheduler.restorer import Restorer
 from subak.scheduler.story import printed
@@ -79,18 +91,28 @@ class Service:
         standby: bool = False,
         volume_timeout: float = volumes.TIMEOUT,
         marked: Callable[[manifest.Node], bool] = mark.marked,
+        makes_queues: bool = True,
+        batch: Source = USUAL,
     ) -> None:
-        """`standby`: decide nothing until `lead` is called.  `marked`: where our own agent runs; it needs no lock."""
+        """`standby`: decide nothing until `lead` is called.  `marked`: where our own agent runs; it needs no lock.
+
+        `makes_queues`: see to it that Volcano's default queues are there, as its scheduler does.
+        `batch`: where the scheduler configuration is written.
+        """
         self.core = Core(interpreter, serves)
         self.counters = Counters()
         self.ready = asyncio.Event()
-        self.feed = Feed(client, self._handle)
+        self.feed = Feed(client, self._handle, self._complete_queues)
+        self.batch_configuration = BatchConfiguration(client, batch, self._handle)
         self.recorder = Recorder(client, NAME)
         self._reporter = Reporter(client, self.feed.pods, self.recorder)
         self._binder = Binder(client, self.counters, at_once)
         self._restorer = Restorer(client)
         self._evictor = Evictor(client, self.recorder)
         self._nominator = Nominator(client)
+        self._groups = Groups(client, self.feed.groups, self.recorder)
+        self._queues = Queues(client, self.feed.queues)
+        self._owners = Owners(client, self._handle)
         self._locks = NodeLocks(client, self.feed, self.counters, self._now, marked)
         self._volumes = VolumeBinder(client, self.feed, volume_timeout)
         self._news = asyncio.Event()
@@ -101,10 +123,15 @@ class Service:
             Restore: self._begin_restoring,
             Evict: self._begin_evicting,
             Nominate: self._begin_nominating,
+            ShowGroup: lambda show: self._begin(self._groups.show(show)),
+            MakeGroup: lambda make: self._begin(self._groups.make(make)),
+            ShowQueue: lambda show: self._begin(self._queues.show(show)),
+            AskOwner: lambda ask: self._begin(self._owners.ask(ask)),
             Warn: self._warn,
         }
         self._leading = not standby
         self._marked = marked
+        self._makes_queues = makes_queues
         self._under_way = 0
         self._epoch = 0.0
 
@@ -113,9 +140,11 @@ class Service:
         self._epoch = time.time() - asyncio.get_running_loop().time()
         async with self._tasks as group:
             group.create_task(self.feed.run())
+            group.create_task(self.batch_configuration.run())
             group.create_task(self.recorder.run())
             group.create_task(self._reporter.run())
             await self.feed.complete()
+            await self.batch_configuration.known.wait()
             gc.freeze()  # objects from the first lists live long: later collections need not visit them
             self.ready.set()
             while True:
@@ -134,6 +163,7 @@ class Service:
         """Begin to decide."""
         self.core.take_over()
         self._leading = True
+        self._complete_queues()
         self._news.set()
 
     async def retire(self) -> None:
@@ -186,8 +216,13 @@ class Service:
         self.core.handle(event)
         self._locks.hear(event)
         self._volumes.hear(event)
-        if isinstance(event, PodGone):
-            self._reporter.forget(event.key)
+        match event:
+            case PodGone(key):
+                self._reporter.forget(key)
+            case QueueGone():
+                self._complete_queues()
+            case GroupsMade(by_volcano):
+                self._queues.by_volcano = by_volcano
         self._news.set()
 
     def _cycle(self) -> None:
@@ -199,6 +234,15 @@ class Service:
         self.counters.deciding_seconds += time.perf_counter() - began
         for instruction in instructions:
             self._executors[type(instruction)](instruction)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something be done that never fails, and that nothing waits for."""
+        self._tasks.create_task(work)
+
+    def _complete_queues(self) -> None:
+        """See to it that the queues are there that always are."""
+        if self._leading and self._makes_queues:
+            self._begin(self._queues.complete())
 
     def _begin_binding(self, bind: Bind) -> None:
         self._under_way += 1
@@ -284,11 +328,11 @@ class Service:
         return self.core.locks(bind.key)
 
     def _complete(self, bind: Bind) -> Bind:
-        """The binding with what our own agent on the node needs for a pod with cards."""
+        """The binding with what our own agent needs for a pod with cards, if it came to the node after the decision."""
         node = self.feed.nodes.objects.get(bind.node)
         if node is None or not bind.annotations:
             return bind
-        return msgspec.structs.replace(bind, annotations=bind.annotations | mark.required(node))
+        return msgspec.structs.replace(bind, annotations=bind.annotations | mark.required(mark.way(node)))
 
     def _now(self) -> float:
         """Wall time that never jumps, since pauses are measured by it."""
