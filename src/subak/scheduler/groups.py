@@ -91,6 +91,8 @@ def group_of(make: MakeGroup) -> dict[str, Any]:
     }
     spec = {"minMember": make.min_member, "queue": make.queue, "priorityClassName": make.priority_class}
     return {
+        "apiVersion": VOLCANO_GROUPS.api_version,
+        "kind": VOLCANO_GROUPS.kind,
         "metadata": {"name": f"podgroup-{owner.uid}", "namespace": make.namespace, "ownerReferences": [reference]},
         "spec": {name: value for name, value in spec.items() if value},
         "status": {"phase": "Pending"},
