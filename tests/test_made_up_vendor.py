@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subak.dialects import Agent, Ask, Injection, Patch, Published, QuotaUnit, Sight, Sighting, Source
+from subak.dialects import Agent, Ask, Injection, Measure, Part, Patch, Published, QuotaUnit, Sight, Sighting, Source
 from subak.dialects.amounts import asked, mentions, offers
 from subak.dialects.interpreter import Interpreter
 from subak.dialects.registry import MAKERS
@@ -35,6 +35,7 @@ class Acme:
     owned = recorded = frozenset({HELD})
     agent = Agent("acme", ("acme",), Source.REGISTER)
     quota_units: Mapping[str, QuotaUnit] = {}
+    measures: Mapping[str, Sequence[Measure]] = {ASKED: [Measure(Part.MEMORY, GIB)]}
 
     def speaks(self, pod: manifest.Pod) -> bool:
         return mentions(pod, self.resources)

@@ -160,6 +160,13 @@ def test_a_running_pod_without_a_usable_record_counts_on_every_card_that_it_may_
     assert "does not say which cards of good it holds; counted on each that it may hold" in answer.err
 
 
+def test_a_record_of_a_card_that_the_node_does_not_have_names_that_card(tmp_path: Path) -> None:
+    record = {"hami.io/vgpu-devices-allocated": "GPU-gone,NVIDIA,1000,5:;"}
+    astray = pod({"nvidia.com/gpu": 1}, "astray", record, nodeName="n")
+    answer = place(tmp_path, pod({"nvidia.com/gpu": 1}), [node("n", register=REGISTER), astray])
+    assert "pod default/astray has a record of GPU-gone, which n does not have; counted on each" in answer.err
+
+
 def test_a_malformed_record_of_a_running_pod_does_not_free_its_card(tmp_path: Path) -> None:
     broken = pod({"nvidia.com/gpu": 1}, "broken", {"hami.io/vgpu-devices-allocated": "GPU-a,x:;"}, nodeName="n")
     answer = place(tmp_path, pod({"nvidia.com/gpu": 1}), [node("n", register=REGISTER), broken])

@@ -12,8 +12,11 @@ from subak.dialects import mark
 from subak.model import manifest
 from subak.node.machine import Machine
 from tests.node.nodes import NODE, Rig, run
-from tests.support.machines import machine
+from tests.scheduler.live import Answering
+from tests.support.custom import DEVICE
+from tests.support.machines import INTERPRETER, machine
 from tinykube.resource import LEASES, NODES
+from tinykube.transport import Request, Response
 
 SLICE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
 
@@ -68,6 +71,34 @@ def test_an_agent_that_ends_takes_back_what_it_said_and_nothing_else() -> None:
         assert await rig.lease() is None
 
     run(story, p40(), start=False)
+
+
+def test_schedulers_see_the_nodes_own_cards_under_our_mark_or_none_after_each_write() -> None:
+    async def story(rig: Rig) -> None:
+        seen: list[list[str]] = []
+
+        async def look(request: Request, answer: Answering) -> Response:
+            response = await answer()
+            if request.method != "GET":
+                node = msgspec.convert(rig.node, manifest.Node)
+                device = rig.live.store.get(DEVICE, "", NODE)
+                known = None if device is None else msgspec.convert(device, manifest.Device)
+                digest, _ = INTERPRETER.node(node, known)
+                assert mark.marked(node) or not digest.devices, f"after {request.method} {request.path}"
+                seen.append([each.id for each in digest.devices])
+            return response
+
+        rig.live.way.disturb = look
+        rig.start()
+        await rig.until_said()
+        await rig.end()
+        own = [each.id for each in full.devices]
+        assert own in seen
+        assert seen[-1] == []
+        assert [each for each in seen if each not in ([], own)] == [], "cards with other names"
+
+    full = p40(speaks=("hami", "volcano", "koordinator"))
+    run(story, full, start=False)
 
 
 def test_a_new_agent_takes_over_what_a_killed_one_said() -> None:

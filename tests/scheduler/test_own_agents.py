@@ -11,7 +11,7 @@ import msgspec
 from subak.dialects import mark
 from subak.model import manifest
 from subak.scheduler.agents import Agents
-from subak.scheduler.messages import AgentGone, AgentSeen
+from subak.scheduler.messages import AgentGone, AgentSeen, Bind
 from tests.scheduler.live import SGPU, Live, add_metax_node, holder, living, set_lock
 from tests.support import virtual
 from tests.support.scheduler import Cluster, pod
@@ -261,7 +261,20 @@ def test_where_the_runtime_asks_our_agent_no_container_with_cards_starts_without
     virtual.run(story())
 
 
+def test_a_decision_says_already_that_no_container_starts_without_our_agent() -> None:
+    """The agent may take leave, and its mark with it, while the pod waits for a volume or for kube-scheduler."""
+    cluster = Cluster()
+    cluster.add_node(node())
+    cluster.unseen.append(AgentSeen("n1", 1e9))
+    cluster.create(pod("gpu", SLICE))
+    cluster.see()
+    (bind,) = cluster.cycle()
+    assert isinstance(bind, Bind)
+    assert bind.annotations[mark.REQUIRED] == '["subak"]'
+
+
 def test_where_kubelet_asks_or_a_vendors_agent_serves_nothing_is_required_of_the_runtime() -> None:
     for value in (mark.PLUGIN, None):
         annotations = None if value is None else {mark.MARK: value}
-        assert mark.required(manifest.Node(metadata=manifest.Metadata(name="n", annotations=annotations))) == {}
+        found = manifest.Node(metadata=manifest.Metadata(name="n", annotations=annotations))
+        assert mark.required(mark.way(found)) == {}

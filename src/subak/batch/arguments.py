@@ -9,6 +9,7 @@ A value of another type is ignored, and the default stays; `doubts` says so.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -56,5 +57,6 @@ class Arguments:
 
     def _doubt(self, name: str, value: Any, wanted: str, default: T) -> T:
         if value is not None:
-            self.doubts.append(f"{self.place}: argument {name} is {value!r}, not {wanted}; {default!r} is used")
+            shown = reprlib.repr(value)
+            self.doubts.append(f"{self.place}: argument {name} is {shown}, not {wanted}; {default!r} is used")
         return default

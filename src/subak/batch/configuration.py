@@ -1,4 +1,7 @@
-"""What a `volcano-scheduler.conf` says: which actions, in which order, and which plugins they ask, tier by tier."""
+"""What a `volcano-scheduler.conf` says: which actions, in which order, and which plugins they ask, tier by tier.
+
+`batch.parser` reads the text.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +41,20 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The whole file.  `arguments` are those of actions, `warnings` what an administrator should know about it."""
+    """The whole file.  `arguments` are those of actions, `warnings` what an administrator should know about it.
+
+    `off` has the resources that nobody gets, each with the key that switches it off (`batch.switches`).
+    """
 
     actions: tuple[str, ...]
     tiers: tuple[tuple[Option, ...], ...]
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    off: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        tiers = " | ".join(", ".join(option.name for option in tier) for tier in self.tiers)
+        return f"actions {', '.join(self.actions)}; plugins {tiers or 'none'}"
 
 
 DEFAULT = Configuration(

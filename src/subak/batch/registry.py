@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from subak.batch import Hand, Plugin
 from subak.batch.arguments import Arguments
 from subak.batch.configuration import Configuration
+from subak.batch.plugins.binpack import Binpack
+from subak.batch.plugins.deviceshare import DeviceShare
+from subak.batch.plugins.nodeorder import NodeOrder
 from subak.batch.session import Action, Leaving, Session
 from subak.batch.world import World
+from subak.dialects.interpreter import Interpreter
 from subak.model.request import Request
 from subak.policy.decider import Decider
 
-_PLUGINS: tuple[type[Plugin], ...] = ()
+_PLUGINS: tuple[type[Plugin], ...] = (NodeOrder, Binpack, DeviceShare)
 
 PLUGINS: Mapping[str, type[Plugin]] = {each.name: each for each in _PLUGINS}
 
@@ -31,6 +36,12 @@ def run(
     """Run all actions of a configuration once; the session tells what it found."""
     session = Session(world, decider, configuration, PLUGINS, hand, pods, now, refused)
     for name in configuration.actions:
-        ACTIONS[name](session, Arguments(configuration.arguments.get(name, {}), f"action {name}"))
+        ACTIONS[name](session, Arguments(configuration.arguments.get(name, {}), f"action {name}", session.doubts))
     session.close()
     return session
+
+
+def doubts(configuration: Configuration) -> list[str]:
+    """What plugins and actions find wrong with their arguments: they say so in a session without jobs."""
+    nobody: Any = None  # there is nothing to carry out, and nobody leaves
+    return run(World(), Decider(Interpreter()), configuration, nobody, nobody).doubts

@@ -63,10 +63,12 @@ class Session:
         self.misfits: dict[str, str] = {}
         self.admitted: list[Job] = []
         """Jobs that were let in, in this session."""
+        self.doubts: list[str] = []
+        """What is wrong with arguments of the configuration."""
         self._asked: dict[str, list[list[Any]]] = {}
         self._tiers: list[list[tuple[Plugin, Option]]] = [
             [
-                (known[option.name](self, Arguments(option.arguments, f"plugin {option.name}")), option)
+                (known[option.name](self, Arguments(option.arguments, f"plugin {option.name}", self.doubts)), option)
                 for option in tier
                 if option.name in known
             ]

@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,7 +24,8 @@ from subak.cli.options import config_option, interpreter
 from subak.cli.program import FAILED, address, asked_to_end, endpoint, optional_address, program_options, set_up_logs
 from subak.cli.say import complain
 from subak.dialects.interpreter import Interpreter
-from subak.scheduler import volumes
+from subak.scheduler import batch_configuration, volumes
+from subak.scheduler.batch_configuration import Source
 from subak.scheduler.configuration import NAMESPACE, BadConfig
 from subak.scheduler.controller import Companion, Companions, Controller, LostLease, Settings
 from subak.scheduler.served import NAMES, OWN_LEASES, Served
@@ -32,6 +34,8 @@ from tinykube.client import Client
 from tinykube.endpoint import ConfigError, Endpoint
 from tinykube.http import HttpTransport
 from tinykube.window import CannotListen
+
+_BATCH_CONFIG = f"{batch_configuration.NAMESPACE}/{batch_configuration.NAME}"
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +55,14 @@ def _leases(context: click.Context, parameter: click.Parameter, values: tuple[st
         if not (name and equals and lease):
             raise click.BadParameter(f"{value!r} is no NAME=LEASE, such as volcano=vc-scheduler")
     return {name: lease for name, _, lease in pairs}
+
+
+def _object(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, str]:
+    """Read `NAMESPACE/NAME`."""
+    namespace, _, name = value.partition("/")
+    if not namespace or not name or "/" in name:
+        raise click.BadParameter(f"{value!r} is no NAMESPACE/NAME, such as {_BATCH_CONFIG}")
+    return namespace, name
 
 
 def _identity() -> str:
@@ -101,6 +113,28 @@ def _identity() -> str:
     help="How long the volumes of a pod may take until another place is tried.",
 )
 @click.option(
+    "--batch-config",
+    default=_BATCH_CONFIG,
+    show_default=True,
+    metavar="NAMESPACE/NAME",
+    callback=_object,
+    help=f"The ConfigMap with Volcano's {batch_configuration.KEY}; edits count at once.",
+)
+@click.option(
+    "--scheduler-conf",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"A {batch_configuration.KEY} to use instead of that ConfigMap; edits count at once.",
+)
+@click.option(
+    "--group-timeout",
+    type=duration,
+    default=f"{batch_configuration.GROUP_TIMEOUT:.0f}s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long a part of a group may run alone until it is evicted; groups may say so themselves.",
+)
+@click.option(
     "--extender",
     metavar="ADDRESS:PORT",
     callback=optional_address,
@@ -118,6 +152,9 @@ def controller(
     identity: str | None,
     listen: tuple[str, int],
     volume_timeout: float,
+    batch_config: tuple[str, str],
+    scheduler_conf: Path | None,
+    group_timeout: float,
     extender: tuple[str, int] | None,
     device_config: str | None,
     path: str | None,
@@ -131,6 +168,7 @@ def controller(
     It places pods whose spec.schedulerName is one of --scheduler-name: which node, which cards, in one write per pod.
     A name whose own scheduler still runs, so that its Lease is renewed, is left to it.  In a pod it also reviews new
     pods that ask for cards, and guards the records of who holds which card (docs/reference/admission.md).
+    Gangs, queues and fair shares are as Volcano's scheduler configuration says (docs/reference/batch.md).
 
     Run several replicas: the one that holds the Lease decides, the others keep up and take over when it ends.  In a
     cluster it uses its ServiceAccount (kubectl apply -f deploy/manifests), elsewhere --kubeconfig, $KUBECONFIG or
@@ -141,6 +179,7 @@ def controller(
       subak controller                                     in a pod
       subak controller --kubeconfig admin.conf             on your machine
       subak controller --scheduler-name subak              only our own name
+      subak controller --scheduler-conf scheduler.conf     queues and gangs as in Volcano (docs/reference/batch.md)
       subak controller --extender 127.0.0.1:8118           for a kube-scheduler that stays (subak extender --help)
       curl localhost:9440/readyz                           who leads, and which names are served
 
@@ -165,6 +204,7 @@ def controller(
         foreign_leases=foreign_leases,
         volume_timeout=volume_timeout,
         extender=extender,
+        batch=Source(*batch_config, file=scheduler_conf, group_timeout=group_timeout),
     )
     try:
         in_a_pod, target = endpoint(path, context)

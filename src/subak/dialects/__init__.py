@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, Protocol
 
 import msgspec
@@ -260,6 +260,30 @@ class QuotaUnit:
     factor: int = 1
 
 
+class Part(StrEnum):
+    """What of a card can be counted."""
+
+    MEMORY = "memory"
+    CORES = "cores"
+    SLOTS = "slots"
+    CARDS = "cards"
+    """Cards that somebody has alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a unit of a resource is worth where amounts of many pods are added up: so many bytes, cores, slots or cards.
+
+    With `percent` it is so many hundredths of a card's memory.  `family` is set where the name means one vendor's cards
+    only.
+    """
+
+    part: Part
+    units: int = 1
+    percent: bool = False
+    family: str = ""
+
+
 class Dialect(Protocol):
     """One way of asking for cards."""
 
@@ -290,6 +314,10 @@ class Dialect(Protocol):
     @property
     def quota_units(self) -> Mapping[str, QuotaUnit]:
         """Resources whose shares a ResourceQuota may limit."""
+
+    @property
+    def measures(self) -> Mapping[str, Sequence[Measure]]:
+        """What its resources count, for those who limit how much many pods have together, as queues do."""
 
     def speaks(self, pod: manifest.Pod) -> bool:
         """Whether the pod asks in this dialect."""

@@ -96,6 +96,7 @@ class _Generation:
         self.word = word
         self.resources = totals.names
         self.quota_units = totals.quota_units(name)
+        self.measures = totals.measures
         self.to_allocate = f"hami.io/{stem}-devices-to-allocate"
         self.allocated = f"hami.io/{stem}-devices-allocated"
         self.owned = hami.OWNED | {self.to_allocate, self.allocated, ASSIGNED, PREDICATE_TIME, f"{PREDICATE_INDEX}*"}

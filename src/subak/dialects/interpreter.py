@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import TypeVar
 
 import msgspec
 
@@ -45,6 +46,9 @@ LONGEST_LABEL = 63
 CHOSEN = (hami.NODE, volcano_vgpu.NODE)
 """Annotations that name a node before the pod is bound to it."""
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -57,6 +61,11 @@ class Interpreter:
         self.by_name = {dialect.name: dialect for dialect in self.dialects}
         self.resources = frozenset().union(*(dialect.resources for dialect in self.dialects))
         self.quota_units = {name: unit for dialect in self.dialects for name, unit in dialect.quota_units.items()}
+        self.measures = _first(
+            (name, (dialect.families, measures))
+            for dialect in self.dialects
+            for name, measures in dialect.measures.items()
+        )
         self._shapes: dict[Request, Request] = {}
         self._understood: dict[bytes, Request] = {}
         self._encoder = msgspec.msgpack.Encoder()
@@ -316,6 +325,14 @@ def _apart(grant: Grant, node: Node) -> Grant:
         for share in grant.shares
     )
     return msgspec.structs.replace(grant, shares=shares)
+
+
+def _first(pairs: Iterable[tuple[K, V]]) -> dict[K, V]:
+    """Of several values of one key the first."""
+    found: dict[K, V] = {}
+    for key, value in pairs:
+        found.setdefault(key, value)
+    return found
 
 
 def _proven(death: Death, now: float | None) -> bool:

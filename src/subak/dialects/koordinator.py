@@ -36,6 +36,7 @@ from subak.dialects import (
 from subak.dialects.config import Koordinator as Settings
 from subak.dialects.config import Metax
 from subak.dialects.koordinator_hint import Hints
+from subak.dialects.koordinator_measures import MEASURES
 from subak.dialects.koordinator_names import (
     ALLOCATED,
     BIND_TIME,
@@ -86,6 +87,7 @@ class Koordinator:
     recorded = frozenset({ALLOCATED})
     agent = Agent(name, ("nvidia", "metax"), Source.DEVICE_OBJECT, locks=koordinator_vendor.LOCKS, label=hami.NODE)
     quota_units: Mapping[str, QuotaUnit] = {}
+    measures = MEASURES
 
     def __init__(self, settings: Settings, slot: str = Metax().resource_v_count_name) -> None:
         if settings.scoring_strategy not in (LEAST_ALLOCATED, MOST_ALLOCATED):

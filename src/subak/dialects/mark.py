@@ -45,9 +45,9 @@ def way(node: manifest.Node) -> str:
     return PLUGIN if node.annotations[MARK] == PLUGIN else NRI
 
 
-def required(node: manifest.Node) -> dict[str, str]:
-    """The annotations by which a pod with cards on this node runs under our agent, or not at all."""
-    return {REQUIRED: f'["{PLUGIN_NAME}"]'} if way(node) == NRI else {}
+def required(way: str) -> dict[str, str]:
+    """The annotations by which a pod with cards on a node of this way runs under our agent, or not at all."""
+    return {REQUIRED: f'["{PLUGIN_NAME}"]'} if way == NRI else {}
 
 
 def everywhere(node: manifest.Node) -> bool:

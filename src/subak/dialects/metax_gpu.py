@@ -27,6 +27,8 @@ from subak.dialects import (
     Agent,
     Ask,
     Injection,
+    Measure,
+    Part,
     Patch,
     Published,
     QuotaUnit,
@@ -109,6 +111,7 @@ class MetaxGpu:
     def __init__(self, names: Names) -> None:
         self.names = names
         self.resources = frozenset({names.resource_count_name})
+        self.measures = {names.resource_count_name: [Measure(Part.CARDS)]}
 
     def speaks(self, pod: manifest.Pod) -> bool:
         """Whether any container asks for whole cards."""

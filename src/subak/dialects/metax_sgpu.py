@@ -16,7 +16,21 @@ from dataclasses import replace
 
 import msgspec
 
-from subak.dialects import Agent, Ask, Injection, Patch, Published, QuotaUnit, Sight, Sighting, Source, annotation, hami
+from subak.dialects import (
+    Agent,
+    Ask,
+    Injection,
+    Measure,
+    Part,
+    Patch,
+    Published,
+    QuotaUnit,
+    Sight,
+    Sighting,
+    Source,
+    annotation,
+    hami,
+)
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Metax as Names
 from subak.dialects.metax_rules import APP_CLASSES, ONLINE, Shared
@@ -88,6 +102,11 @@ class MetaxSgpu:
         self.quota_units = {
             names.resource_v_memory_name: QuotaUnit(self.name, memory=True, factor=1024),
             names.resource_v_core_name: QuotaUnit(self.name, memory=False),
+        }
+        self.measures = {
+            names.resource_v_count_name: [Measure(Part.SLOTS)],
+            names.resource_v_memory_name: [Measure(Part.MEMORY, GIB_IN_MIB * MIB)],
+            names.resource_v_core_name: [Measure(Part.CORES)],
         }
 
     def speaks(self, pod: manifest.Pod) -> bool:

@@ -67,6 +67,7 @@ class Mthreads:
         )
         self.resources = self.totals.names
         self.quota_units = self.totals.quota_units(self.name)
+        self.measures = self.totals.measures
         self.sizes = part_sizes(names.memory_per_card)
 
     def speaks(self, pod: manifest.Pod) -> bool:

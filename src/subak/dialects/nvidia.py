@@ -16,6 +16,8 @@ from subak.dialects import (
     Agent,
     Ask,
     Injection,
+    Measure,
+    Part,
     Patch,
     Published,
     QuotaUnit,
@@ -123,6 +125,12 @@ class Nvidia:
         self.quota_units = {
             names.resource_memory_name: QuotaUnit(self.name, memory=True, factor=names.memory_factor),
             names.resource_core_name: QuotaUnit(self.name, memory=False),
+        }
+        self.measures = {
+            names.resource_count_name: [Measure(Part.SLOTS)],
+            names.resource_memory_name: [Measure(Part.MEMORY, names.memory_factor * MIB)],
+            names.resource_memory_percentage_name: [Measure(Part.MEMORY, percent=True)],
+            names.resource_core_name: [Measure(Part.CORES)],
         }
 
     def speaks(self, pod: manifest.Pod) -> bool:

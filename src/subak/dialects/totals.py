@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from subak.dialects import MOST_CARDS, NOTHING_SEEN, Published, QuotaUnit, Sight, Sighting, Source, hami
+from subak.dialects import MOST_CARDS, NOTHING_SEEN, Measure, Part, Published, QuotaUnit, Sight, Sighting, Source, hami
 from subak.dialects.amounts import Asked, offers, published
 from subak.model import manifest
 from subak.model.device import MIB, Device
@@ -47,6 +47,15 @@ class Totals:
         return {
             self.memory_name: QuotaUnit(dialect, memory=True, factor=self.block_mib),
             self.core_name: QuotaUnit(dialect, memory=False),
+        }
+
+    @property
+    def measures(self) -> dict[str, list[Measure]]:
+        """What the three count."""
+        return {
+            self.count_name: [Measure(Part.SLOTS)],
+            self.memory_name: [Measure(Part.MEMORY, self.block_mib * MIB)],
+            self.core_name: [Measure(Part.CORES)],
         }
 
     def check_counted(self, ask: Asked) -> None:

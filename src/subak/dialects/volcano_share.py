@@ -20,6 +20,8 @@ from subak.dialects import (
     Agent,
     Ask,
     Injection,
+    Measure,
+    Part,
     Patch,
     Published,
     QuotaUnit,
@@ -65,6 +67,7 @@ class VolcanoShare:
         self.factor = names.gpu_memory_factor
         self.unit = "MiB" if self.factor == 1 else f"units of {self.factor} MiB"
         self.quota_units = {MEMORY: QuotaUnit(self.name, memory=True, factor=self.factor)}
+        self.measures = {MEMORY: [Measure(Part.MEMORY, self.factor * MIB)], NUMBER: [Measure(Part.CARDS)]}
 
     def speaks(self, pod: manifest.Pod) -> bool:
         """Whether any container mentions one of the two resources."""

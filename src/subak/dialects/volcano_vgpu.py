@@ -15,7 +15,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from subak.dialects import Agent, Ask, Injection, Patch, Published, QuotaUnit, Sight, Sighting, Source, hami, isolation
+from subak.dialects import (
+    Agent,
+    Ask,
+    Injection,
+    Measure,
+    Part,
+    Patch,
+    Published,
+    QuotaUnit,
+    Sight,
+    Sighting,
+    Source,
+    hami,
+    isolation,
+)
 from subak.dialects.agent import death
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Volcano
@@ -72,6 +86,12 @@ class VolcanoVgpu:
         self.quota_units = {
             MEMORY: QuotaUnit(self.name, memory=True, factor=self.factor),
             CORES: QuotaUnit(self.name, memory=False),
+        }
+        self.measures = {
+            NUMBER: [Measure(Part.SLOTS)],
+            MEMORY: [Measure(Part.MEMORY, self.granule)],
+            PERCENTAGE: [Measure(Part.MEMORY, percent=True)],
+            CORES: [Measure(Part.CORES)],
         }
 
     def speaks(self, pod: manifest.Pod) -> bool:

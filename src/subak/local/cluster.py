@@ -22,7 +22,7 @@ from subak.admission.records import Writers, guard
 from subak.admission.review import review
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
-from subak.local import custom
+from subak.local import custom, volcano
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.nodes import Nodes
 from subak.local.kubeconfig import NAME
@@ -117,6 +117,7 @@ class LocalCluster:
         )
         config = Published(self.client_of(SCHEDULER), self.interpreter.config)
         await config.start()
+        await volcano.prepare(self.client)
         started = await nodes.start()
         if started.removed:
             self.notes.append(

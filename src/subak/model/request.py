@@ -168,23 +168,59 @@ class Needs:
     unsupported: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A resource of which nodes are to be filled: how much it counts, and how much of it the pod asks for.
+
+    Names are those of `Mixture`.
+    """
+
+    name: str
+    weight: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """How much each of several node scores counts, from which one is mixed (Volcano's way; see `policy.mixture`).
+
+    `cpu` and `memory` are what the pod asks for, as Kubernetes guesses it for containers that do not say.  `packed` are
+    the resources by which nodes are filled: `cpu`, `memory`, other node resources by their names, and of cards
+    `FAMILY/memory`, `FAMILY/cores`, `FAMILY/cards` and `FAMILY/slots`.  `preferences` are weights of preferences, in
+    place of their own.  With `cards` the chosen cards count too: for `card_policy` binpack the fuller the better, for
+    spread those that nobody uses.
+    """
+
+    cpu: int = 0
+    memory: int = 0
+    least: int = 0
+    most: int = 0
+    balanced: int = 0
+    packing: int = 0
+    packed: tuple[Packed, ...] = ()
+    preferences: tuple[tuple[str, int], ...] = ()
+    cards: int = 0
+    card_policy: str = ""
+
+
 @dataclass(frozen=True)
 class Request:
     """All that a pod asks for.
 
-    `node_policy` names the score of nodes, in `policy.registry`.  `reads` holds what else policies read of the pod, by
-    the name of the policy.
+    `node_policy` names the score of nodes, in `policy.registry`; where there is a `mixture`, that counts instead.
+    `reads` holds what else policies read of the pod, by the name of the policy.
     """
 
     claims: tuple[Claim, ...] = ()
     needs: Needs = Needs()
     node_policy: str = BINPACK
     reads: tuple[tuple[str, Hashable], ...] = ()
+    mixture: Mixture | None = None
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         # Requests key the score cache, so that each decision hashes one: remember it.
-        value = hash((self.claims, self.needs, self.node_policy, self.reads))
+        value = hash((self.claims, self.needs, self.node_policy, self.reads, self.mixture))
         object.__setattr__(self, "_hash", value)
 
     def __hash__(self) -> int:

@@ -3,6 +3,10 @@
     what is known ── want ──┐
     Node, Device ── watch ──┴──> what differs ──> one patch of metadata, one of status; nothing if nothing differs
 
+Others see each write by itself.  So the metadata, which name the cards and mark them as ours, are written first where
+something is added, and last where it is taken away: schedulers take amounts alone for cards without names of an agent
+that is not ours, and give them to pods which our agent could never serve.
+
 Kubelet and others write to the same Node.  Whatever of ours they change is put back as soon as the watch tells of it,
 unless they insist (`contest`).  When the agent ends, `withdraw` takes away what is ours, and nothing else.
 """
@@ -173,15 +177,22 @@ class Advertiser:
         amounts = _but(news.amounts, alone)
         self._note(news, node, annotations | labels | amounts)
         self.ours |= news.ours
+        if wanted.device is None:
+            await self.devices.put(None, node)
+        await self._set_amounts({name: None for name, text in amounts.items() if text is None}, node)
         if annotations or labels:
             metadata = {"uid": node.metadata.uid, "annotations": annotations, "labels": labels}
             self._see(await self._client.patch(NODES, self.name, "", {"metadata": metadata}, type=manifest.Node))
-        if amounts:
-            status = {"capacity": amounts, "allocatable": amounts}
-            body = {"metadata": {"uid": node.metadata.uid}, "status": status}
-            self._see(await self._client.patch(NODES, self.name, "", body, subresource="status", type=manifest.Node))
-        await self.devices.put(wanted.device, node)
+        await self._set_amounts({name: text for name, text in amounts.items() if text is not None}, node)
+        if wanted.device is not None:
+            await self.devices.put(wanted.device, node)
         self.ours = news.ours
+
+    async def _set_amounts(self, amounts: Mapping[str, str | None], node: manifest.Node) -> None:
+        """Set these amounts of the node, as capacity and as allocatable; None removes one."""
+        if amounts:
+            body = {"metadata": {"uid": node.metadata.uid}, "status": {"capacity": amounts, "allocatable": amounts}}
+            self._see(await self._client.patch(NODES, self.name, "", body, subresource="status", type=manifest.Node))
 
     def _note(self, news: Changes, node: manifest.Node, written: Mapping[str, str | None]) -> None:
         """Count what is put back: it was in place, and nobody of ours has changed it since."""

@@ -33,6 +33,8 @@ def prepare(pool: Pool, request: Request) -> Evaluator | None:
         return None
     column = registry.score_of(request).column(pool, request)
     scores = column or _exact_scores(pool, request)
+    if column is not None and request.mixture is not None and request.mixture.cards:
+        scores = partial(_sum, column, _exact_scores(pool, request))
 
     def evaluate(at: Where) -> Column:
         possible = parts[0](at).copy()
@@ -43,6 +45,12 @@ def prepare(pool: Pool, request: Request) -> Evaluator | None:
         return np.where(possible, scores(at), NEVER)
 
     return Evaluator(evaluate, one_by_one=column is None)
+
+
+def _sum(column: Callable[[Where], Column], cards: Callable[[Where], Column], at: Where) -> Column:
+    """Both scores together; NEVER where the node has no cards for the request."""
+    points = cards(at)
+    return np.where(points == NEVER, NEVER, column(at) + points)
 
 
 def possible(pool: Pool, request: Request) -> Bools:

@@ -63,7 +63,7 @@ def held(interpreter: Interpreter, pod: manifest.Pod, node: Node) -> Holding:
         likely = completed
         if completed is not given and not _on_its_cards(completed, given):
             known = False
-            warnings.append(_uncertain(pod, node, completed))
+            warnings.append(_uncertain(pod, node, given, completed))
             likely = msgspec.structs.replace(completed, shares=completed.shares[: claim.count])
         if at is None:
             grants.append(completed)
@@ -75,7 +75,7 @@ def held(interpreter: Interpreter, pod: manifest.Pod, node: Node) -> Holding:
         grants[at] = widened = _widened(recorded[at], interpreter.by_name[recorded[at].dialect].families, node)
         if widened is not recorded[at]:
             known = False
-            warnings.append(_uncertain(pod, node, widened))
+            warnings.append(_uncertain(pod, node, recorded[at], widened))
     placement = _placement(node, grants)
     to_count = placement if known else _placement(node, counted)
     return Holding(placement, to_count, request.needs.resources, known, tuple(warnings))
@@ -199,6 +199,11 @@ def _ids(shares: Iterable[Share]) -> list[str]:
     return [share.id for share in shares]
 
 
-def _uncertain(pod: manifest.Pod, node: Node, grant: Grant) -> str:
+def _uncertain(pod: manifest.Pod, node: Node, given: Grant | None, grant: Grant) -> str:
+    lost = [share.id for share in (() if given is None else given.shares) if node.device(share.id) is None]
+    if lost:
+        problem = f"has a record of {', '.join(lost)}, which {node.name} does not have"
+    else:
+        problem = f"does not say which cards of {node.name} it holds"
     cards = ", ".join(_ids(grant.shares)) or "none that the node has"
-    return f"pod {pod.key} does not say which cards of {node.name} it holds; counted on each that it may hold: {cards}"
+    return f"pod {pod.key} {problem}; counted on each that it may hold: {cards}"

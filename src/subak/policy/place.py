@@ -1,6 +1,7 @@
 """The decision: the best node that takes the whole pod, and the cards there.
 
-The best node is the one that preferences give the most points, and of equal ones the one with the highest score.
+The best node is the one that preferences give the most points, and of equal ones the one with the highest score.  In a
+mixture (`policy.mixture`) both are added.
 Deterministic: the same state and the same request give the same placement.
 """
 
@@ -15,6 +16,7 @@ from subak.model.placement import Placement
 from subak.model.request import Request
 from subak.policy import Across, registry
 from subak.policy.columns import prepare
+from subak.policy.mixture import THOUSAND
 from subak.policy.on_node import on_node
 from subak.snapshot.cluster import Snapshot
 from subak.snapshot.pool import Bools, Column, Pool
@@ -42,7 +44,8 @@ def place(
     shut = {row.pool: _shut(row.pool, request, across) for row in rows} if across else None
     if within is not None:
         shut = _shut_outside(rows, within, shut)
-    while (best := _best(rows, shut, points)) is not None:
+    mixed = request.mixture is not None
+    while (best := _best(rows, shut, points, mixed)) is not None:
         row, at = best
         node = row.pool.nodes[at]
         grants = on_node(node, row.pool.cards(at), request)
@@ -72,6 +75,8 @@ def _among(
             score = row_of[pool].evaluator.scores(np.array([at], np.intp)).item()
             if score != NEVER:
                 liked = 0 if points is None else points[pool][at].item()
+                if request.mixture is not None:
+                    liked, score = 0, score + liked * THOUSAND
                 scored.append((-liked, -score, name, pool, at))
     for _, _, name, pool, at in sorted(scored, key=lambda each: each[:3]):
         grants = on_node(pool.nodes[at], pool.cards(at), request)
@@ -112,18 +117,26 @@ def _points(snapshot: Snapshot, rows: Sequence[Row], request: Request, across: S
         passes[: pool.size] &= pool.present
         passes[pool.size :] = False
         possible[pool] = passes
-    given = [(each.weight, each.points(request, possible)) for each in preferences]
+    weights = {} if request.mixture is None else dict(request.mixture.preferences)
+    given = [(weights.get(each.name, each.weight), each.points(request, possible)) for each in preferences]
     return {pool: np.add.reduce([weight * points[pool] for weight, points in given]) for pool in possible}
 
 
-def _best(rows: Sequence[Row], shut: Mapping[Pool, Bools] | None, points: Points | None) -> tuple[Row, int] | None:
-    """The row and position of the best node that is not shut; of equal ones the first by name."""
+def _best(
+    rows: Sequence[Row], shut: Mapping[Pool, Bools] | None, points: Points | None, mixed: bool
+) -> tuple[Row, int] | None:
+    """The row and position of the best node that is not shut; of equal ones the first by name.
+
+    With `mixed` the points of preferences are added to the score, which has thousandths of them.
+    """
     best: tuple[Row, int] | None = None
     best_rank, name = (0, NEVER), ""
     for row in rows:
         scores = row.scores if shut is None else np.where(shut[row.pool], NEVER, row.scores)
         liked = 0
-        if points is not None and (there := scores != NEVER).any():
+        if points is not None and mixed:
+            scores = np.where(scores == NEVER, NEVER, scores + points[row.pool] * THOUSAND)
+        elif points is not None and (there := scores != NEVER).any():
             liked = points[row.pool][there].max().item()
             scores = np.where(points[row.pool] == liked, scores, NEVER)
         score = scores.max().item()

@@ -11,6 +11,7 @@ from subak.policy import Across, CardPick, Filter, NodeScore, Preference, pick
 from subak.policy.affinity import PodAffinity
 from subak.policy.allocated import Allocated
 from subak.policy.by_variables import ByVariables
+from subak.policy.mixture import Mixed
 from subak.policy.node import Offered, Terms
 from subak.policy.ports import HostPorts
 from subak.policy.preferred_nodes import FewerTaints, PreferredNodes
@@ -35,6 +36,9 @@ SCORES: dict[str, NodeScore] = {
     for each in (Use(BINPACK, 1), Use(SPREAD, -1), Allocated(LEAST_ALLOCATED), Allocated(MOST_ALLOCATED))
 }
 
+MIXED = Mixed()
+"""The score of requests that have a mixture, whatever they name."""
+
 PICKS: dict[str, CardPick] = {
     Pick.IN_ORDER: pick.first,
     Pick.LINKS: pick.best_linked,
@@ -45,6 +49,8 @@ PICKS: dict[str, CardPick] = {
 
 def score_of(request: Request) -> NodeScore:
     """The score that the request names; a name that nobody knows means binpack, as HAMi has it."""
+    if request.mixture is not None:
+        return MIXED
     return SCORES.get(request.node_policy) or SCORES[BINPACK]
 
 

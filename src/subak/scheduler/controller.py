@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from subak.dialects.config import Config
 from subak.dialects.interpreter import Interpreter
 from subak.scheduler import configuration, volumes
+from subak.scheduler.batch_configuration import USUAL, Source
 from subak.scheduler.configuration import Published
 from subak.scheduler.extender.extender import Extender
 from subak.scheduler.extender.listener import listening
@@ -69,6 +70,7 @@ class Settings:
     foreign_leases: Mapping[str, str] = field(default_factory=dict)
     volume_timeout: float = volumes.TIMEOUT
     extender: tuple[str, int] | None = None
+    batch: Source = USUAL
 
     def leases(self) -> dict[str, str]:
         """The Leases that tell whether one of our names has a scheduler of its own."""
@@ -130,7 +132,10 @@ class Controller:
     @property
     def trouble(self) -> list[str]:
         """What does not work as it should."""
-        return [each.trouble for each in self.companions if each.trouble]
+        found = [each.trouble for each in self.companions]
+        if self.service is not None:
+            found.append(self.service.batch_configuration.trouble)
+        return [trouble for trouble in found if trouble]
 
     @property
     def leader(self) -> str:
@@ -142,7 +147,8 @@ class Controller:
         """All watches."""
         if self.service is None:
             return ()
-        return (*self.service.feed.reflectors, *self._rivals.reflectors, *self._volcano.reflectors)
+        service, volcano = self.service, self._volcano.reflectors
+        return (*service.feed.reflectors, *service.batch_configuration.reflectors, *self._rivals.reflectors, *volcano)
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Work until `stopped` is set.  Raises LostLease, BadConfig, and CannotListen if the address cannot be used."""
@@ -188,6 +194,7 @@ class Controller:
             standby=True,
             volume_timeout=settings.volume_timeout,
             makes_queues=settings.extender is None,
+            batch=settings.batch,
         )
         self.metrics = Metrics(self.service, self._observed)
         return self.service

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
+from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.model.placement import Placement
@@ -514,6 +515,8 @@ class Core:
         record.came = self._moment
         record.annotations = self._books.recorded(record.pod, annotations)
         labels, volumes = self.interpreter.labels(placement), self._books.volumes.promises.of(record.key)
+        if annotations and record.digest is not None:  # now: when the binding is sent, the agent may have taken leave
+            annotations |= mark.required(record.digest.way)
         return Bind(record.key, record.pod.metadata.uid, placement.node, annotations, labels, volumes)
 
     def _report(self, record: Record, message: str, reasons: dict[str, int]) -> None:

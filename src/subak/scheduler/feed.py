@@ -9,7 +9,16 @@ from typing import Any
 from subak.dialects import mark
 from subak.model import manifest, volume
 from subak.model.budget import BUDGETS, Budget
-from subak.model.group import PRIORITY_CLASSES, QUEUES, VOLCANO_GROUPS, PriorityClass, Queue, VolcanoGroup
+from subak.model.group import (
+    GROUPS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    VOLCANO_GROUPS,
+    GroupObject,
+    PriorityClass,
+    Queue,
+    VolcanoGroup,
+)
 from subak.scheduler.messages import (
     AgentGone,
     AgentSeen,
@@ -71,6 +80,11 @@ class Feed:
             Reflector(client, BUDGETS, Budget, self._budget, optional=True),
             Reflector(client, LEASES, manifest.Lease, self._lease, namespace=mark.NAMESPACE, labels=mark.MARK),
             self.groups,
+            *(
+                Reflector[GroupObject](client, resource, kind, self._group, optional=True)
+                for resource, kind in GROUPS.items()
+                if resource != VOLCANO_GROUPS
+            ),
             self.queues,
             Reflector(client, PRIORITY_CLASSES, PriorityClass, self._priority_class, optional=True),
         )
@@ -108,7 +122,7 @@ class Feed:
         gone = change == DELETED
         self._handle(AgentGone(lease.name) if gone else AgentSeen(lease.name, mark.lives_until(lease)))
 
-    def _group(self, change: str, object: VolcanoGroup) -> None:
+    def _group(self, change: str, object: GroupObject) -> None:
         group = object.as_group()
         self._handle(GroupGone(group.words, group.key) if change == DELETED else GroupSeen(group))
 

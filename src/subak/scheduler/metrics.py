@@ -34,6 +34,11 @@ class Metrics(Collector):
         service, counters = self._service, self._service.counters
         yield GaugeMetricFamily("subak_leader", "1 if this replica decides, 0 if it stands by.", int(service.leading))
         yield GaugeMetricFamily("subak_queue_length", "Pods that have no place yet.", len(service.core))
+        yield GaugeMetricFamily(
+            "subak_batch_config_refused",
+            "1 if the scheduler configuration that is written is not the one in force.",
+            int(bool(service.batch_configuration.trouble)),
+        )
         decisions = CounterMetricFamily("subak_decisions", "What came of decisions.", labels=["outcome"])
         outcomes = {
             "bound": counters.bound,

@@ -31,6 +31,7 @@ from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
 from subak.scheduler import volumes
+from subak.scheduler.batch_configuration import USUAL, BatchConfiguration, Source
 from subak.scheduler.binder import Binder, NotBound
 from subak.scheduler.core import Core, everything
 from subak.scheduler.counters import Counters
@@ -91,15 +92,18 @@ class Service:
         volume_timeout: float = volumes.TIMEOUT,
         marked: Callable[[manifest.Node], bool] = mark.marked,
         makes_queues: bool = True,
+        batch: Source = USUAL,
     ) -> None:
         """`standby`: decide nothing until `lead` is called.  `marked`: where our own agent runs; it needs no lock.
 
         `makes_queues`: see to it that Volcano's default queues are there, as its scheduler does.
+        `batch`: where the scheduler configuration is written.
         """
         self.core = Core(interpreter, serves)
         self.counters = Counters()
         self.ready = asyncio.Event()
         self.feed = Feed(client, self._handle, self._complete_queues)
+        self.batch_configuration = BatchConfiguration(client, batch, self._handle)
         self.recorder = Recorder(client, NAME)
         self._reporter = Reporter(client, self.feed.pods, self.recorder)
         self._binder = Binder(client, self.counters, at_once)
@@ -136,9 +140,11 @@ class Service:
         self._epoch = time.time() - asyncio.get_running_loop().time()
         async with self._tasks as group:
             group.create_task(self.feed.run())
+            group.create_task(self.batch_configuration.run())
             group.create_task(self.recorder.run())
             group.create_task(self._reporter.run())
             await self.feed.complete()
+            await self.batch_configuration.known.wait()
             gc.freeze()  # objects from the first lists live long: later collections need not visit them
             self.ready.set()
             while True:
@@ -322,11 +328,11 @@ class Service:
         return self.core.locks(bind.key)
 
     def _complete(self, bind: Bind) -> Bind:
-        """The binding with what our own agent on the node needs for a pod with cards."""
+        """The binding with what our own agent needs for a pod with cards, if it came to the node after the decision."""
         node = self.feed.nodes.objects.get(bind.node)
         if node is None or not bind.annotations:
             return bind
-        return msgspec.structs.replace(bind, annotations=bind.annotations | mark.required(node))
+        return msgspec.structs.replace(bind, annotations=bind.annotations | mark.required(mark.way(node)))
 
     def _now(self) -> float:
         """Wall time that never jumps, since pauses are measured by it."""
