@@ -81,16 +81,17 @@ def test_kinds_that_come_later_are_noticed_and_those_that_go_are_missed() -> Non
         stage.way.disturb = disturb
         stage.begin(stage.feed.run())
         await stage.feed.complete()
-        assert not stage.feed.queues.present
+        queues = stage.feed.queues
+        before = queues.present
         await stage.client.create(QUEUES, object_of(QUEUES, "q", {}))
         await asyncio.sleep(60)
         assert not seen(stage, QueueSeen)
         absent.clear()
         await virtual.until(lambda: bool(seen(stage, QueueSeen)), 20)
-        assert stage.feed.queues.present
+        assert (before, queues.present) == (False, True)
         absent.append(True)
         stage.way.cut()
-        stage.feed.queues._list_again()
+        queues._list_again()
         await virtual.until(lambda: bool(seen(stage, QueueGone)), 20)
         for task in stage.tasks:
             task.cancel()
