@@ -70,7 +70,7 @@ class Stage:
     async def add_group(self, name: str, **spec: Any) -> str:
         """A PodGroup, seen by the feed; gives its UID."""
         made = await self.client.create(VOLCANO_GROUPS, object_of(VOLCANO_GROUPS, name, spec), "default")
-        await virtual.until(lambda: f"default/{name}" in self.feed.groups.objects)
+        await virtual.until(lambda: f"default/{name}" in self.feed.groups[VOLCANO_GROUPS].objects)
         return str(made["metadata"]["uid"])
 
     async def add_queue(self, name: str, **spec: Any) -> None:

@@ -7,11 +7,12 @@ import asyncio
 import msgspec
 import pytest
 
-from subak.model.group import VOLCANO_GROUPS, Words
+from subak.model.group import VOLCANO_GROUPS, GroupCondition, KubernetesGroup, KubernetesGroupStatus, Words
+from subak.scheduler.groups import own_changes
 from subak.scheduler.messages import AskOwner, MakeGroup
 from subak.scheduler.owners import OWNERS
 from tests.scheduler.live import Answering, refuse
-from tests.scheduler.shows import READY, Stage, object_of, play, show
+from tests.scheduler.shows import READY, SHORT, Stage, object_of, play, show
 from tests.support import virtual
 from tests.support.custom import POD_GROUP
 from tinykube.transport import Request, Response, Unreachable
@@ -132,7 +133,7 @@ def test_a_refusal_is_logged_and_forgotten(caplog: pytest.LogCaptureFixture) -> 
         assert len(stage.way.writes) == 2
 
     play(story)
-    assert "how far a group is, PodGroup default/a could not be written: refused with 403" in caplog.text
+    assert "how far a group is, volcano PodGroup default/a could not be written: refused with 403" in caplog.text
 
 
 def test_the_group_of_an_owner_is_made_once_and_goes_with_it() -> None:
@@ -166,6 +167,31 @@ def test_without_the_kind_on_the_server_nothing_is_made_and_nothing_is_said(capl
 
     play(story)
     assert not caplog.records
+
+
+def own_group(*conditions: GroupCondition) -> KubernetesGroup:
+    return KubernetesGroup(status=KubernetesGroupStatus(conditions=list(conditions)))
+
+
+def test_kubernetes_own_group_says_whether_it_is_scheduled_and_never_takes_that_back() -> None:
+    short, well = show("u", condition=SHORT), show("u", condition=READY)
+    (condition,) = own_changes(KubernetesGroup(), short)["conditions"]
+    assert condition["lastTransitionTime"].endswith("Z")
+    assert (condition["type"], condition["status"], condition["reason"]) == (
+        "PodGroupScheduled",
+        "False",
+        "Unschedulable",
+    )
+    said = GroupCondition(type="PodGroupScheduled", status="False", reason="Unschedulable", message=SHORT.message)
+    assert own_changes(own_group(said), short) == {}
+    longer = msgspec.structs.replace(said, message="4/8", since="2026-01-01T00:00:00Z")
+    (condition,) = own_changes(own_group(longer), short)["conditions"]
+    assert condition["lastTransitionTime"] == "2026-01-01T00:00:00Z"  # its status is as it was
+    (condition,) = own_changes(own_group(said), well)["conditions"]
+    assert (condition["status"], condition["reason"]) == ("True", "Scheduled")
+    done = GroupCondition(type="PodGroupScheduled", status="True", reason="Scheduled")
+    assert own_changes(own_group(done), short) == {}
+    assert own_changes(own_group(done), show("u", condition=None)) == {}
 
 
 def test_groups_that_are_no_objects_show_nothing() -> None:
