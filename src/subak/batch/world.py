@@ -170,7 +170,10 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """A queue.  `capability` limits only what it names; `held` and `asked` are tallies of its jobs."""
+    """A queue.  `capability` limits only what it names; `held` and `asked` are tallies of its jobs.
+
+    What is asked for includes what is held.
+    """
 
     name: str
     uid: str = ""
@@ -187,7 +190,7 @@ class Queue:
 
 
 class World:
-    """All jobs and queues, and what the cluster has.
+    """All jobs and queues; `batch.capacity` knows what the cluster has.
 
     Jobs may name a queue that is not there (yet): they are in no session until it is.
     """
@@ -195,10 +198,6 @@ class World:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.queues: dict[str, Queue] = {}
-        self.total: dict[str, float] = {}
-        """What all nodes that may be used have."""
-        self.used: dict[str, float] = {}
-        """What all pods on them hold, also those of no job."""
         self.unfinished: dict[str, Job] = {}
         """Jobs that a session looks at: a task waits, or fewer are there than must be."""
 
@@ -218,7 +217,8 @@ class World:
         self.queues.pop(name, None)
 
     def put_job(self, job: Job) -> None:
-        """Add a job without tasks."""
+        """Add a job, or replace the one of this key."""
+        self.remove_job(job.key)
         self.jobs[job.key] = job
         self.look(job)
         queue = self.queues.get(job.queue)
@@ -241,7 +241,9 @@ class World:
             self._join(queue, job)
 
     def put_task(self, job: Job, task: Task) -> None:
-        """Add a task to a job."""
+        """Add a task to a job, or replace the one of this key."""
+        if task.key in job.tasks:
+            self.remove_task(job.tasks[task.key])
         task.job = job
         job.tasks[task.key] = task
         self._count(task, 1)
