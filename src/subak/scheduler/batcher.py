@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from subak.batch import registry, switches
 from subak.batch.amounts import Amounts
-from subak.batch.capacity import Capacity
 from subak.batch.configuration import DEFAULT, Configuration
 from subak.batch.dimensions import Dimensions
 from subak.batch.scoring import Scoring
@@ -80,11 +79,9 @@ class Batcher:
         self._bind = bind
         self._tell = tell
         self._dimensions = Dimensions(decider.interpreter, decider.snapshot)
-        self._capacity = decider.snapshot.watched(Capacity)
         self._estimated_at = self._dimensions.version
         self.jobs = Jobs(self._dimensions)
         self.world = self.jobs.world
-        self.world.total = self._capacity.total
         self.configuration: Configuration = DEFAULT
         self._scoring = Scoring(DEFAULT, self._named)
         self._hopes = Hopes(decider.snapshot)
@@ -245,9 +242,15 @@ class Batcher:
         if not any(self.jobs.waiting()):
             return
         self._decided = 0
-        self.world.used = self._capacity.used()
         session = registry.run(
-            self.world, self._decider, self.configuration, self, self._preemptor.nominations, now, self._hopes.refused
+            self.world,
+            self._decider,
+            self.configuration,
+            self,
+            self._preemptor.nominations,
+            now,
+            self._hopes.refused,
+            self._preemptor.budgets,
         )
         self._hopes.note_cures()
         self._over_quota = {key.partition("/")[0] for key in session.misfits}

@@ -84,7 +84,8 @@ class Hopes:
     def changed(self, changes: Collection[Hashable]) -> bool:
         """This has happened somewhere: whether it may help anybody."""
         helped = [request for request, cures in self._cures.items() if not cures.isdisjoint(changes)]
-        self.refused.difference_update(helped)
+        for request in helped:
+            self.refused.discard(request)
         return bool(helped)
 
     def note_cures(self) -> None:

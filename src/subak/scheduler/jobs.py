@@ -182,7 +182,8 @@ class Jobs:
     def see_queue(self, queue: QueueObject) -> None:
         """A queue was added or has changed."""
         self._queues[queue.name] = queue
-        spec, guarantee = queue.spec, queue.spec.guarantee
+        spec = queue.spec
+        guaranteed = None if spec.guarantee is None else spec.guarantee.resource
         state = "" if queue.status is None else queue.status.state
         fresh = Queue(
             queue.name,
@@ -190,7 +191,7 @@ class Jobs:
             spec.weight,
             spec.priority,
             self._amounts(spec.capability, f"queue {queue.name}: spec.capability"),
-            self._amounts(guarantee and guarantee.resource, f"queue {queue.name}: spec.guarantee.resource"),
+            self._amounts(guaranteed, f"queue {queue.name}: spec.guarantee.resource"),
             spec.reclaimable is not False,
             State(state or "Open") if state in ("", *State) else State.UNKNOWN,
             seconds_of(queue.metadata.creation_timestamp),
