@@ -30,7 +30,6 @@ from subak.model.device import MIB
 from subak.model.group import Words
 from subak.model.node import Node
 from subak.model.placement import Placement
-from subak.model.request import Request
 from subak.policy.decider import Decider
 from subak.policy.preempt import place_on
 from tests.support.world import device_object, register

@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Iterable
 
 import numpy as np
 
+from subak.batch.refusals import Refusals
 from subak.model.request import Request
 from subak.policy import registry
 from subak.policy.demand import Demand
@@ -23,7 +24,7 @@ class Hopes:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.refused: set[Request] = set()
+        self.refused = Refusals()
         self._snapshot = snapshot
         self._request_of: dict[str, Request] = {}
         self._count: dict[Request, int] = {}
@@ -84,7 +85,8 @@ class Hopes:
     def changed(self, changes: Collection[Hashable]) -> bool:
         """This has happened somewhere: whether it may help anybody."""
         helped = [request for request, cures in self._cures.items() if not cures.isdisjoint(changes)]
-        self.refused.difference_update(helped)
+        for request in helped:
+            self.refused.discard(request)
         return bool(helped)
 
     def note_cures(self) -> None:
