@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
+from subak.batch.configuration import Configuration
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -107,6 +108,11 @@ class Core:
     def snapshot(self) -> Snapshot:
         """All nodes, what every pod holds, and what every namespace uses."""
         return self._decider.snapshot
+
+    @property
+    def configuration(self) -> Configuration:
+        """The scheduler configuration in force."""
+        return self._batch.configuration
 
     @property
     def needs_variables(self) -> bool:
