@@ -10,14 +10,17 @@ from subak.batch.arguments import Arguments
 from subak.batch.configuration import Configuration
 from subak.batch.plugins.binpack import Binpack
 from subak.batch.plugins.deviceshare import DeviceShare
+from subak.batch.plugins.drf import Drf
 from subak.batch.plugins.nodeorder import NodeOrder
+from subak.batch.plugins.overcommit import Overcommit
+from subak.batch.plugins.proportion import Proportion
 from subak.batch.session import Action, Leaving, Session
 from subak.batch.world import World
 from subak.dialects.interpreter import Interpreter
 from subak.model.request import Request
 from subak.policy.decider import Decider
 
-_PLUGINS: tuple[type[Plugin], ...] = (NodeOrder, Binpack, DeviceShare)
+_PLUGINS: tuple[type[Plugin], ...] = (Overcommit, Drf, Proportion, NodeOrder, Binpack, DeviceShare)
 
 PLUGINS: Mapping[str, type[Plugin]] = {each.name: each for each in _PLUGINS}
 
