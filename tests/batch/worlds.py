@@ -20,6 +20,7 @@ import msgspec
 from subak.batch import gangs
 from subak.batch.configuration import DEFAULT, Configuration, Option
 from subak.batch.dimensions import Dimensions
+from subak.batch.refusals import Refusals
 from subak.batch.registry import PLUGINS, run
 from subak.batch.session import Session
 from subak.batch.world import Job, Phase, Queue, State, Status, Task, World
@@ -29,7 +30,6 @@ from subak.model.device import MIB
 from subak.model.group import Words
 from subak.model.node import Node
 from subak.model.placement import Placement
-from subak.model.request import Request
 from subak.policy.decider import Decider
 from subak.policy.preempt import place_on
 from tests.support.world import device_object, register
@@ -64,7 +64,7 @@ class Stage:
         self.dropped: list[str] = []
         self.evicted: dict[str, str] = {}
         """Names of victims, and for whom they leave."""
-        self.refused: set[Request] = set()
+        self.refused = Refusals()
         self.now = 0.0
         self._going: dict[str, dict[str, None]] = {}
         self._moments = 0.0

@@ -76,5 +76,5 @@ class Overcommit(Plugin):
         return Vote.REJECT
 
     def enqueued(self, job: Job) -> None:
-        if job.min_resources is not None:
-            add(self._promised, job.min_resources)
+        if "_promised" in self.__dict__:  # else it is counted when somebody first wants to know
+            add(self._promised, lacking(job))

@@ -71,8 +71,8 @@ class Proportion(Plugin):
         return Vote.REJECT
 
     def enqueued(self, job: Job) -> None:
-        if job.min_resources is not None:
-            add(self._promises(self.session.world.queues[job.queue]), job.min_resources)
+        if job.queue in self._promised:  # else it is counted when somebody first wants to know
+            add(self._promised[job.queue], job.min_resources or {})
 
     def reclaimable(self, reclaimer: Task, candidates: Sequence[Task]) -> list[Task]:
         left: dict[str, dict[str, float]] = {}
