@@ -20,7 +20,7 @@ from subak.snapshot.cluster import Snapshot
 class Hopes:
     """Requests of those who wait, by the keys of their pods.
 
-    `refused` are requests that fit nowhere, as far as is known.  A request leaves it as soon as it may fit.
+    `refused` is what fits nowhere, as far as is known.  A request leaves it as soon as it may fit.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -65,7 +65,6 @@ class Hopes:
             self._demand.remove(at)
             del self._count[request], self._asks[at]
             self._cures.pop(request, None)
-            self.refused.discard(request)
 
     def freed(self, nodes: Iterable[str]) -> None:
         """Something was given back or has changed on these nodes."""
@@ -85,8 +84,7 @@ class Hopes:
     def changed(self, changes: Collection[Hashable]) -> bool:
         """This has happened somewhere: whether it may help anybody."""
         helped = [request for request, cures in self._cures.items() if not cures.isdisjoint(changes)]
-        for request in helped:
-            self.refused.discard(request)
+        self.refused.difference_update(helped)
         return bool(helped)
 
     def note_cures(self) -> None:
