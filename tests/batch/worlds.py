@@ -20,6 +20,7 @@ import msgspec
 from subak.batch import gangs
 from subak.batch.configuration import DEFAULT, Configuration, Option
 from subak.batch.dimensions import Dimensions
+from subak.batch.refusals import Refusals
 from subak.batch.registry import run
 from subak.batch.session import Session
 from subak.batch.world import Job, Phase, Queue, State, Status, Task, World
@@ -64,7 +65,7 @@ class Stage:
         self.dropped: list[str] = []
         self.evicted: dict[str, str] = {}
         """Names of victims, and for whom they leave."""
-        self.refused: set[Request] = set()
+        self.refused = Refusals()
         self.now = 0.0
         self._going: dict[str, dict[str, None]] = {}
         self._moments = 0.0

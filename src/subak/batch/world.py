@@ -110,8 +110,8 @@ class Job:
     `words` are those in which it was said (`model.group.Words`), empty for a pod by itself.  `min_roles` are how many
     of each role must be among them.  `min_resources` is what it must get at least, None if it does not say.  `timeout`
     is for how long a part of it may run alone; None for the default.  `written` says that there is an object that shows
-    how far it is.  `held` and `asked` are tallies of its tasks, `ready_count` how many have their places, `waiting_count`
-    how many have not, and `roles` how many of each role have which status.
+    how far it is.  `held` and `asked` are tallies of its tasks.  `ready_count` is how many have their places,
+    `waiting_count` how many have not, and `roles` how many of each role have which status.
     """
 
     key: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
-from subak.batch import registry
+from subak.batch import registry, switches
 from subak.batch.configuration import DEFAULT, Configuration
 from subak.batch.session import Session
 from subak.batch.world import HOLDING, Job, Status, Task
@@ -96,8 +96,14 @@ class Batcher:
     # Events
 
     def governs(self, pod: manifest.Pod) -> bool:
-        """Whether sessions decide on a pod of ours.  Raises Refusal if it says of its group what cannot be honoured."""
-        return governed(pod)
+        """Whether sessions decide on a pod of ours.
+
+        Raises Refusal if it says of its group what cannot be honoured, or asks for what is switched off.
+        """
+        if not governed(pod):
+            return False
+        switches.check(self.configuration.off, pod)
+        return True
 
     def standing(self, record: Record) -> Ticket | None:
         """The ticket by which the pod waits; None if it does not wait here."""

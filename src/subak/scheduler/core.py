@@ -30,6 +30,7 @@ from subak.scheduler.messages import (
     BindFailed,
     BudgetGone,
     BudgetSeen,
+    Configured,
     DeviceGone,
     DeviceSeen,
     Event,
@@ -176,7 +177,8 @@ class Core:
             case QuotasSeen(namespace, quotas):
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
-            case NamesChanged():
+            case NamesChanged() | Configured():
+                self._batch.handle(event)
                 for record in self._records.values():
                     if record.state in (State.WAITING, State.ASIDE):
                         self._enqueue(record)
