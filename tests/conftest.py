@@ -17,6 +17,8 @@ from tests.support.native import NATIVE, locked
 PROGRAMS = "tests/native/test_libsubak.py"
 SLOW = ("tests/native/", "tests/node/monitor/test_libsubak", "tests/scenarios/", "tests/cli/", "tests/test_")
 
+pytest_plugins = ("tests.support.failures",)
+
 fuzz.register()
 
 

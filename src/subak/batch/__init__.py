@@ -15,7 +15,7 @@ plugins in the order of their tiers are compared at once, which is the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -45,6 +45,9 @@ class Plugin:
     name: ClassVar[str]
     arguments: ClassVar[Mapping[str, str]] = {}
     """The arguments that it knows, with one line of help each; `*` at the end stands for anything."""
+
+    vetoes: ClassVar[Collection[str]] = ()
+    """`preemptable` or `reclaimable`, where nobody leaves without its consent, whichever tier decides."""
 
     def __init__(self, session: Session, arguments: Arguments) -> None:
         self.session = session

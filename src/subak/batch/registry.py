@@ -15,6 +15,7 @@ from subak.batch.session import Action, Leaving, Session
 from subak.batch.world import World
 from subak.dialects.interpreter import Interpreter
 from subak.model.request import Request
+from subak.policy.budgets import Budgets
 from subak.policy.decider import Decider
 
 _PLUGINS: tuple[type[Plugin], ...] = (NodeOrder, Binpack, DeviceShare)
@@ -32,9 +33,10 @@ def run(
     pods: Leaving,
     now: float = 0.0,
     refused: set[Request] | None = None,
+    budgets: Budgets | None = None,
 ) -> Session:
     """Run all actions of a configuration once; the session tells what it found."""
-    session = Session(world, decider, configuration, PLUGINS, hand, pods, now, refused)
+    session = Session(world, decider, configuration, PLUGINS, hand, pods, now, refused, budgets)
     for name in configuration.actions:
         ACTIONS[name](session, Arguments(configuration.arguments.get(name, {}), f"action {name}", session.doubts))
     session.close()

@@ -20,6 +20,7 @@ from subak.batch.statement import Statement
 from subak.batch.world import Job, Phase, Queue, State, Task, World
 from subak.model.placement import Placement
 from subak.model.request import Request
+from subak.policy.budgets import Budgets
 from subak.policy.decider import Decider, Exceeded
 
 Ranks = tuple[Rank | str, ...]
@@ -31,12 +32,16 @@ class Leaving(Protocol):
     def leaving(self, node: str) -> Collection[str]:
         """The pods on this node that leave anyway."""
 
+    def unsettled(self) -> Iterable[str]:
+        """The nodes that somebody leaves."""
+
 
 class Session:
     """Jobs, queues, plugins and a snapshot, for the time of one run.
 
     `refused` are requests that fit nowhere, as far as is known: who keeps it between sessions empties it when anything
-    is freed or changes.  `notes` say why jobs do not go on, `misfits` why tasks do not fit, by the tasks' keys.
+    is freed or changes.  `budgets` protect pods from having to leave.  `notes` say why jobs do not go on, `misfits` why
+    tasks do not fit, by the tasks' keys.
     `registry.run` makes and runs sessions.
     """
 
@@ -50,6 +55,7 @@ class Session:
         pods: Leaving,
         now: float = 0.0,
         refused: set[Request] | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         self.world = world
         self.decider = decider
@@ -59,6 +65,7 @@ class Session:
         self.pods = pods
         self.now = now
         self.refused: set[Request] = set() if refused is None else refused
+        self.budgets = Budgets() if budgets is None else budgets
         self.notes: dict[str, Problem] = {}
         self.misfits: dict[str, str] = {}
         self.admitted: list[Job] = []
@@ -220,7 +227,10 @@ class Session:
         return True
 
     def _victims(self, question: str, taker: Task, candidates: Sequence[Task]) -> list[Task]:
-        """Those whom all plugins of a tier let go; the first tier in which there are any decides."""
+        """Those whom all plugins of a tier let go; the first tier in which there are any decides.
+
+        A plugin that has a veto is asked besides, in whichever tier it is.
+        """
         for tier in self._by_tier(question):
             chosen: list[Task] | None = None
             for ask in tier:
@@ -229,8 +239,18 @@ class Session:
                 if not chosen:
                     break
             if chosen:
+                for ask in self._vetoes(question):
+                    chosen = ask(taker, chosen)
                 return chosen
         return []
+
+    def _vetoes(self, question: str) -> list[Any]:
+        return [
+            getattr(plugin, question)
+            for tier in self._tiers
+            for plugin, option in tier
+            if question in plugin.vetoes and option.takes_part(question)
+        ]
 
 
 Action = Callable[[Session, Arguments], None]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from subak.batch import Hand
 from subak.batch.world import Job, Status, Task, World
 from subak.model.placement import Placement
-from subak.snapshot.cluster import Snapshot
+from subak.snapshot.cluster import Booking, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A task that changed its status."""
+    """A task that changed its status.  `booking` is what it held, if it no longer does."""
 
     task: Task
     before: Status
@@ -25,6 +25,7 @@ class Step:
     placement: Placement | None = None
     victim_of: Task | None = None
     event: str = ""
+    booking: Booking | None = None
 
 
 class Statement:
@@ -51,8 +52,8 @@ class Statement:
 
     def evict(self, victim: Task, preemptor: Task, event: str) -> None:
         """The victim leaves."""
-        self._steps.append(Step(victim, victim.status, victim.node, victim_of=preemptor, event=event))
-        self._snapshot.forget(victim.key)
+        booking = self._snapshot.forget(victim.key)
+        self._steps.append(Step(victim, victim.status, victim.node, None, preemptor, event, booking))
         self._world.move(victim, Status.RELEASING)
 
     def without(self, keys: Iterable[str]) -> None:
@@ -62,10 +63,20 @@ class Statement:
 
     def release(self, task: Task) -> None:
         """The place that is kept for a task is free for others, or for the task itself."""
-        self._steps.append(Step(task, task.status, task.node))
-        self._snapshot.forget(task.key)
+        booking = self._snapshot.forget(task.key)
+        self._steps.append(Step(task, task.status, task.node, booking=booking))
         self._world.move(task, Status.PENDING)
         task.node = ""
+
+    def take_back(self, task: Task) -> None:
+        """As if the last decision about this task had not been made."""
+        at = max(i for i, step in enumerate(self._steps) if step.task is task)
+        step = self._steps.pop(at)
+        self._snapshot.forget(task.key)
+        if step.booking is not None:
+            self._snapshot.put_back(task.key, step.booking)
+        self._world.move(task, step.before)
+        task.node = step.node
 
     def commit(self) -> None:
         """Carry out everything: allocated tasks are bound."""

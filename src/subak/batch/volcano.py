@@ -88,7 +88,7 @@ ALWAYS = tuple(
 
 _LOCKS = "pods take turns where the agent of a node would confuse them, and nowhere else"
 _ASCEND = "Ascend cards are not known here"
-_GEOMETRIES = "cards are not cut into MIG instances here"
+_GEOMETRIES = "the instances of MIG cards are those that nodes publish"
 
 ARGUMENTS_WITHOUT_EFFECT: Mapping[str, str] = {
     "predicate.NodeLockEnable": _LOCKS,

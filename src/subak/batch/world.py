@@ -7,7 +7,7 @@ the only way in which a task changes its status, so the tallies of jobs and queu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
@@ -35,11 +35,18 @@ class Status(Enum):
     FAILED = "Failed"
     UNKNOWN = "Unknown"
 
+    __hash__ = object.__hash__  # statuses are looked up all the time, and an Enum's own hash takes three times as long
+
 
 HOLDING = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING})
 """Tasks that hold what they asked for.  Those that leave hold it too, but no longer count for their job."""
 
+COUNTED = HOLDING | {Status.PIPELINED}
+"""Tasks that count for what their queue and job hold: a place that is kept is spent."""
+
 READY = HOLDING | {Status.SUCCEEDED}
+WAITING = frozenset({Status.PENDING, Status.PIPELINED})
+ASKED = COUNTED | {Status.PENDING}
 FINISHED = frozenset({Status.SUCCEEDED, Status.FAILED})
 
 
@@ -103,7 +110,8 @@ class Job:
     `words` are those in which it was said (`model.group.Words`), empty for a pod by itself.  `min_roles` are how many
     of each role must be among them.  `min_resources` is what it must get at least, None if it does not say.  `timeout`
     is for how long a part of it may run alone; None for the default.  `written` says that there is an object that shows
-    how far it is.  `held` and `asked` are tallies of its tasks.
+    how far it is.  `held` and `asked` are tallies of its tasks, `ready_count` how many have their places, `waiting_count`
+    how many have not, and `roles` how many of each role have which status.
     """
 
     key: str
@@ -123,6 +131,11 @@ class Job:
     held: dict[str, float] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)
     counts: Counter[Status] = field(default_factory=Counter)
+    roles: dict[str, Counter[Status]] = field(default_factory=dict)
+    ready_count: int = 0
+    waiting_count: int = 0
+    version: int = 0
+    """Grows whenever one of its tasks comes, goes or changes its status."""
 
     @property
     def namespace(self) -> str:
@@ -138,21 +151,29 @@ class Job:
         return (task for task in self.tasks.values() if task.status in statuses)
 
     @property
-    def ready_count(self) -> int:
-        """How many have their places; those that ask for nothing count before they have."""
-        return self.count(*READY) + sum(1 for task in self.with_status(Status.PENDING) if task.best_effort)
+    def minimums(self) -> Mapping[str, int]:
+        """How many of each role must be among those that start: Volcano asks for it where `min_member` covers all."""
+        return self.min_roles if self.min_member >= sum(self.min_roles.values()) else {}
+
+    def role_count(self, role: str, statuses: Iterable[Status]) -> int:
+        """How many tasks of this role have one of these statuses."""
+        counts = self.roles.get(role)
+        return 0 if counts is None else sum(counts[status] for status in statuses)
 
     @property
     def half_bound(self) -> bool:
         """Whether a part of it has places for good, and that is not enough: it must be completed, or give them back."""
-        bound = self.count(Status.BINDING, Status.BOUND, Status.RUNNING)
-        whole_once = self.phase not in (Phase.PENDING, Phase.INQUEUE)
-        return bound > 0 and not whole_once and self.count(*READY) < self.min_member
+        if self.ready_count >= self.min_member or self.phase not in (Phase.PENDING, Phase.INQUEUE):
+            return False
+        return self.count(Status.BINDING, Status.BOUND, Status.RUNNING) > 0
 
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """A queue.  `capability` limits only what it names; `held` and `asked` are tallies of its jobs."""
+    """A queue.  `capability` limits only what it names; `held` and `asked` are tallies of its jobs.
+
+    What is asked for includes what is held.
+    """
 
     name: str
     uid: str = ""
@@ -169,7 +190,7 @@ class Queue:
 
 
 class World:
-    """All jobs and queues, and what the cluster has.
+    """All jobs and queues; `batch.capacity` knows what the cluster has.
 
     Jobs may name a queue that is not there (yet): they are in no session until it is.
     """
@@ -177,10 +198,8 @@ class World:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.queues: dict[str, Queue] = {}
-        self.total: dict[str, float] = {}
-        """What all nodes that may be used have."""
-        self.used: dict[str, float] = {}
-        """What all pods on them hold, also those of no job."""
+        self.unfinished: dict[str, Job] = {}
+        """Jobs that a session looks at: a task waits, or fewer are there than must be."""
 
     def put_queue(self, queue: Queue) -> None:
         """Add a queue, or replace it by what it is now."""
@@ -198,8 +217,10 @@ class World:
         self.queues.pop(name, None)
 
     def put_job(self, job: Job) -> None:
-        """Add a job without tasks."""
+        """Add a job, or replace the one of this key."""
+        self.remove_job(job.key)
         self.jobs[job.key] = job
+        self._look(job)
         queue = self.queues.get(job.queue)
         if queue is not None:
             self._join(queue, job)
@@ -208,6 +229,7 @@ class World:
         """Forget a job with its tasks."""
         job = self.jobs.pop(key, None)
         if job is not None:
+            self.unfinished.pop(key, None)
             self._part(job)
 
     def change_queue(self, job: Job, name: str) -> None:
@@ -219,26 +241,35 @@ class World:
             self._join(queue, job)
 
     def put_task(self, job: Job, task: Task) -> None:
-        """Add a task to a job."""
+        """Add a task to a job, or replace the one of this key."""
+        if task.key in job.tasks:
+            self.remove_task(job.tasks[task.key])
         task.job = job
         job.tasks[task.key] = task
-        job.counts[task.status] += 1
+        self._count(task, 1)
         self._tally(task, 1)
+        self._look(job)
 
     def remove_task(self, task: Task) -> None:
         """Forget a task."""
         self._tally(task, -1)
-        task.job.counts[task.status] -= 1
+        self._count(task, -1)
         del task.job.tasks[task.key]
+        self._look(task.job)
 
     def move(self, task: Task, status: Status) -> None:
         """The task has this status from now on."""
-        if task.status is not status:
-            self._tally(task, -1)
-            task.job.counts[task.status] -= 1
-            task.status = status
-            task.job.counts[status] += 1
-            self._tally(task, 1)
+        old = task.status
+        if old is status:
+            return
+        self._count(task, -1)
+        task.status = status
+        self._count(task, 1)
+        if (old in COUNTED) is not (status in COUNTED):
+            self._hold(task, 1 if status in COUNTED else -1)
+        if (old in ASKED) is not (status in ASKED):
+            self._ask(task, 1 if status in ASKED else -1)
+        self._look(task.job)
 
     def measure(self, task: Task, amounts: Amounts) -> None:
         """The task asks for, or holds, so much."""
@@ -246,19 +277,42 @@ class World:
         task.amounts = amounts
         self._tally(task, 1)
 
+    @staticmethod
+    def _count(task: Task, sign: int) -> None:
+        job, status = task.job, task.status
+        job.version += 1
+        job.counts[status] += sign
+        if status in READY:
+            job.ready_count += sign
+        elif status in WAITING:
+            job.waiting_count += sign
+        if task.role:
+            job.roles.setdefault(task.role, Counter())[status] += sign
+
+    def _look(self, job: Job) -> None:
+        """Note whether sessions have to look at the job."""
+        if self.jobs.get(job.key) is job and (job.waiting_count or job.ready_count < job.min_member):
+            self.unfinished[job.key] = job
+        else:
+            self.unfinished.pop(job.key, None)
+
     def _tally(self, task: Task, sign: int) -> None:
-        job = task.job
-        queue = self.queues.get(job.queue)
-        held = task.status in HOLDING
-        if held:
-            add(job.held, task.amounts, sign)
-        if held or task.status in (Status.PENDING, Status.PIPELINED):
-            add(job.asked, task.amounts, sign)
-        if queue is not None and job.key in queue.jobs:
-            if held:
-                add(queue.held, task.amounts, sign)
-            if held or task.status in (Status.PENDING, Status.PIPELINED):
-                add(queue.asked, task.amounts, sign)
+        if task.status in COUNTED:
+            self._hold(task, sign)
+        if task.status in ASKED:
+            self._ask(task, sign)
+
+    def _hold(self, task: Task, sign: int) -> None:
+        add(task.job.held, task.amounts, sign)
+        queue = self.queues.get(task.job.queue)
+        if queue is not None and task.job.key in queue.jobs:
+            add(queue.held, task.amounts, sign)
+
+    def _ask(self, task: Task, sign: int) -> None:
+        add(task.job.asked, task.amounts, sign)
+        queue = self.queues.get(task.job.queue)
+        if queue is not None and task.job.key in queue.jobs:
+            add(queue.asked, task.amounts, sign)
 
     @staticmethod
     def _join(queue: Queue, job: Job) -> None:

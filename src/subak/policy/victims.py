@@ -41,18 +41,24 @@ Fits = Callable[[], Placement | None]
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A pod that may have to leave."""
+    """A pod that may have to leave.  `weight` is given where more than the pod's own priority makes it important."""
 
     key: str
     pod: manifest.Pod
     booking: Booking
     budgets: tuple[Budget, ...] = ()
     started: float = inf
+    weight: int | None = None
+
+    @property
+    def priority(self) -> int:
+        """How important it is; the higher, the more."""
+        return self.pod.priority if self.weight is None else self.weight
 
     @property
     def rank(self) -> tuple[int, float, str]:
         """The lowest is the most important: by priority, then the one that has run longest."""
-        return (-self.pod.priority, self.started, self.key)
+        return (-self.priority, self.started, self.key)
 
 
 Enough = Callable[[Iterable[Booking]], bool]
@@ -60,11 +66,11 @@ Enough = Callable[[Iterable[Booking]], bool]
 
 Pricing = Callable[[Sequence[Occupant]], Price]
 Proof = Callable[[Sequence[Occupant]], bool]
-"""Whether all rules agree that these victims make room."""
+"""Whether all rules agree that these victims make room, or that they may all leave."""
 
 
 def unasked(victims: Sequence[Occupant]) -> bool:
-    """Amounts are enough: no rules are asked."""
+    """Nobody objects: no rules are asked."""
     return True
 
 
@@ -80,13 +86,13 @@ def price(victims: Sequence[Occupant]) -> Price:
     """What it costs that these leave; the most important comes first."""
     if not victims:
         return (0, -inf, 0, 0, -inf)
-    highest = victims[0].pod.priority
+    highest = victims[0].priority
     return (
         sum(violating(each.budgets for each in victims)) if any(each.budgets for each in victims) else 0,
         highest,
-        sum(each.pod.priority + OFFSET for each in victims),
+        sum(each.priority + OFFSET for each in victims),
         len(victims),
-        -min(each.started for each in victims if each.pod.priority == highest),
+        -min(each.started for each in victims if each.priority == highest),
     )
 
 
@@ -109,12 +115,14 @@ class Search:
     """The search on one node, within a transaction.
 
     With `everybody` pods matter that hold none of its cards too: a filter that looks at pods keeps the pod off.
+    `allowed` says of several whether they may all leave; if they may, so may some of them.
     """
 
     snapshot: Snapshot
     fits: Fits
     shortage: Shortage
     everybody: bool = False
+    allowed: Proof = unasked
 
     def guess(self, occupants: Iterable[Occupant]) -> Guess | None:
         """A quick look, which asks no rules; None if there is no room even without all of them."""
@@ -132,8 +140,10 @@ class Search:
         guess = self.guess(ranked)
         if guess is None:
             return None
-        if guess.victims is not None and (placement := self._place_without(guess.victims)) is not None:
-            return guess.victims, placement
+        if guess.victims is not None and self.allowed(guess.victims):
+            placement = self._place_without(guess.victims)
+            if placement is not None:
+                return guess.victims, placement
         if self._place_without(ranked) is None:
             return None
         found = self._tried(ranked) or self._taken_back(ranked)
@@ -169,7 +179,7 @@ class Search:
         highest = max(price(each)[1] for each in cards)
         if any(price(each)[0] for each in cards) or any(len(each.booking.charges) > 1 for each in ranked):
             return Guess((0, highest, 0, 0, -inf), None)
-        lower = [each for each in ranked if each.pod.priority <= highest]
+        lower = [each for each in ranked if each.priority <= highest]
         lightest = self._cards(claim, lower, heaviness)[: claim.count]
         victims = sorted((each for card in lightest for each in card), key=lambda each: each.rank)
         if price(victims)[0]:  # one budget protects pods on several cards
@@ -185,7 +195,7 @@ class Search:
             tenants = [each for each in ranked if id in each.booking.charges]
             enough = Shortage((Wanted(1, {id: lack}),), {}).met
             victims = self._cheapest(tenants, enough, priced, proven)[0] or _spared(tenants, enough)
-            if victims is not None and proven(victims):
+            if victims is not None and self.allowed(victims) and proven(victims):
                 found.append((priced(victims), id, victims))
         return [victims for _, _, victims in sorted(found, key=lambda each: each[:2])]
 
@@ -209,7 +219,7 @@ class Search:
             reached, chosen = heapq.heappop(heap)
             victims = [cheap[i] for i in reversed(chosen)]
             looked += 1
-            if enough(each.booking for each in victims):
+            if enough(each.booking for each in victims) and self.allowed(victims):
                 if proven(victims):
                     return victims, reached
                 proofs += 1
@@ -248,7 +258,7 @@ class Search:
         cards = [card for claim in self.shortage.wanted for card in self._cards(claim, ranked, price)[: claim.count]]
         on_cards = {each.key: each for card in cards for each in card}
         found = [self._reprieved(ranked), self._reprieved([each for each in ranked if each.key in on_cards])]
-        return min((each for each in found if each is not None), key=price, default=None)
+        return min((each for each in found if each is not None and self.allowed(each)), key=price, default=None)
 
 
 def _following(chosen: tuple[int, ...], size: int, protected: bool) -> Iterator[tuple[int, ...]]:
