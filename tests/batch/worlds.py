@@ -21,7 +21,7 @@ from subak.batch import gangs
 from subak.batch.configuration import DEFAULT, Configuration, Option
 from subak.batch.dimensions import Dimensions
 from subak.batch.refusals import Refusals
-from subak.batch.registry import run
+from subak.batch.registry import PLUGINS, run
 from subak.batch.session import Session
 from subak.batch.world import Job, Phase, Queue, State, Status, Task, World
 from subak.dialects.interpreter import Interpreter
@@ -229,6 +229,10 @@ class Stage:
         """One session."""
         more.setdefault("refused", self.refused)
         return run(self.world, self.decider, configuration, self, self, self.now, **more)
+
+    def session(self, configuration: Configuration = DEFAULT) -> Session:
+        """A session in which no action has run: for questions to its plugins."""
+        return Session(self.world, self.decider, configuration, PLUGINS, self, self, self.now, self.refused)
 
     def gone(self, *names: str) -> None:
         """These pods have left."""
