@@ -183,13 +183,8 @@ class Core:
             case QuotasSeen(namespace, quotas):
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
-            case NamesChanged() | Configured():
-                self._batch.handle(event)
-                for record in self._records.values():
-                    if record.state in (State.WAITING, State.ASIDE):
-                        self._enqueue(record)
-                    else:
-                        self._batch.see(record)
+            case NamesChanged():
+                self._see_waiting_again()
             case StorageSeen(object):
                 self._books.see_stored(object)
             case StorageGone(object):
@@ -206,6 +201,9 @@ class Core:
                 self._preemptor.budgets.remove(key)
             case EvictFailed(key, uid):
                 self._preemptor.evict_failed(key, uid)
+            case Configured():
+                self._batch.handle(event)
+                self._see_waiting_again()
             case _:
                 self._batch.handle(event)
         self._pass_on()
@@ -397,6 +395,8 @@ class Core:
             self._reserve(record, "")  # another scheduler may have chosen its cards, before it became ours
         try:
             request, batched = self._decider.request(pod), self._batch.governs(pod)
+            if batched:
+                request = self._batch.read(pod, request)
         except Refusal as refusal:
             self._set_aside(record, "what it asks for cannot be")
             self._report(record, refusal.message, {})
@@ -454,6 +454,14 @@ class Core:
         record.state, record.annotations = State.ASIDE, {}
         record.note(self._moment, Word.REFUSED, message)
         self._enqueue(record, failures)
+
+    def _see_waiting_again(self) -> None:
+        """Whose pods wait, and what they ask for, is to be seen anew."""
+        for record in self._records.values():
+            if record.state in (State.WAITING, State.ASIDE):
+                self._enqueue(record)
+            else:
+                self._batch.see(record)
 
     def _release(self, key: str) -> None:
         """Forget a pod that is gone or has finished."""
