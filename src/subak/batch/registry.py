@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from subak.batch import Hand, Plugin
+from subak.batch.actions.preempt import preempt
+from subak.batch.actions.reclaim import reclaim
 from subak.batch.arguments import Arguments
 from subak.batch.configuration import Configuration
 from subak.batch.plugins.binpack import Binpack
@@ -22,7 +24,7 @@ _PLUGINS: tuple[type[Plugin], ...] = (NodeOrder, Binpack, DeviceShare)
 
 PLUGINS: Mapping[str, type[Plugin]] = {each.name: each for each in _PLUGINS}
 
-ACTIONS: Mapping[str, Action] = {}
+ACTIONS: Mapping[str, Action] = {"preempt": preempt, "reclaim": reclaim}
 
 
 def run(
