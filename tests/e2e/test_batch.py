@@ -57,7 +57,7 @@ async def test_the_documents_configuration_and_pods_work_as_printed(cluster: Clu
                 kubectl(cluster, "create", "-f", str(EXAMPLES / "volcano" / file))
             await on.books.until(lambda: on.books.bound("gpu-pod") == 2, "both pods share the card")
             await on.books.for_a_while(lambda: not on.books.left, "nobody is sent away", 1)
-            assert {name for name in on.books.pods} == {"gpu-pod1", "gpu-pod2"}
+            assert set(on.books.pods) == {"gpu-pod1", "gpu-pod2"}
             assert not (await on.client.list(VOLCANO_GROUPS)).items  # a pod by itself is a group of one in memory
             assert {each["metadata"]["name"] for each in (await on.client.list(QUEUES)).items} == {"default", "root"}
             await until_queue(on, "default", state="Open")
