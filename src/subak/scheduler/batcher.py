@@ -15,6 +15,7 @@ from subak.batch import registry, switches
 from subak.batch.amounts import Amounts
 from subak.batch.configuration import DEFAULT, Configuration
 from subak.batch.dimensions import Dimensions
+from subak.batch.overview import QueueView, overview
 from subak.batch.scoring import Scoring
 from subak.batch.session import Session
 from subak.batch.world import HOLDING, Job, Status, Task
@@ -94,7 +95,12 @@ class Batcher:
         self._now = 0.0
         self._decided = 0
         self._ran = False
+        self.sessions = 0
         self._first: int | None = None
+
+    def queues(self) -> list[QueueView]:
+        """How queues stand."""
+        return overview(self.world, self._decider, self.configuration)
 
     def __len__(self) -> int:
         """How many pods have no place yet."""
@@ -242,6 +248,7 @@ class Batcher:
         if not any(self.jobs.waiting()):
             return
         self._decided = 0
+        self.sessions += 1
         session = registry.run(
             self.world,
             self._decider,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 import msgspec
 
 from subak.batch.configuration import Configuration
+from subak.batch.overview import QueueView
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -113,6 +114,15 @@ class Core:
     def configuration(self) -> Configuration:
         """The scheduler configuration in force."""
         return self._batch.configuration
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions have run."""
+        return self._batch.sessions
+
+    def queues(self) -> list[QueueView]:
+        """How queues stand: what each deserves, holds and asks for, and which of its jobs come next."""
+        return self._batch.queues()
 
     @property
     def needs_variables(self) -> bool:

@@ -8,7 +8,7 @@ waits for.  A queue named `default` is always there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
 from subak.batch import gangs
@@ -32,6 +32,10 @@ NOWHERE = ""
 
 OWNERS = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job"})
 """Kinds of owners that may say how many of their pods start together."""
+
+Written = Mapping[str, manifest.Amount] | None
+Read = Callable[[Written, str], tuple[dict[str, float], list[str]]]
+"""How amounts that users wrote are understood; a text says where."""
 
 FORWARD = (Status.BINDING, Status.BOUND, Status.RUNNING)
 
@@ -190,8 +194,8 @@ class Jobs:
             queue.metadata.uid,
             spec.weight,
             spec.priority,
-            self._amounts(spec.capability, f"queue {queue.name}: spec.capability"),
-            self._amounts(guaranteed, f"queue {queue.name}: spec.guarantee.resource"),
+            self._amounts(self._dimensions.limits, spec.capability, f"queue {queue.name}: spec.capability"),
+            self._amounts(self._dimensions.read, guaranteed, f"queue {queue.name}: spec.guarantee.resource"),
             spec.reclaimable is not False,
             State(state or "Open") if state in ("", *State) else State.UNKNOWN,
             seconds_of(queue.metadata.creation_timestamp),
@@ -294,7 +298,8 @@ class Jobs:
         if each is not None:
             job.uid, job.created = each.uid, seconds_of(each.created) or job.created
             least = each.min_resources
-            job.min_resources = None if least is None else self._amounts(least, f"PodGroup {job.name}")
+            place = f"PodGroup {job.name}: spec.minResources"
+            job.min_resources = None if least is None else self._amounts(self._dimensions.read, least, place)
             if why := gangs.refusal(each):
                 self._refused[job.key] = why
         if terms is not None:
@@ -320,8 +325,8 @@ class Jobs:
             filter(None, (task.pod.annotations.get(gangs.QUEUE) for task in job.tasks.values())), default=DEFAULT
         )
 
-    def _amounts(self, written: Mapping[str, manifest.Amount] | None, place: str) -> dict[str, float]:
-        found, warnings = self._dimensions.read(written, place)
+    def _amounts(self, read: Read, written: Written, place: str) -> dict[str, float]:
+        found, warnings = read(written, place)
         self._warn(place, tuple(warnings))
         return found
 
