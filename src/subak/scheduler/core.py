@@ -97,7 +97,7 @@ class Core:
             serves,
             lambda instruction: self._out.append(instruction),
             self._bind,
-            self._report,
+            self._tell,
         )
         self._out: list[Instruction] = []
         self._arrivals = 0
@@ -577,6 +577,13 @@ class Core:
         if annotations and record.digest is not None:  # now: when the binding is sent, the agent may have taken leave
             annotations |= mark.required(record.digest.way)
         return Bind(record.key, record.pod.metadata.uid, placement.node, annotations, labels, volumes)
+
+    def _tell(self, record: Record, message: str) -> None:
+        """Tell the user of a pod that waits for a session, or find out what to tell."""
+        if message:
+            self._report(record, message, {})
+        elif record.ticket is not None and self._moment.at is not None:
+            self._explainer.refused(record.ticket, self._moment.at)
 
     def _report(self, record: Record, message: str, reasons: dict[str, int]) -> None:
         """Report why the pod waits, unless its last report said the same."""
