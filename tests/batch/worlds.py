@@ -21,7 +21,7 @@ from subak.batch import gangs
 from subak.batch.configuration import DEFAULT, Configuration, Option
 from subak.batch.dimensions import Dimensions
 from subak.batch.refusals import Refusals
-from subak.batch.registry import run
+from subak.batch.registry import PLUGINS, run
 from subak.batch.session import Session
 from subak.batch.world import Job, Phase, Queue, State, Status, Task, World
 from subak.dialects.interpreter import Interpreter
@@ -30,7 +30,6 @@ from subak.model.device import MIB
 from subak.model.group import Words
 from subak.model.node import Node
 from subak.model.placement import Placement
-from subak.model.request import Request
 from subak.policy.decider import Decider
 from subak.policy.preempt import place_on
 from tests.support.world import device_object, register
@@ -230,6 +229,10 @@ class Stage:
         """One session."""
         more.setdefault("refused", self.refused)
         return run(self.world, self.decider, configuration, self, self, self.now, **more)
+
+    def session(self, configuration: Configuration = DEFAULT) -> Session:
+        """A session in which no action has run: for questions to its plugins."""
+        return Session(self.world, self.decider, configuration, PLUGINS, self, self, self.now, self.refused)
 
     def gone(self, *names: str) -> None:
         """These pods have left."""

@@ -14,10 +14,13 @@ from subak.batch.configuration import Configuration
 from subak.batch.plugins.binpack import Binpack
 from subak.batch.plugins.conformance import Conformance
 from subak.batch.plugins.deviceshare import DeviceShare
+from subak.batch.plugins.drf import Drf
 from subak.batch.plugins.gang import Gang
 from subak.batch.plugins.nodeorder import NodeOrder
+from subak.batch.plugins.overcommit import Overcommit
 from subak.batch.plugins.predicates import Predicates
 from subak.batch.plugins.priority import Priority
+from subak.batch.plugins.proportion import Proportion
 from subak.batch.refusals import Refusals
 from subak.batch.session import Action, Leaving, Session
 from subak.batch.world import World
@@ -25,7 +28,9 @@ from subak.dialects.interpreter import Interpreter
 from subak.policy.budgets import Budgets
 from subak.policy.decider import Decider
 
-_PLUGINS: tuple[type[Plugin], ...] = (Priority, Gang, Conformance, Predicates, NodeOrder, Binpack, DeviceShare)
+_PLUGINS: tuple[type[Plugin], ...] = (
+    *(Priority, Gang, Conformance, Overcommit, Drf, Predicates, Proportion, NodeOrder, Binpack, DeviceShare),
+)
 
 PLUGINS: Mapping[str, type[Plugin]] = {each.name: each for each in _PLUGINS}
 
