@@ -58,7 +58,7 @@ def test_some_fit_others_lack_cards_and_the_queue_has_a_share() -> None:
 )
 def test_each_kind_of_waiting_has_its_sentence(found: Outlook, told: str) -> None:
     assert sentence(found) == told
-    assert for_member("default/x", found) == f"waits with its gang default/x: {told}"
+    assert for_member("default/x", sentence(found)) == f"waits with its gang default/x: {told}"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_jobs_outlook() -> None:
         short=(("r1", 2, 5),),
         queue="default",
         state="Closing",
-        share=Share("cpu", 1_000, 4_000),
+        share=Share("cpu", queue.held["cpu"], 4_000),
         seconds_left=9.0,
     )
     assert outlook(job, None).state == ""

@@ -126,12 +126,31 @@ def share(held: Amounts, deserved: Amounts, among: Collection[str]) -> Share | N
 
 def sentence(outlook: Outlook) -> str:
     """Why the gang waits; says what its user can do about it first, and what will help by itself last."""
-    return _obstacle(outlook) or "; ".join(part for part in _parts(outlook) if part)
+    return obstacle(outlook) or "; ".join(part for part in _parts(outlook) if part)
 
 
-def for_member(gang: str, outlook: Outlook) -> str:
-    """The same for one of its pods."""
-    return f"waits with its gang {gang}: {sentence(outlook)}"
+def obstacle(outlook: Outlook) -> str:
+    """What stands in the way before anything is tried; empty if nothing does."""
+    if outlook.refusal:
+        return outlook.refusal
+    if outlook.missing:
+        return outlook.missing
+    if outlook.bound and outlook.bound < outlook.needed:
+        return ""
+    if not outlook.state:
+        return f"there is no queue {outlook.queue}"
+    if outlook.state != State.OPEN.value:
+        return f"queue {outlook.queue} is {outlook.state.lower()}: it takes no new members"
+    if outlook.there < outlook.needed:
+        return f"{outlook.there:,} of {_members(outlook.needed)} {_are(outlook.there)} there"
+    if outlook.short:
+        return "; ".join(f"{there:,} of {_members(least)} of {role} are there" for role, there, least in outlook.short)
+    return outlook.held_back
+
+
+def for_member(gang: str, why: str) -> str:
+    """What one of its pods is told."""
+    return f"waits with its gang {gang}: {why}"
 
 
 def lacking(request: Request, reasons: Collection[str] = (), detail: str = "") -> str:
@@ -148,25 +167,6 @@ def duration(seconds: float) -> str:
     if whole < 100:
         return f"{whole} s"
     return f"{round(whole / 60)} min" if whole < 100 * 60 else f"{round(whole / 3_600)} h"
-
-
-def _obstacle(outlook: Outlook) -> str:
-    """What stands in the way before anything is tried."""
-    if outlook.refusal:
-        return outlook.refusal
-    if outlook.missing:
-        return outlook.missing
-    if outlook.bound and outlook.bound < outlook.needed:
-        return ""
-    if not outlook.state:
-        return f"there is no queue {outlook.queue}"
-    if outlook.state != State.OPEN.value:
-        return f"queue {outlook.queue} is {outlook.state.lower()}: it takes no new members"
-    if outlook.there < outlook.needed:
-        return f"{outlook.there:,} of {_members(outlook.needed)} {_are(outlook.there)} there"
-    if outlook.short:
-        return "; ".join(f"{there:,} of {_members(least)} of {role} are there" for role, there, least in outlook.short)
-    return outlook.held_back
 
 
 def _parts(outlook: Outlook) -> list[str]:
