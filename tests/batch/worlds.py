@@ -20,7 +20,8 @@ import msgspec
 from subak.batch import gangs
 from subak.batch.configuration import DEFAULT, Configuration, Option
 from subak.batch.dimensions import Dimensions
-from subak.batch.registry import run
+from subak.batch.refusals import Refusals
+from subak.batch.registry import PLUGINS, run
 from subak.batch.session import Session
 from subak.batch.world import Job, Phase, Queue, State, Status, Task, World
 from subak.dialects.interpreter import Interpreter
@@ -29,7 +30,6 @@ from subak.model.device import MIB
 from subak.model.group import Words
 from subak.model.node import Node
 from subak.model.placement import Placement
-from subak.model.request import Request
 from subak.policy.decider import Decider
 from subak.policy.preempt import place_on
 from tests.support.world import device_object, register
@@ -64,7 +64,7 @@ class Stage:
         self.dropped: list[str] = []
         self.evicted: dict[str, str] = {}
         """Names of victims, and for whom they leave."""
-        self.refused: set[Request] = set()
+        self.refused = Refusals()
         self.now = 0.0
         self._going: dict[str, dict[str, None]] = {}
         self._moments = 0.0
@@ -229,6 +229,10 @@ class Stage:
         """One session."""
         more.setdefault("refused", self.refused)
         return run(self.world, self.decider, configuration, self, self, self.now, **more)
+
+    def session(self, configuration: Configuration = DEFAULT) -> Session:
+        """A session in which no action has run: for questions to its plugins."""
+        return Session(self.world, self.decider, configuration, PLUGINS, self, self, self.now, self.refused)
 
     def gone(self, *names: str) -> None:
         """These pods have left."""

@@ -99,5 +99,6 @@ ARGUMENTS_WITHOUT_EFFECT: Mapping[str, str] = {
     "deviceshare.KnownGeometriesCMName": _GEOMETRIES,
     "deviceshare.KnownGeometriesCMNamespace": _GEOMETRIES,
     "deviceshare.GPUExclusiveRules": "any two pods may share a card",
+    "imagelocality.weight": "which images a node has is not read",
 }
 """Arguments of plugins that nothing here obeys, and why."""

@@ -110,8 +110,8 @@ class Job:
     `words` are those in which it was said (`model.group.Words`), empty for a pod by itself.  `min_roles` are how many
     of each role must be among them.  `min_resources` is what it must get at least, None if it does not say.  `timeout`
     is for how long a part of it may run alone; None for the default.  `written` says that there is an object that shows
-    how far it is.  `held` and `asked` are tallies of its tasks, `ready_count` how many have their places, `waiting_count`
-    how many have not, and `roles` how many of each role have which status.
+    how far it is.  `held` and `asked` are tallies of its tasks.  `ready_count` is how many have their places,
+    `waiting_count` how many have not, and `roles` how many of each role have which status.
     """
 
     key: str
@@ -220,7 +220,7 @@ class World:
         """Add a job, or replace the one of this key."""
         self.remove_job(job.key)
         self.jobs[job.key] = job
-        self._look(job)
+        self.look(job)
         queue = self.queues.get(job.queue)
         if queue is not None:
             self._join(queue, job)
@@ -248,14 +248,14 @@ class World:
         job.tasks[task.key] = task
         self._count(task, 1)
         self._tally(task, 1)
-        self._look(job)
+        self.look(job)
 
     def remove_task(self, task: Task) -> None:
         """Forget a task."""
         self._tally(task, -1)
         self._count(task, -1)
         del task.job.tasks[task.key]
-        self._look(task.job)
+        self.look(task.job)
 
     def move(self, task: Task, status: Status) -> None:
         """The task has this status from now on."""
@@ -269,7 +269,7 @@ class World:
             self._hold(task, 1 if status in COUNTED else -1)
         if (old in ASKED) is not (status in ASKED):
             self._ask(task, 1 if status in ASKED else -1)
-        self._look(task.job)
+        self.look(task.job)
 
     def measure(self, task: Task, amounts: Amounts) -> None:
         """The task asks for, or holds, so much."""
@@ -289,8 +289,8 @@ class World:
         if task.role:
             job.roles.setdefault(task.role, Counter())[status] += sign
 
-    def _look(self, job: Job) -> None:
-        """Note whether sessions have to look at the job."""
+    def look(self, job: Job) -> None:
+        """Note whether sessions have to look at the job, also after its minimum has changed."""
         if self.jobs.get(job.key) is job and (job.waiting_count or job.ready_count < job.min_member):
             self.unfinished[job.key] = job
         else:

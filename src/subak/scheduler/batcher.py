@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
-from subak.batch import registry
+from subak.batch import registry, switches
+from subak.batch.amounts import Amounts
 from subak.batch.configuration import DEFAULT, Configuration
+from subak.batch.dimensions import Dimensions
+from subak.batch.scoring import Scoring
 from subak.batch.session import Session
 from subak.batch.world import HOLDING, Job, Status, Task
 from subak.model import manifest
@@ -22,7 +25,7 @@ from subak.model.request import Request
 from subak.policy.decider import Decider
 from subak.scheduler.halves import Halves
 from subak.scheduler.hopes import Hopes
-from subak.scheduler.jobs import Jobs, governed
+from subak.scheduler.jobs import VOLCANO, Jobs, governed
 from subak.scheduler.messages import (
     Configured,
     Event,
@@ -35,6 +38,7 @@ from subak.scheduler.messages import (
     PriorityClassSeen,
     QueueGone,
     QueueSeen,
+    Warn,
 )
 from subak.scheduler.preemptor import Preemptor
 from subak.scheduler.record import Record, State
@@ -74,9 +78,12 @@ class Batcher:
         self._emit = emit
         self._bind = bind
         self._tell = tell
-        self.jobs = Jobs(_translated)
+        self._dimensions = Dimensions(decider.interpreter, decider.snapshot)
+        self._estimated_at = self._dimensions.version
+        self.jobs = Jobs(self._dimensions)
         self.world = self.jobs.world
         self.configuration: Configuration = DEFAULT
+        self._scoring = Scoring(DEFAULT, self._named)
         self._hopes = Hopes(decider.snapshot)
         self._halves = Halves()
         self._failed: dict[str, None] = {}
@@ -98,6 +105,13 @@ class Batcher:
     def governs(self, pod: manifest.Pod) -> bool:
         """Whether sessions decide on a pod of ours.  Raises Refusal if it says of its group what cannot be honoured."""
         return governed(pod)
+
+    def read(self, pod: manifest.Pod, request: Request) -> Request:
+        """The request of a pod as the configuration has it.  Raises Refusal if what it asks for is switched off."""
+        switches.check(self.configuration.off, pod)
+        if pod.spec.scheduler_name != VOLCANO:
+            return request  # gangs in other words keep the node score of their dialect
+        return self._scoring.mixed(pod, request, self._dimensions.asked(request))
 
     def standing(self, record: Record) -> Ticket | None:
         """The ticket by which the pod waits; None if it does not wait here."""
@@ -162,6 +176,7 @@ class Batcher:
                 self._see_again(jobs.groups_made(by_volcano))
             case Configured(configuration, group_timeout):
                 self.configuration, self._halves.timeout = configuration, group_timeout
+                self._scoring = Scoring(configuration, self._named)
                 self._hopes.refused.clear()
                 jobs.news = True
 
@@ -200,6 +215,12 @@ class Batcher:
             del self._paused[key]
             self.jobs.news = True
         self._look_after(now)
+        for ask in self.jobs.asking:
+            self._emit(ask)
+        self.jobs.asking.clear()
+        for text in self.jobs.warnings:
+            self._emit(Warn(text))
+        self.jobs.warnings.clear()
         if self._hopes.in_doubt and (self._hopes.look() or self._any_kept()):
             self.jobs.news = True
 
@@ -215,13 +236,21 @@ class Batcher:
 
     def run(self, now: float) -> None:
         """Run a session."""
-        self.jobs.news, self._ran = False, True
+        self._ran = True
+        self._read_again()
+        self.jobs.news = False
         if not any(self.jobs.waiting()):
             return
         self._decided = 0
-        self._read_again()
         session = registry.run(
-            self.world, self._decider, self.configuration, self, self._preemptor.nominations, now, self._hopes.refused
+            self.world,
+            self._decider,
+            self.configuration,
+            self,
+            self._preemptor.nominations,
+            now,
+            self._hopes.refused,
+            self._preemptor.budgets,
         )
         self._hopes.note_cures()
         self._over_quota = {key.partition("/")[0] for key in session.misfits}
@@ -295,11 +324,19 @@ class Batcher:
     # How events become tasks
 
     def _see(self, record: Record, request: Request) -> None:
-        task = self.jobs.see(record.pod, request, _asked(request), _status(record), record.node)
+        task = self.jobs.see(record.pod, request, self._amounts(record, request), _status(record), record.node)
         if task.status is Status.PENDING:
             self._hopes.wait(task.key, request)
         else:
             self._hopes.leave(task.key)
+
+    def _amounts(self, record: Record, request: Request) -> Amounts:
+        """What a pod holds, or else what it asks for."""
+        return (self._dimensions.held(record.key) if record.node else None) or self._dimensions.asked(request)
+
+    def _named(self, name: str) -> str:
+        """Our name of a resource, by the one that users write."""
+        return min(self._dimensions.meaning(name), default=name)
 
     def _see_again(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -323,18 +360,20 @@ class Batcher:
             return Request()
 
     def _read_again(self) -> None:
-        """Read requests anew if other pods that concern them may have come since they were read."""
-        epoch = self._decider.snapshot.epoch
-        if epoch == self._epoch:
+        """Read anew what may mean something else, because other pods have come that concern it, or other cards."""
+        epoch, estimated_at = self._decider.snapshot.epoch, self._dimensions.version
+        if estimated_at != self._estimated_at:
+            self._scoring = Scoring(self.configuration, self._named)
+            self.jobs.read_amounts()
+        elif epoch == self._epoch:
             return
-        self._epoch = epoch
+        self._epoch, self._estimated_at = epoch, estimated_at
         for job in self.jobs.waiting():
-            for task in job.with_status(Status.PENDING, Status.PIPELINED):
-                ticket, request = self._records[task.key].ticket, self._decider.again(task.request, task.pod)
-                if ticket is not None and request != task.request:
-                    task.request = ticket.request = request
-                    if task.status is Status.PENDING:
-                        self._hopes.wait(task.key, request)
+            for task in tuple(job.with_status(Status.PENDING)):
+                record = self._records[task.key]
+                assert record.ticket is not None, "a pod that waits has a ticket"
+                record.ticket.request = self.read(task.pod, self._decider.again(task.request, task.pod))
+                self._see(record, record.ticket.request)
 
     # After sessions
 
@@ -404,11 +443,3 @@ def _status(record: Record) -> Status:
         case State.HELD:
             return Status.RUNNING if record.pod.started else Status.BOUND
     return Status.PENDING
-
-
-def _asked(request: Request) -> dict[str, float]:
-    return {"pods": 1, **dict(request.needs.resources)}
-
-
-def _translated(amounts: manifest.Amounts) -> dict[str, float]:
-    return {}

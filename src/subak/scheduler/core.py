@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
+from subak.batch.configuration import Configuration
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -30,6 +31,7 @@ from subak.scheduler.messages import (
     BindFailed,
     BudgetGone,
     BudgetSeen,
+    Configured,
     DeviceGone,
     DeviceSeen,
     Event,
@@ -108,6 +110,11 @@ class Core:
         return self._decider.snapshot
 
     @property
+    def configuration(self) -> Configuration:
+        """The scheduler configuration in force."""
+        return self._batch.configuration
+
+    @property
     def needs_variables(self) -> bool:
         """Whether there has been a node where containers get their cards by variables (`model.variables`)."""
         return self._books.needs_variables
@@ -177,11 +184,7 @@ class Core:
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
             case NamesChanged():
-                for record in self._records.values():
-                    if record.state in (State.WAITING, State.ASIDE):
-                        self._enqueue(record)
-                    else:
-                        self._batch.see(record)
+                self._see_waiting_again()
             case StorageSeen(object):
                 self._books.see_stored(object)
             case StorageGone(object):
@@ -198,6 +201,9 @@ class Core:
                 self._preemptor.budgets.remove(key)
             case EvictFailed(key, uid):
                 self._preemptor.evict_failed(key, uid)
+            case Configured():
+                self._batch.handle(event)
+                self._see_waiting_again()
             case _:
                 self._batch.handle(event)
         self._pass_on()
@@ -389,6 +395,8 @@ class Core:
             self._reserve(record, "")  # another scheduler may have chosen its cards, before it became ours
         try:
             request, batched = self._decider.request(pod), self._batch.governs(pod)
+            if batched:
+                request = self._batch.read(pod, request)
         except Refusal as refusal:
             self._set_aside(record, "what it asks for cannot be")
             self._report(record, refusal.message, {})
@@ -446,6 +454,14 @@ class Core:
         record.state, record.annotations = State.ASIDE, {}
         record.note(self._moment, Word.REFUSED, message)
         self._enqueue(record, failures)
+
+    def _see_waiting_again(self) -> None:
+        """Whose pods wait, and what they ask for, is to be seen anew."""
+        for record in self._records.values():
+            if record.state in (State.WAITING, State.ASIDE):
+                self._enqueue(record)
+            else:
+                self._batch.see(record)
 
     def _release(self, key: str) -> None:
         """Forget a pod that is gone or has finished."""

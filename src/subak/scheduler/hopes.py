@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Iterable
 
 import numpy as np
 
+from subak.batch.refusals import Refusals
 from subak.model.request import Request
 from subak.policy import registry
 from subak.policy.demand import Demand
@@ -19,11 +20,11 @@ from subak.snapshot.cluster import Snapshot
 class Hopes:
     """Requests of those who wait, by the keys of their pods.
 
-    `refused` are requests that fit nowhere, as far as is known.  A request leaves it as soon as it may fit.
+    `refused` is what fits nowhere, as far as is known.  A request leaves it as soon as it may fit.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.refused: set[Request] = set()
+        self.refused = Refusals()
         self._snapshot = snapshot
         self._request_of: dict[str, Request] = {}
         self._count: dict[Request, int] = {}
@@ -64,7 +65,6 @@ class Hopes:
             self._demand.remove(at)
             del self._count[request], self._asks[at]
             self._cures.pop(request, None)
-            self.refused.discard(request)
 
     def freed(self, nodes: Iterable[str]) -> None:
         """Something was given back or has changed on these nodes."""

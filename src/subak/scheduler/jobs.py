@@ -1,21 +1,24 @@
 """The world of sessions, kept by events: which pod belongs to which job, and which job to which queue.
 
-Objects come in any order: a pod before its group, a group before its queue.  A job whose group has no object yet, or is
-not answered for by its owner, is in no queue, so no session sees it; `missing` says what it waits for.  A queue named
-`default` is always there.
+Objects come in any order: a pod before its group, a group before its queue.  A job whose group has no object yet, or of
+which it is not known whether its owner wants a group, is in no queue, so no session sees it; `missing` says what it
+waits for.  A queue named `default` is always there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from subak.batch import gangs
 from subak.batch.amounts import Amounts
+from subak.batch.dimensions import Dimensions
 from subak.batch.gangs import Membership
 from subak.batch.world import DEFAULT, Job, Phase, Queue, State, Status, Task, World
-from subak.model import group, manifest
+from subak.model import manifest
 from subak.model.group import Group, PriorityClass, Words
+from subak.model.group import Queue as QueueObject
 from subak.model.request import Request
 from subak.scheduler.messages import AskOwner
 
@@ -25,13 +28,12 @@ VOLCANO = "volcano"
 PREEMPTABLE = "volcano.sh/preemptable"
 TASK_PRIORITY = "volcano.sh/task-priority"
 NOWHERE = ""
-"""The queue of jobs that are not complete as objects."""
+"""The queue of jobs of which we do not know enough."""
 
 OWNERS = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job"})
 """Kinds of owners that may say how many of their pods start together."""
 
-Translate = Callable[[manifest.Amounts], Amounts]
-"""Amounts in the words of users as amounts of sessions."""
+FORWARD = (Status.BINDING, Status.BOUND, Status.RUNNING)
 
 
 def governed(pod: manifest.Pod) -> bool:
@@ -42,74 +44,39 @@ def governed(pod: manifest.Pod) -> bool:
 class Jobs:
     """All jobs with their tasks.  `news` says that something has changed that a session may care for.
 
-    `touched` are jobs of which something has changed, by key; who looks at them empties it.  `asking` are owners that
-    were not asked yet.
+    `touched` are jobs of which something has changed, by key; who looks at them empties it.  So it is with `asking`,
+    owners that were not asked yet, and `warnings`.
     """
 
-    def __init__(self, translate: Translate) -> None:
+    def __init__(self, dimensions: Dimensions) -> None:
         self.world = World()
         self.tasks: dict[str, Task] = {}
         self.touched: dict[str, None] = {}
         self.asking: list[AskOwner] = []
+        self.warnings: list[str] = []
         self.news = False
-        self._translate = translate
+        self._dimensions = dimensions
         self._groups: dict[str, Group] = {}
-        self._said: dict[str, Membership] = {}
-        self._queue_of: dict[str, str] = {}
+        self._queues: dict[str, QueueObject] = {}
+        self._said: dict[str, Counter[Membership]] = {}
+        self._member: dict[str, Membership] = {}
+        self._refused: dict[str, str] = {}
+        self._warned: dict[str, tuple[str, ...]] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._owners: dict[str, int | None] = {}
         self._by_volcano = False
         self.world.put_queue(Queue(DEFAULT))
 
-    # Pods
-
-    def see(self, pod: manifest.Pod, request: Request, amounts: Amounts, status: Status, node: str = "") -> Task:
-        """Take in a pod as it is now; gives its task."""
-        said = self._membership(pod)
-        key = gangs.key(said.words, said.name)
-        task = self.tasks.get(pod.key)
-        if task is not None and task.job.key != key:
-            self.lose(pod.key)
-            task = None
-        if task is None:
-            task = Task(pod.key, pod, request, amounts, status=status, node=node, created=seconds(pod.metadata))
-            self._join(task, said, key)
-        if task.status is not status or task.amounts != amounts or task.request is not request:
-            self.touch(task.job)
-            self.news = self.news or not _only_goes_on(task.status, status)
-            if task.amounts != amounts:
-                self.world.measure(task, amounts)
-            self.world.move(task, status)
-        task.pod, task.request, task.node = pod, request, node
-        self._read(task, said)
-        return task
-
-    def lose(self, key: str) -> Task | None:
-        """The pod is no longer there, or not ours any more."""
-        task = self.tasks.pop(key, None)
-        if task is None:
-            return None
-        job = task.job
-        self.world.remove_task(task)
-        self.touch(job)
-        self.news = True
-        if job.tasks:
-            self._rank(job)
-        else:
-            self._said.pop(job.key, None)
-            self._queue_of.pop(job.key, None)
-            if job.written:
-                self._describe(job)
-            else:
-                self.world.remove_job(job.key)
-        return task
-
-    def touch(self, job: Job) -> None:
-        """Something about the job has changed."""
-        self.touched[job.key] = None
+    def waiting(self) -> Iterator[Job]:
+        """Jobs that a session may do something for."""
+        for job in self.world.unfinished.values():
+            if job.waiting_count or (job.written and job.phase is Phase.PENDING):
+                yield job
 
     def missing(self, job: Job) -> str:
         """What keeps the job out of all sessions; empty if nothing does."""
+        if job.key in self._refused:
+            return self._refused[job.key]
         if job.queue == NOWHERE:
             if job.words:
                 return f"PodGroup {job.name} does not exist (yet): create it, or correct the name of the pod's group"
@@ -119,6 +86,56 @@ class Jobs:
         if job.queue not in self.world.queues:
             return f"queue {job.queue} does not exist (yet): create it, or name another one"
         return ""
+
+    def touch(self, job: Job) -> None:
+        """Something about the job has changed."""
+        self.touched[job.key] = None
+
+    # Pods
+
+    def see(self, pod: manifest.Pod, request: Request, amounts: Amounts, status: Status, node: str = "") -> Task:
+        """Take in a pod as it is now; gives its task."""
+        said = self._membership(pod)
+        task = self.tasks.get(pod.key)
+        if task is not None and self._member[pod.key] != said:
+            self.lose(pod.key)
+            task = None
+        if task is None:
+            task = Task(pod.key, pod, request, amounts, said.role, status=status, node=node)
+            task.created = seconds_of(pod.metadata.creation_timestamp)
+            self._join(task, said)
+        elif task.status is not status or task.amounts != amounts or task.request != request:
+            self.touch(task.job)
+            self.news = self.news or not (task.status in FORWARD and status in FORWARD)
+            if task.amounts != amounts:
+                self.world.measure(task, amounts)
+            self.world.move(task, status)
+        task.pod, task.request, task.node = pod, request, node
+        self._read(task)
+        return task
+
+    def lose(self, key: str) -> Task | None:
+        """The pod is no longer there, or not ours any more."""
+        task = self.tasks.pop(key, None)
+        if task is None:
+            return None
+        job, said = task.job, self._member.pop(key)
+        self.world.remove_task(task)
+        self.touch(job)
+        self.news = True
+        members = self._said[job.key]
+        members[said] -= 1
+        if not members[said]:
+            del members[said]
+        if not members:
+            del self._said[job.key]
+        if not job.tasks and not job.written:
+            self._forget(job)
+        elif said not in members:
+            self._describe(job)
+        elif task.priority == job.priority:
+            self._rank(job)
+        return task
 
     # Objects
 
@@ -133,39 +150,51 @@ class Jobs:
             self.world.put_job(job)
         if before is None or before.uid != group.uid:
             job.phase = phase_of(group)
-        self._describe(job)
+        if before is None or not _same_group(before, group):
+            self._describe(job)
 
     def lose_group(self, words: str, name: str) -> None:
         """A group's object was removed."""
         key = gangs.key(words, name)
-        if self._groups.pop(key, None) is None:
-            return
-        job = self.world.jobs[key]
-        if job.tasks:
-            self._describe(job)
-        else:
-            self.world.remove_job(key)
-            self.touch(job)
+        if self._groups.pop(key, None) is not None:
+            job = self.world.jobs[key]
+            if job.tasks:
+                self._describe(job)
+            else:
+                self._forget(job)
+
+    def group(self, job: Job) -> Group | None:
+        """The object of a job."""
+        return self._groups.get(job.key)
 
     def read_phases(self) -> None:
         """Believe what the objects say of how far their groups are: another scheduler wrote it."""
         for key, each in self._groups.items():
             self.world.jobs[key].phase = phase_of(each)
 
-    def see_queue(self, queue: group.Queue) -> None:
+    def read_amounts(self) -> None:
+        """Read amounts of queues and groups anew, since names and percents may mean something else now."""
+        for queue in tuple(self._queues.values()):
+            self.see_queue(queue)
+        for key in self._groups:
+            self._describe(self.world.jobs[key])
+
+    def see_queue(self, queue: QueueObject) -> None:
         """A queue was added or has changed."""
-        spec, guarantee = queue.spec, queue.spec.guarantee
+        self._queues[queue.name] = queue
+        spec = queue.spec
+        guaranteed = None if spec.guarantee is None else spec.guarantee.resource
         state = "" if queue.status is None else queue.status.state
         fresh = Queue(
             queue.name,
             queue.metadata.uid,
             spec.weight,
             spec.priority,
-            self._translate(spec.capability or {}),
-            self._translate((guarantee and guarantee.resource) or {}),
+            self._amounts(spec.capability, f"queue {queue.name}: spec.capability"),
+            self._amounts(guaranteed, f"queue {queue.name}: spec.guarantee.resource"),
             spec.reclaimable is not False,
             State(state or "Open") if state in ("", *State) else State.UNKNOWN,
-            seconds(queue.metadata),
+            seconds_of(queue.metadata.creation_timestamp),
         )
         before = self.world.queues.get(queue.name)
         if before is None or not _same_queue(before, fresh):
@@ -174,6 +203,7 @@ class Jobs:
 
     def lose_queue(self, name: str) -> None:
         """A queue was removed; without an object, `default` is open and has weight 1."""
+        self._queues.pop(name, None)
         if name == DEFAULT:
             self.world.put_queue(Queue(DEFAULT))
         else:
@@ -195,7 +225,7 @@ class Jobs:
         if self._owners.get(uid) == min_member:
             return []
         self._owners[uid] = min_member
-        return [task.key for task in self.tasks.values() if _asks(task.pod, uid)]
+        return [task.key for task in self.tasks.values() if _belongs_to(task.pod, uid)]
 
     def groups_made(self, by_volcano: bool) -> list[str]:
         """Whether Volcano's controllers give pods their groups; the keys of pods to see anew."""
@@ -203,20 +233,6 @@ class Jobs:
             return []
         self._by_volcano = by_volcano
         return [task.key for task in self.tasks.values() if gangs.membership(task.pod) is None]
-
-    def group(self, job: Job) -> Group | None:
-        """The object of a job."""
-        return self._groups.get(job.key)
-
-    def waiting(self) -> Iterator[Job]:
-        """Jobs that a session may do something for."""
-        for job in self.world.jobs.values():
-            if (
-                job.counts[Status.PENDING]
-                or job.counts[Status.PIPELINED]
-                or (job.written and job.phase is Phase.PENDING)
-            ):
-                yield job
 
     # How a job comes to be what it is
 
@@ -242,26 +258,26 @@ class Jobs:
             return Membership("", pod.key, least)
         return Membership(Words.VOLCANO, f"{pod.namespace}/podgroup-{owner.uid}", least)
 
-    def _join(self, task: Task, said: Membership, key: str) -> None:
-        job, known = self.world.jobs.get(key), self._said.get(key)
+    def _join(self, task: Task, said: Membership) -> None:
+        key = gangs.key(said.words, said.name)
+        job = self.world.jobs.get(key)
         if job is None:
             job = Job(key, said.name, said.words, queue=NOWHERE, created=task.created)
             self.world.put_job(job)
-        self.tasks[task.key] = task
+        self.tasks[task.key], self._member[task.key] = task, said
         self.world.put_task(job, task)
         self.touch(job)
         self.news = True
-        if known is None or (said.min_member or 0) > (known.min_member or 0):
-            self._said[key] = said
-            self._queue_of.setdefault(key, task.pod.annotations.get(gangs.QUEUE, ""))
+        members = self._said.setdefault(key, Counter())
+        members[said] += 1
+        if members[said] == 1:
             self._describe(job)
 
-    def _read(self, task: Task, said: Membership) -> None:
+    def _read(self, task: Task) -> None:
         """What a pod says of its part in the job."""
         annotations, before = task.pod.annotations, task.priority
         priority = annotations.get(TASK_PRIORITY, "")
         task.priority = int(priority) if priority.removeprefix("-").isdecimal() else task.pod.priority
-        task.role = said.role
         wish = annotations.get(PREEMPTABLE) or task.pod.labels.get(PREEMPTABLE) or ""
         task.preemptable = wish.lower() != "false"
         if task.priority != before:
@@ -271,30 +287,56 @@ class Jobs:
         """Let the job be what its object says, or else its pods."""
         self.touch(job)
         self.news = True
-        each, said = self._groups.get(job.key), self._said.get(job.key)
+        each, queue = self._groups.get(job.key), NOWHERE
+        terms = gangs.agreed(self._said.get(job.key, ()), each)
         job.written = each is not None
-        queue = self._queue_of.get(job.key) or DEFAULT
+        self._refused.pop(job.key, None)
         if each is not None:
-            job.uid, job.min_member, job.min_roles = each.uid, each.min_member, each.min_roles
-            job.min_resources = None if each.min_resources is None else self._translate(each.min_resources)
-            job.timeout, job.created = each.timeout, seconds_of(each.created) or job.created
-            queue = each.queue or queue
-        elif said is not None and said.min_member is not None:
-            job.uid, job.min_member, job.min_roles = "", said.min_member, dict(said.min_roles)
-            job.min_resources, job.timeout = None, said.timeout
-        else:
-            queue = NOWHERE
+            job.uid, job.created = each.uid, seconds_of(each.created) or job.created
+            least = each.min_resources
+            job.min_resources = None if least is None else self._amounts(least, f"PodGroup {job.name}")
+            if why := gangs.refusal(each):
+                self._refused[job.key] = why
+        if terms is not None:
+            job.min_member, job.min_roles, job.timeout = terms.min_member, terms.min_roles, terms.timeout
+            self._warn(job.key, terms.warnings)
+            if job.key not in self._refused:
+                queue = (each and each.queue) or self._wished_queue(job)
         if job.queue != queue:
             self.world.change_queue(job, queue)
+        self.world.look(job)
         self._rank(job)
+
+    def _forget(self, job: Job) -> None:
+        self.world.remove_job(job.key)
+        self._refused.pop(job.key, None)
+        self._warned.pop(job.key, None)
+        self.touch(job)
+
+    @staticmethod
+    def _wished_queue(job: Job) -> str:
+        """The queue that the pods of a job name, the first by name if they differ."""
+        return min(
+            filter(None, (task.pod.annotations.get(gangs.QUEUE) for task in job.tasks.values())), default=DEFAULT
+        )
+
+    def _amounts(self, written: Mapping[str, manifest.Amount] | None, place: str) -> dict[str, float]:
+        found, warnings = self._dimensions.read(written, place)
+        self._warn(place, tuple(warnings))
+        return found
+
+    def _warn(self, about: str, warnings: tuple[str, ...]) -> None:
+        """Tell an administrator, once."""
+        if self._warned.get(about, ()) != warnings:
+            self._warned[about] = warnings
+            self.warnings += warnings
 
     def _rank(self, job: Job) -> None:
         """How important a job is: as its class says, or the default class, or its pods."""
         each = self._groups.get(job.key)
-        priority = max((task.priority for task in job.tasks.values()), default=0)
-        if each is not None:
-            named = self._classes.get(each.priority_class) or self._default_class
-            priority = priority if named is None else named.value
+        named = None if each is None else self._classes.get(each.priority_class) or self._default_class
+        pods = max((task.priority for task in job.tasks.values()), default=0)
+        priority = pods if named is None else named.value
         if priority != job.priority:
             job.priority, self.news = priority, True
 
@@ -318,29 +360,23 @@ def phase_of(group: Group) -> Phase:
     return Phase(group.phase) if group.phase in tuple(Phase) else Phase.PENDING
 
 
-def seconds(metadata: manifest.Metadata) -> float:
-    """When an object was created, in seconds since 1970; 0 if it does not say."""
-    return seconds_of(metadata.creation_timestamp or "")
-
-
-def seconds_of(text: str) -> float:
+def seconds_of(text: str | None) -> float:
     """A time as API servers write it, in seconds since 1970; 0 if it is none."""
     try:
-        return datetime.fromisoformat(text).timestamp()
+        return datetime.fromisoformat(text or "").timestamp()
     except ValueError:
         return 0.0
 
 
-def _asks(pod: manifest.Pod, uid: str) -> bool:
-    """Whether this owner may want a group of the pod."""
+def _belongs_to(pod: manifest.Pod, uid: str) -> bool:
     owner = pod.metadata.controller
     return owner is not None and owner.uid == uid
 
 
-def _only_goes_on(before: Status, now: Status) -> bool:
-    """Whether a task that has its place has just come further with it."""
-    forward = (Status.BINDING, Status.BOUND, Status.RUNNING)
-    return before in forward and now in forward
+def _same_group(one: Group, other: Group) -> bool:
+    """Whether both versions of a group mean the same; how far it is, we know better."""
+    facts = ("uid", "min_member", "min_roles", "min_resources", "queue", "priority_class", "timeout", "refusal")
+    return all(getattr(one, name) == getattr(other, name) for name in facts)
 
 
 def _same_queue(one: Queue, other: Queue) -> bool:
