@@ -105,7 +105,7 @@ class Gang:
         """Why it waits, or that it does not."""
         outlook = self.outlook
         if not self.waits:
-            return f"{outlook.bound:,} of {len(self.members):,} members have places, {outlook.needed:,} are needed"
+            return f"{outlook.bound:,} of {len(self.members):,} members have places, {outlook.needed:,} needed"
         told = next((each.told for each in self.members if each.waits and each.told), "")
         known = "" if self.known is None else self.known.message
         prefix = explain.for_member(self.name, "")
