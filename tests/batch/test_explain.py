@@ -58,7 +58,7 @@ def test_some_fit_others_lack_cards_and_the_queue_has_a_share() -> None:
 )
 def test_each_kind_of_waiting_has_its_sentence(found: Outlook, told: str) -> None:
     assert sentence(found) == told
-    assert for_member("default/x", sentence(found)) == f"waits with its gang default/x: {told}"
+    assert for_member("default/x", found) == f"waits with its gang default/x: {told}"
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,10 @@ def test_what_members_lack_of_nodes() -> None:
     assert lacking(Request()) == "a node that takes them"
 
 
-def test_where_no_card_would_help_nodes_are_quoted() -> None:
+def test_where_no_card_would_help_what_does_is_quoted() -> None:
     request = Request(claims=(Claim("hami", NVIDIA, (0,)),))
-    assert lacking(request, ["NodeSelectorMismatch"], "label zone=x missing") == "label zone=x missing"
+    assert lacking(request, ["NodeSelectorMismatch"], "no label zone=x") == "a place: no label zone=x"
+    assert lacking(request, [], "queue a is full") == "a place: queue a is full"
 
 
 def test_the_share_that_is_told_is_the_scarcest_that_the_gang_asks_for() -> None:

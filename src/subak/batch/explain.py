@@ -148,16 +148,21 @@ def obstacle(outlook: Outlook) -> str:
     return outlook.held_back
 
 
-def for_member(gang: str, why: str) -> str:
-    """What one of its pods is told."""
-    return f"waits with its gang {gang}: {why}"
+def for_member(gang: str, outlook: Outlook) -> str:
+    """The same for one of its pods."""
+    return introduction(gang) + sentence(outlook)
+
+
+def introduction(gang: str) -> str:
+    """How that begins."""
+    return f"waits with its gang {gang}: "
 
 
 def lacking(request: Request, reasons: Collection[str] = (), detail: str = "") -> str:
-    """What a request that fits nowhere lacks: `reasons` and `detail` are what nodes say to it, as far as is known."""
+    """What a request that fits nowhere lacks; `detail` is what it was told, and `reasons` are those of nodes in it."""
     claim = next(iter(request.claims), None)
-    if reasons and CARD_REASONS.isdisjoint(reasons):
-        return detail or _listed(sorted(reasons))
+    if detail and CARD_REASONS.isdisjoint(reasons):
+        return f"a place: {detail}"
     return _node(request) if claim is None else _card(claim)
 
 

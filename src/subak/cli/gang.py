@@ -108,7 +108,7 @@ class Gang:
             return f"{outlook.bound:,} of {len(self.members):,} members have places, {outlook.needed:,} needed"
         told = next((each.told for each in self.members if each.waits and each.told), "")
         known = "" if self.known is None else self.known.message
-        prefix = explain.for_member(self.name, "")
+        prefix = explain.introduction(self.name)
         return (
             known or explain.obstacle(outlook) or self.written or told.removeprefix(prefix) or explain.sentence(outlook)
         )
