@@ -106,11 +106,17 @@ class Gang:
         outlook = self.outlook
         if not self.waits:
             return f"{outlook.bound:,} of {len(self.members):,} members have places, {outlook.needed:,} needed"
-        told = next((each.told for each in self.members if each.waits and each.told), "")
         known = "" if self.known is None else self.known.message
-        prefix = explain.introduction(self.name)
+        told = [each.told for each in self.members if each.waits and each.told]
+        introduction = explain.introduction(self.name)
+        shared = next((each.removeprefix(introduction) for each in told if each.startswith(introduction)), "")
         return (
-            known or explain.obstacle(outlook) or self.written or told.removeprefix(prefix) or explain.sentence(outlook)
+            known
+            or explain.obstacle(outlook)
+            or shared
+            or self.written
+            or next(iter(told), "")
+            or explain.sentence(outlook)
         )
 
     def data(self) -> dict[str, Any]:
@@ -132,8 +138,8 @@ class Gang:
             "members": [self._member_data(each) for each in self.members],
         }
 
-    def show(self) -> None:
-        """Print the gang for people."""
+    def show(self, wide: bool = False) -> None:
+        """Print the gang for people; if wide, with the stories of its members."""
         click.echo(f"gang {self.name} {'waits' if self.waits else 'runs'}: {self.sentence}")
         for warning in () if self.terms is None else self.terms.warnings:
             click.echo(f"  mind: {warning}")
@@ -143,7 +149,7 @@ class Gang:
             rows = [["MEMBER", "STATE", "NODE", "WHY"], *(self._row(each) for each in self.members)]
             for line in aligned(rows):
                 click.echo(f"  {line}")
-        for key, story in ({} if self.known is None else self.known.stories).items():
+        for key, story in self.known.stories.items() if wide and self.known is not None else ():
             for sentence in story:
                 click.echo(f"  {key}: {sentence}")
 

@@ -85,7 +85,7 @@ async def _of_gang(connection: Connection, namespace: str, name: str, output: st
         emit({"gangs": [each.data() for each in found]}, output)
     else:
         for each in found:
-            each.show()
+            each.show(wide=output == "wide")
     return 1 if any(each.waits for each in found) else 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -47,7 +46,7 @@ async def of_pod(client: Client, namespace: str, name: str) -> Known | None:
 
 async def of_gang(client: Client, words: str, name: str) -> KnownGang | None:
     """What the controller knows of a gang, by its `namespace/name`; None if it does not answer."""
-    return await _ask(client, f"gangs/{words}/{quote(name, safe='')}", KnownGang)
+    return await _ask(client, f"gangs/{words}/{name}", KnownGang)
 
 
 async def _ask(client: Client, path: str, type: type[T]) -> T | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 import msgspec
 
 from subak.batch.configuration import Configuration
+from subak.batch.world import World
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -113,6 +114,11 @@ class Core:
     def configuration(self) -> Configuration:
         """The scheduler configuration in force."""
         return self._batch.configuration
+
+    @property
+    def world(self) -> World:
+        """All gangs and queues."""
+        return self._batch.world
 
     @property
     def needs_variables(self) -> bool:
