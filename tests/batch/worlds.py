@@ -204,7 +204,7 @@ class Stage:
 
     def _job(self, group: str, pod: manifest.Pod, task: Task) -> Job:
         if group:
-            return self.world.jobs[gangs.key(Words.VOLCANO, f"default/{group}")]
+            return self.job(group)
         if "default" not in self.world.queues:
             self.queue("default")
         job = Job(gangs.key("", pod.key), pod.key, uid=pod.metadata.uid, priority=task.priority, created=task.created)
@@ -286,6 +286,10 @@ class Stage:
     def name(task: Task) -> str:
         """A pod's name as the test gave it; with its namespace unless that is `default`."""
         return task.key.removeprefix("default/")
+
+    def job(self, group: str) -> Job:
+        """The job of a group."""
+        return self.world.jobs[gangs.key(Words.VOLCANO, f"default/{group}")]
 
     def phases(self) -> dict[str, str]:
         """How far each group is."""
