@@ -15,7 +15,7 @@ from subak.model import manifest
 from subak.model.placement import Placement
 from subak.policy.decider import Decider
 from subak.policy.mixture import THOUSAND, Mixed
-from tests.batch.worlds import SEED, Stage, amounts_of
+from tests.batch.worlds import SEED, Stage
 
 HOST = "kubernetes.io/hostname"
 
@@ -31,7 +31,7 @@ def only(**weights: int) -> Configuration:
 def asked(stage: Stage, configuration: Configuration, name: str = "p1", **facts: Any) -> Any:
     """The request of a pod under a configuration."""
     task = stage.pod(name, **facts)
-    return Scoring(configuration, named=str).mixed(task.pod, task.request, amounts_of(task.request))
+    return Scoring(configuration, named=str).mixed(task.pod, task.request, task.amounts)
 
 
 def chosen(stage: Stage, configuration: Configuration, **facts: Any) -> str:

@@ -1,21 +1,10 @@
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
-from subak.batch import registry
 from subak.batch.world import Status
-from tests.batch.doubles import DOUBLES
 from tests.batch.worlds import Stage, configuration
 
 PREEMPT = configuration("preempt", tiers=[["conformance", "gang", "priority", "proportion"]])
 RUNNING = Status.RUNNING
-
-
-@pytest.fixture(autouse=True)
-def doubles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "PLUGINS", {**registry.PLUGINS, **DOUBLES})
 
 
 def test_a_gang_takes_room_as_a_whole() -> None:

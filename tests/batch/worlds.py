@@ -18,19 +18,18 @@ from typing import Any
 import msgspec
 
 from subak.batch import gangs
-from subak.batch.amounts import add
 from subak.batch.configuration import DEFAULT, Configuration, Option
-from subak.batch.registry import run
+from subak.batch.dimensions import Dimensions
+from subak.batch.refusals import Refusals
+from subak.batch.registry import PLUGINS, run
 from subak.batch.session import Session
-from subak.batch.world import HOLDING, Job, Phase, Queue, State, Status, Task, World
+from subak.batch.world import Job, Phase, Queue, State, Status, Task, World
 from subak.dialects.interpreter import Interpreter
-from subak.dialects.kubernetes import units
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.group import Words
 from subak.model.node import Node
 from subak.model.placement import Placement
-from subak.model.request import Request
 from subak.policy.decider import Decider
 from subak.policy.preempt import place_on
 from tests.support.world import device_object, register
@@ -51,29 +50,6 @@ def configuration(*actions: str, tiers: Sequence[Sequence[str | Option]] = ()) -
     return Configuration(actions, options)
 
 
-def amounts_of(request: Request) -> dict[str, float]:
-    """What a request asks for."""
-    total: dict[str, float] = dict(request.needs.resources)
-    for claim in request.claims:
-        family = min(claim.families)
-        bytes_ = claim.count * claim.memory_bytes
-        add(total, {f"{family}/memory": bytes_, f"{family}/cores": claim.count * claim.cores})
-    return total
-
-
-def amounts_on(node: Node) -> dict[str, float]:
-    """What a node has."""
-    total: dict[str, float] = {name: amount for name, amount in node.allocatable.items() if "/" not in name}
-    for device in node.devices:
-        add(total, {f"{device.family}/memory": device.memory_bytes, f"{device.family}/cores": device.cores})
-    return total
-
-
-def quantities(given: Mapping[str, Any]) -> dict[str, float]:
-    """Amounts of plain resources as users write them."""
-    return {name: units(name, str(amount)) for name, amount in given.items()}
-
-
 class Stage:
     """A world, a decider and a hand.  `bound`, `kept` and `evicted` are what sessions have decided so far."""
 
@@ -81,13 +57,14 @@ class Stage:
         self.decider = Decider(Interpreter())
         self.snapshot = self.decider.snapshot
         self.world = World()
+        self.dimensions = Dimensions(self.decider.interpreter, self.snapshot)
         self.bound: dict[str, str] = {}
         self.placements: dict[str, Placement] = {}
         self.kept: dict[str, str] = {}
         self.dropped: list[str] = []
         self.evicted: dict[str, str] = {}
         """Names of victims, and for whom they leave."""
-        self.refused: set[Request] = set()
+        self.refused = Refusals()
         self.now = 0.0
         self._going: dict[str, dict[str, None]] = {}
         self._moments = 0.0
@@ -127,14 +104,19 @@ class Stage:
     def add_node(self, node: Node) -> Node:
         """A node as it is."""
         self.snapshot.put([node])
-        add(self.world.total, amounts_on(node))
         return node
+
+    def amounts(self, given: Mapping[str, Any]) -> dict[str, float]:
+        """Amounts as users write them; cards that they mean must be there already."""
+        found, warnings = self.dimensions.read({name: str(amount) for name, amount in given.items()}, "the test")
+        assert not warnings, warnings
+        return found
 
     def queue(self, name: str, **facts: Any) -> Queue:
         """A queue; `capability` and `guarantee` as users write them."""
         for field in ("capability", "guarantee"):
             if field in facts:
-                facts[field] = quantities(facts[field])
+                facts[field] = self.amounts(facts[field])
         facts["state"] = State(facts.get("state", "Open"))
         queue = Queue(name, created=self._later(), uid=f"uid-{name}", **facts)
         self.world.put_queue(queue)
@@ -143,7 +125,7 @@ class Stage:
     def group(self, name: str, min_member: int = 1, **facts: Any) -> Job:
         """Volcano's PodGroup in the namespace `default`; its queue is made if it is not there."""
         if facts.get("min_resources") is not None:
-            facts["min_resources"] = quantities(facts["min_resources"])
+            facts["min_resources"] = self.amounts(facts["min_resources"])
         facts["phase"] = Phase(facts.get("phase", "Pending"))
         facts.setdefault("created", self._later())
         key = gangs.key(Words.VOLCANO, f"default/{name}")
@@ -214,7 +196,7 @@ class Stage:
         request = self.decider.request(pod)
         facts.setdefault("created", self._later())
         facts.setdefault("role", pod.annotations.get(gangs.ROLE, ""))
-        task = Task(pod.key, pod, request, amounts_of(request), status=status, node=node, **facts)
+        task = Task(pod.key, pod, request, self.dimensions.asked(request), status=status, node=node, **facts)
         if node and status not in (Status.SUCCEEDED, Status.FAILED):
             self._settle(task)
         self.world.put_task(group if isinstance(group, Job) else self._job(group, pod, task), task)
@@ -233,8 +215,7 @@ class Stage:
         placement = place_on(self.snapshot, task.node, task.request)
         assert placement is not None, f"{task.key} fits on node {task.node}"
         self.snapshot.assume(task.key, placement, task.request.needs.resources, task.pod)
-        if task.status in HOLDING or task.status is Status.RELEASING:
-            add(self.world.used, task.amounts)
+        task.amounts = self.dimensions.held(task.key) or task.amounts
         if task.status is Status.RELEASING:
             self._going.setdefault(task.node, {})[task.key] = None
 
@@ -249,12 +230,15 @@ class Stage:
         more.setdefault("refused", self.refused)
         return run(self.world, self.decider, configuration, self, self, self.now, **more)
 
+    def session(self, configuration: Configuration = DEFAULT) -> Session:
+        """A session in which no action has run: for questions to its plugins."""
+        return Session(self.world, self.decider, configuration, PLUGINS, self, self, self.now, self.refused)
+
     def gone(self, *names: str) -> None:
         """These pods have left."""
         for task in [task for job in self.world.jobs.values() for task in job.tasks.values()]:
             if self.name(task) in names:
-                if self.snapshot.forget(task.key) is not None and task.status is not Status.PIPELINED:
-                    add(self.world.used, task.amounts, -1)
+                self.snapshot.forget(task.key)
                 self._going.get(task.node, {}).pop(task.key, None)
                 self.world.remove_task(task)
                 self.refused.clear()
@@ -273,7 +257,6 @@ class Stage:
         self.snapshot.assume(task.key, placement, task.request.needs.resources, task.pod)
         self.world.move(task, Status.BINDING)
         task.node = placement.node
-        add(self.world.used, task.amounts)
         self.bound[self.name(task)] = placement.node
         self.placements[self.name(task)] = placement
         self.kept.pop(self.name(task), None)

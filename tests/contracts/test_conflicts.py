@@ -45,6 +45,41 @@ def test_a_patch_with_the_right_version_is_taken_once(space: Space) -> None:
     assert space.merge("configmaps/a", {**patch, "data": {"x": "2"}}).code == 409
 
 
+def test_the_status_of_a_pod_group_is_patched_as_a_part_of_it_and_by_version(space: Space) -> None:
+    made = space.post("podgroups", {"metadata": {"name": "a"}, "spec": {"minMember": 2}}).must(201)
+    condition = {"type": "Unschedulable", "status": "True", "transitionID": "1", "reason": "r", "message": "m"}
+    status = {"phase": "Inqueue", "running": 0, "conditions": [condition]}
+    patch = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "status": status}
+    shown = space.merge("podgroups/a", patch).must(200)
+    assert shown["status"] == status
+    assert shown["spec"] == made["spec"]
+    assert shown["metadata"]["generation"] == made["metadata"]["generation"] + 1  # it is a part like any other
+    answer = space.merge("podgroups/a", {**patch, "status": {"phase": "Running"}})
+    assert (answer.code, answer.reason) == (409, "Conflict")
+    assert space.get("podgroups/a").must(200) == shown
+    assert space.merge("podgroups/a/status", {"status": {"phase": "Running"}}).code == 404
+    # The same patch again with the new version changes nothing, not even the version.
+    patch["metadata"] = {"resourceVersion": shown["metadata"]["resourceVersion"]}
+    assert space.merge("podgroups/a", patch).must(200) == shown
+
+
+def test_the_status_of_a_queue_is_patched_beside_it_and_by_version(space: Space) -> None:
+    name = str(space)
+    made = space.post("queues", {"metadata": {"name": name}, "spec": {}, "status": {"state": "Open"}}).must(201)
+    try:
+        assert "status" not in made
+        status = {"state": "Open", "allocated": {"cpu": "4", "nvidia.com/gpu": "1"}}
+        patch = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "status": status}
+        shown = space.merge(f"queues/{name}/status", {**patch, "spec": {"weight": 9}}).must(200)
+        assert (shown["status"], shown["spec"]) == (status, made["spec"])
+        assert shown["metadata"]["generation"] == made["metadata"]["generation"]
+        assert space.merge(f"queues/{name}/status", patch).code == 409
+        gone = {"status": {"allocated": {"cpu": "2", "nvidia.com/gpu": None}}}
+        assert space.merge(f"queues/{name}/status", gone).must(200)["status"]["allocated"] == {"cpu": "2"}
+    finally:
+        space.delete(f"queues/{name}").must(200)
+
+
 def test_a_deletion_by_uid_and_version(space: Space) -> None:
     made = space.post("configmaps", {"metadata": {"name": "a"}}).must(201)["metadata"]
     space.merge("configmaps/a", {"data": {"x": "1"}}).must(200)

@@ -107,15 +107,15 @@ class Running:
 
 @asynccontextmanager
 async def controller(
-    cluster: Cluster, client: Client, *options: str, name: str = "one", port: int = 9440
+    cluster: Cluster, client: Client, *options: str, name: str = "one", port: int = 9440, server: str = ADDRESS
 ) -> AsyncIterator[Running]:
     """Start a controller with these options beside the usual ones; it is killed at the end.
 
-    If the test fails meanwhile, the end of its log is printed.
+    `server` is its way to the API server.  If the test fails meanwhile, the end of its log is printed.
     """
     with tempfile.TemporaryDirectory(prefix="subak-controller-") as directory:
         log = Path(directory) / "log"
-        config = await _kubeconfig(cluster, client, Path(directory))
+        config = await _kubeconfig(cluster, client, Path(directory), server)
         command = ["controller", f"--kubeconfig={config}", f"--listen=127.0.0.1:{port}", f"--identity={name}", *options]
         with log.open("wb") as output:
             # setpriv: if this process is killed, the kernel ends the controller too.
@@ -163,7 +163,7 @@ async def until_pods(
         raise AssertionError(f"after {seconds:.0f} s the pods are still: {state}") from None
 
 
-async def _kubeconfig(cluster: Cluster, client: Client, directory: Path) -> Path:
+async def _kubeconfig(cluster: Cluster, client: Client, directory: Path, server: str) -> Path:
     """A kubeconfig with a token of the controller's ServiceAccount, as its pod would have one."""
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     answer = await client.create(SERVICE_ACCOUNTS, request, NAMESPACE, name=ACCOUNT, subresource="token")
@@ -171,7 +171,7 @@ async def _kubeconfig(cluster: Cluster, client: Client, directory: Path) -> Path
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": ADDRESS, "certificate-authority": str(cluster.certificate)}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority": str(cluster.certificate)}}],
         "users": [{"name": "u", "user": {"tokenFile": str(directory / "token")}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",

@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+import pytest
+
+from subak.scheduler.messages import Event, GroupsMade
 from subak.scheduler.rivals import Rivals
+from subak.scheduler.service import Service
 from tests.scheduler.live import Live
-from tests.scheduler.replicas import cluster, renew
+from tests.scheduler.replicas import Replica, cluster, renew, until_one_leads
 from tests.support import virtual
 from tinykube.resource import LEASES
 
@@ -81,3 +85,23 @@ def test_leases_of_other_names_do_not_matter() -> None:
         assert taken == {}
 
     run(story)
+
+
+def test_volcanos_controllers_are_known_by_their_lease_before_anything_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Event] = []
+    monkeypatch.setattr(Service, "tell", lambda service, event: told.append(event))
+
+    async def main() -> None:
+        live = await cluster()
+        await renew(live.client, "vc-controller-manager", "them", 0)
+        replica = Replica(live, "one")
+        await until_one_leads([replica])
+        assert told == [GroupsMade(True)]
+        await asyncio.sleep(16)
+        assert told == [GroupsMade(True), GroupsMade(False)]
+        await replica.kill()
+        await live.server.close()
+
+    virtual.run(main())

@@ -4,8 +4,8 @@
     memory    bytes
     pods      pods, of which each task is one
     others    units of an extended resource that no dialect speaks of, under its own name
-    cards     `FAMILY/memory` in bytes, `FAMILY/cores` in percent of a card, `FAMILY/cards` that are taken as a whole,
-              `FAMILY/slots`: see `batch.dimensions`
+    cards     `FAMILY/memory` in bytes, `FAMILY/cores` as the vendor counts them (percent of a card, as a rule),
+              `FAMILY/cards` that are taken as a whole, `FAMILY/slots`: see `batch.dimensions`
 
 A name that is missing counts as 0.
 """
@@ -18,6 +18,9 @@ Amounts = Mapping[str, float]
 
 SLACK = 1e-4
 """Differences up to this are none: shares are fractions."""
+
+PRECISION = 1e-9
+"""Nor are those of so small a part: a fraction of many bytes is not exact to the byte."""
 
 
 def add(total: dict[str, float], amounts: Amounts, sign: float = 1) -> None:
@@ -52,13 +55,24 @@ def times(amounts: Amounts, factor: float) -> dict[str, float]:
 def within(amounts: Amounts, limits: Amounts, among: Iterable[str] | None = None) -> bool:
     """Whether none exceeds its limit; where `among` is given, only these names are compared."""
     names = amounts if among is None else among
-    return all(amounts.get(name, 0) <= limits.get(name, 0) + SLACK for name in names)
+    return all(fits(amounts.get(name, 0), limits.get(name, 0)) for name in names)
 
 
 def exceeding(amounts: Amounts, limits: Amounts, among: Iterable[str] | None = None) -> list[str]:
     """The names that exceed their limits, in order."""
     names = amounts if among is None else among
-    return sorted(name for name in names if amounts.get(name, 0) > limits.get(name, 0) + SLACK)
+    return sorted(name for name in names if not fits(amounts.get(name, 0), limits.get(name, 0)))
+
+
+def fits(amount: float, limit: float) -> bool:
+    """Whether an amount does not exceed a limit."""
+    return amount <= limit + SLACK + PRECISION * abs(limit)
+
+
+def excess(amounts: Amounts, limits: Amounts) -> dict[str, float]:
+    """By how much each exceeds its limit, where it does."""
+    left = ((name, amount - limits.get(name, 0)) for name, amount in amounts.items())
+    return {name: amount for name, amount in left if amount > SLACK}
 
 
 def largest_part(amounts: Amounts, of: Amounts) -> float:

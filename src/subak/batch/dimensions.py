@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 
 from subak.batch.amounts import Amounts, add, times
 from subak.batch.capacity import OURS, Capacity, Card, card_part, dimension
-from subak.dialects import Measure, Part, kubernetes
+from subak.dialects import Measure, Part, hami, kubernetes
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
-from subak.model.device import GPU, MOST_AMOUNT, Device
+from subak.model.device import GPU, MIB, MOST_AMOUNT, MOST_CARD_BYTES, Device
 from subak.model.manifest import Role
 from subak.model.placement import Charge
 from subak.model.request import Claim, Request
@@ -26,6 +26,9 @@ from subak.snapshot.cluster import Booking, Snapshot
 from tinykube.quantity import Format, Quantity, QuantityError
 
 MOST_SHAPES = 4_096
+
+UNKNOWN = Card(MOST_CARD_BYTES)
+"""A card of which nothing is known: nobody takes it as a whole without saying so."""
 
 PLAIN = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 """Resources that every node may have."""
@@ -92,18 +95,36 @@ class Dimensions:
             if name.startswith(OF_QUOTAS):
                 continue
             try:
-                number = kubernetes.units(name, amount)
-            except QuantityError as error:
-                warnings.append(f"{place}: {name}: {error}; ignored")
+                meant = self._meant(name, amount)
+            except ValueError as error:
+                warnings.append(f"{place}: {error}; ignored")
                 continue
-            meaning = self.meaning(name)
-            if not meaning:
-                warnings.append(f"{place}: no dialect has a resource {name}, and no node has any of it; ignored")
-            elif any(number * units > MOST_AMOUNT for units in meaning.values()):
-                warnings.append(f"{place}: {name}: {amount} is more than any cluster has; ignored")
-            else:
-                add(found, {ours: int(number * units) for ours, units in meaning.items()})
+            for ours, number in meant.items():
+                found[ours] = found.get(ours, 0) + number
         return found, warnings
+
+    def _meant(self, name: str, amount: manifest.Amount) -> dict[str, int]:
+        """So much of a user's resource in our dimensions.  Raises ValueError if that cannot be meant."""
+        meaning = self.meaning(name)
+        if not meaning:
+            raise ValueError(f"no dialect has a resource {name}, and no node has any of it")
+        try:
+            number = kubernetes.units(name, amount)
+        except QuantityError as error:
+            raise ValueError(f"{name}: {error}") from None
+        largest = int(max(meaning.values()))
+        if largest >= MIB and str(amount).endswith(hami.BYTES):
+            raise ValueError(f"{name} counts units of {largest // MIB} MiB: for {amount} give {number // largest}")
+        if not 0 <= number * largest <= MOST_AMOUNT:
+            raise ValueError(
+                f"{name}: {amount} is {'less than nothing' if number < 0 else 'more than any cluster has'}"
+            )
+        return {ours: int(number * units) for ours, units in meaning.items()}
+
+    def limits(self, amounts: Mapping[str, manifest.Amount] | None, place: str) -> tuple[dict[str, float], list[str]]:
+        """What a queue's capability limits: nothing that it does not name, nor cpu or memory of 0, as in Volcano."""
+        found, warnings = self.read(amounts, place)
+        return {name: limit for name, limit in found.items() if limit > 0 or name not in ("cpu", "memory")}, warnings
 
     def meaning(self, name: str) -> dict[str, float]:
         """How much a unit of a user's resource is of our dimensions; empty if nobody knows the name."""
@@ -161,9 +182,12 @@ class Dimensions:
 
     def _claimed(self, claim: Claim) -> Amounts:
         family = self._capacity.commonest(claim.families)
-        card = self._capacity.usual(family) or Card()
-        device = Device("", 0, family, memory_bytes=card.memory_bytes, cores=card.cores)
-        each = _taken(family, card, claim.memory_on(device), claim.cores, int(claim.slotted), claim.idle)
+        card = self._capacity.usual(family)
+        memory_bytes = claim.memory_bytes
+        if card is not None:
+            memory_bytes = claim.memory_on(Device("", 0, family, memory_bytes=card.memory_bytes))
+        alone = claim.idle or claim.memory_percent == 100
+        each = _taken(family, card or UNKNOWN, memory_bytes, claim.cores, int(claim.slotted), alone)
         return times(each, claim.count)
 
     def _charged(self, booking: Booking, id: str, charge: Charge, device: Device | None) -> Amounts:
@@ -172,7 +196,7 @@ class Dimensions:
         else:  # the node is gone, or the card
             dialects = [grant.dialect for grant in booking.placement.grants for share in grant.shares if share.id == id]
             family = self._capacity.commonest(self._interpreter.by_name[dialects[0]].families)
-            card = self._capacity.usual(family) or Card()
+            card = self._capacity.usual(family) or UNKNOWN
         return _taken(family, card, charge.memory_bytes, charge.cores, charge.slots)
 
 

@@ -4,21 +4,21 @@
     shape     each task of a gang may fit alone, but not enough of them together: so for all gangs of the same requests
     job       it has been tried, and nothing of it has changed since
 
-Who keeps this between sessions calls `clear` when anything on a node or of a quota was freed or has changed, or a pod
-begins to leave; and `see` with the snapshot's other changes, which cure refusals by filters that look at other pods.
+A shape or job is refused no longer as soon as one of its requests may fit somewhere.  So who keeps this between
+sessions says no more than which requests these are (`discard`), when something was freed or has changed, or a pod
+begins to leave.  Refusals by filters that look at other pods end besides when a session binds somebody (`moved`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from subak.batch.world import Job
 from subak.model.request import Request
 
-Cures = frozenset[Hashable]
-"""Changes after which a refusal may no longer hold."""
+MOST = 10_000
+"""So much is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Shortfall:
     """How far the trial of a job came.
 
     So many of its tasks had places together, so many are known to have none.  `first` is the position of the first of
-    these in the order of tasks, -1 if there is none, and `why` is what nodes say to it.
+    these in the order of tasks, -1 if there is none, and `why` is what stood against it.
     """
 
     fitting: int = 0
@@ -35,60 +35,99 @@ class Shortfall:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """When something was refused, and of which requests it is made; `curable` if a pod that comes may help."""
+
+    tick: int
+    requests: tuple[Request, ...]
+    curable: bool
+    shortfall: Shortfall
+
+
 class Refusals:
     """Requests, shapes of gangs, and jobs."""
 
     def __init__(self) -> None:
-        self._requests: dict[Request, tuple[str, Cures]] = {}
-        self._shapes: dict[Hashable, tuple[Shortfall, Cures]] = {}
-        self._jobs: dict[str, tuple[int, int, Shortfall, Cures]] = {}
+        self._tick = 0
+        self._moved = 0
+        self._news: dict[Request, int] = {}
+        self._requests: dict[Request, _Refusal] = {}
+        self._shapes: dict[Hashable, _Refusal] = {}
+        self._jobs: dict[str, tuple[int, int, _Refusal]] = {}
+        self._kept: dict[str, tuple[int, frozenset[str], _Refusal]] = {}
 
     def __contains__(self, request: Request) -> bool:
-        return request in self._requests
-
-    def __len__(self) -> int:
-        return len(self._requests) + len(self._shapes) + len(self._jobs)
+        known = self._requests.get(request)
+        return known is not None and self._holds(known)
 
     def clear(self) -> None:
         """Everything may fit again."""
+        self._news.clear()
         self._requests.clear()
         self._shapes.clear()
         self._jobs.clear()
+        self._kept.clear()
 
-    def see(self, changes: Collection[Hashable]) -> None:
-        """What these changes cure may fit again."""
-        _drop(self._requests, changes)
-        _drop(self._shapes, changes)
-        _drop(self._jobs, changes)
+    def discard(self, request: Request) -> None:
+        """The request may fit somewhere."""
+        self._tick += 1
+        self._news[request] = self._tick
+        self._requests.pop(request, None)
 
-    def refuse(self, request: Request, why: str, cures: Cures) -> None:
+    def difference_update(self, requests: Iterable[Request]) -> None:
+        """All of these may."""
+        for request in requests:
+            self.discard(request)
+
+    def moved(self) -> None:
+        """Somebody got a place: whoever is kept off by other pods may be welcome now."""
+        self._tick += 1
+        self._moved = self._tick
+
+    def refuse(self, request: Request, why: str, curable: bool) -> None:
         """The request fits on no node, nor will it once those have left who leave."""
-        self._requests[request] = why, cures
+        self._requests[request] = _Refusal(self._tick, (request,), curable, Shortfall(0, 1, 0, why))
 
     def why(self, request: Request) -> str:
-        """What nodes said to a refused request."""
-        return self._requests[request][0]
+        """What was said to a refused request."""
+        return self._requests[request].shortfall.why
 
-    def refuse_shape(self, shape: Hashable, shortfall: Shortfall, cures: Iterable[Cures]) -> None:
-        """A gang of this shape does not get enough places."""
-        self._shapes[shape] = shortfall, Cures().union(*cures)
+    def refuse_job(
+        self, job: Job, shape: Hashable, requests: Iterable[Request], shortfall: Shortfall, curable: bool
+    ) -> None:
+        """The job as it is now does not get enough places, and no other of this shape does."""
+        if len(self._shapes) + len(self._news) > MOST:
+            self.clear()
+        refusal = self._shapes[shape] = _Refusal(self._tick, tuple(set(requests)), curable, shortfall)
+        self._jobs[job.key] = job.version, job.min_member, refusal
 
-    def shape(self, shape: Hashable) -> Shortfall | None:
-        """How far a gang of this shape came; None if it is worth a trial."""
+    def shape(self, job: Job, shape: Hashable) -> Shortfall | None:
+        """How far gangs of this shape came, of which the job is one; None if it is worth a trial."""
         known = self._shapes.get(shape)
-        return None if known is None else known[0]
-
-    def refuse_job(self, job: Job, shortfall: Shortfall, cures: Iterable[Cures]) -> None:
-        """The job as it is now gets no further."""
-        self._jobs[job.key] = job.version, job.min_member, shortfall, Cures().union(*cures)
+        if known is None or not self._holds(known):
+            return None
+        self._jobs[job.key] = job.version, job.min_member, known
+        return known.shortfall
 
     def job(self, job: Job) -> Shortfall | None:
         """How far the job came; None if it is worth a trial."""
         known = self._jobs.get(job.key)
-        return known[2] if known is not None and known[:2] == (job.version, job.min_member) else None
+        if known is None or known[0] != job.version or known[1] != job.min_member or not self._holds(known[2]):
+            return None
+        return known[2].shortfall
 
+    def keep(self, job: Job, requests: Iterable[Request], leaving: frozenset[str]) -> None:
+        """The places that are kept for a job are not free before one of these pods has left."""
+        self._kept[job.key] = job.version, leaving, _Refusal(self._tick, tuple(requests), False, Shortfall())
 
-def _drop(known: dict[Any, Any], changes: Collection[Hashable]) -> None:
-    """Forget refusals, which end with their cures, that one of these changes cures."""
-    for key in [key for key, value in known.items() if not value[-1].isdisjoint(changes)]:
-        del known[key]
+    def keeps(self, job: Job, leaving: frozenset[str]) -> bool:
+        """Whether that is so, while these are leaving."""
+        known = self._kept.get(job.key)
+        return known is not None and known[:2] == (job.version, leaving) and self._holds(known[2])
+
+    def _holds(self, refusal: _Refusal) -> bool:
+        if refusal.curable and refusal.tick < self._moved:
+            return False
+        news = self._news
+        return not news or all(news.get(request, 0) <= refusal.tick for request in refusal.requests)

@@ -6,25 +6,43 @@ from collections.abc import Mapping
 from typing import Any
 
 from subak.batch import Hand, Plugin
+from subak.batch.actions.allocate import allocate
+from subak.batch.actions.backfill import backfill
+from subak.batch.actions.enqueue import enqueue
 from subak.batch.actions.preempt import preempt
 from subak.batch.actions.reclaim import reclaim
 from subak.batch.arguments import Arguments
 from subak.batch.configuration import Configuration
 from subak.batch.plugins.binpack import Binpack
+from subak.batch.plugins.conformance import Conformance
 from subak.batch.plugins.deviceshare import DeviceShare
+from subak.batch.plugins.drf import Drf
+from subak.batch.plugins.gang import Gang
 from subak.batch.plugins.nodeorder import NodeOrder
+from subak.batch.plugins.overcommit import Overcommit
+from subak.batch.plugins.predicates import Predicates
+from subak.batch.plugins.priority import Priority
+from subak.batch.plugins.proportion import Proportion
+from subak.batch.refusals import Refusals
 from subak.batch.session import Action, Leaving, Session
 from subak.batch.world import World
 from subak.dialects.interpreter import Interpreter
-from subak.model.request import Request
 from subak.policy.budgets import Budgets
 from subak.policy.decider import Decider
 
-_PLUGINS: tuple[type[Plugin], ...] = (NodeOrder, Binpack, DeviceShare)
+_PLUGINS: tuple[type[Plugin], ...] = (
+    *(Priority, Gang, Conformance, Overcommit, Drf, Predicates, Proportion, NodeOrder, Binpack, DeviceShare),
+)
 
 PLUGINS: Mapping[str, type[Plugin]] = {each.name: each for each in _PLUGINS}
 
-ACTIONS: Mapping[str, Action] = {"preempt": preempt, "reclaim": reclaim}
+ACTIONS: Mapping[str, Action] = {
+    "enqueue": enqueue,
+    "allocate": allocate,
+    "backfill": backfill,
+    "preempt": preempt,
+    "reclaim": reclaim,
+}
 
 
 def run(
@@ -34,7 +52,7 @@ def run(
     hand: Hand,
     pods: Leaving,
     now: float = 0.0,
-    refused: set[Request] | None = None,
+    refused: Refusals | None = None,
     budgets: Budgets | None = None,
 ) -> Session:
     """Run all actions of a configuration once; the session tells what it found."""

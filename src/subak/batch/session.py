@@ -14,14 +14,22 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from subak.batch import Hand, Plugin, Problem, Rank, Vote
+from subak.batch.amounts import add
 from subak.batch.arguments import Arguments
 from subak.batch.configuration import Configuration, Option
+from subak.batch.refusals import Refusals, Shortfall
 from subak.batch.statement import Statement
 from subak.batch.world import Job, Phase, Queue, State, Task, World
 from subak.model.placement import Placement
 from subak.model.request import Request
 from subak.policy.budgets import Budgets
 from subak.policy.decider import Decider, Exceeded
+from subak.policy.explain import explaining, explanation
+from subak.policy.preempt import pinned, place_on
+from subak.policy.tally import Tally
+
+MOST_EXPLANATIONS = 20
+"""So many refusals are explained in one session: each takes milliseconds in a large cluster."""
 
 Ranks = tuple[Rank | str, ...]
 
@@ -39,10 +47,9 @@ class Leaving(Protocol):
 class Session:
     """Jobs, queues, plugins and a snapshot, for the time of one run.
 
-    `refused` are requests that fit nowhere, as far as is known: who keeps it between sessions empties it when anything
-    is freed or changes.  `budgets` protect pods from having to leave.  `notes` say why jobs do not go on, `misfits` why
-    tasks do not fit, by the tasks' keys.
-    `registry.run` makes and runs sessions.
+    `refused` is what fits nowhere, as far as is known, for who keeps it between sessions.  `budgets` protect pods from
+    having to leave.  `notes` say why jobs do not go on, `shortfalls` how far their trials came, by the jobs' keys, and
+    `misfits` why tasks do not fit, by theirs.  `registry.run` makes and runs sessions.
     """
 
     def __init__(
@@ -54,7 +61,7 @@ class Session:
         hand: Hand,
         pods: Leaving,
         now: float = 0.0,
-        refused: set[Request] | None = None,
+        refused: Refusals | None = None,
         budgets: Budgets | None = None,
     ) -> None:
         self.world = world
@@ -64,15 +71,19 @@ class Session:
         self.hand = hand
         self.pods = pods
         self.now = now
-        self.refused: set[Request] = set() if refused is None else refused
+        self.refused = Refusals() if refused is None else refused
         self.budgets = Budgets() if budgets is None else budgets
         self.notes: dict[str, Problem] = {}
+        self.shortfalls: dict[str, Shortfall] = {}
         self.misfits: dict[str, str] = {}
         self.admitted: list[Job] = []
         """Jobs that were let in, in this session."""
         self.doubts: list[str] = []
         """What is wrong with arguments of the configuration."""
+        self._trial: Statement | None = None
+        self._explained = 0
         self._asked: dict[str, list[list[Any]]] = {}
+        self._flat: dict[str, list[Any]] = {}
         self._tiers: list[list[tuple[Plugin, Option]]] = [
             [
                 (known[option.name](self, Arguments(option.arguments, f"plugin {option.name}", self.doubts)), option)
@@ -99,18 +110,22 @@ class Session:
         """The queues that have jobs."""
         return [queue for queue in self.world.queues.values() if queue.jobs]
 
+    def jobs(self) -> list[Job]:
+        """The jobs that are not whole, or of which a task waits, if their queue is there."""
+        queues = self.world.queues
+        return [job for job in self.world.unfinished.values() if job.queue in queues]
+
     def queue_rank(self, queue: Queue) -> Ranks:
-        """The lowest comes first; a queue with a half-bound job before all others."""
-        broken = any(job.half_bound for job in queue.jobs.values())
-        return (not broken, *(ask(queue) for ask in self._all("queue_rank")), queue.created, queue.uid, queue.name)
+        """The lowest comes first."""
+        return (*[ask(queue) for ask in self._all("queue_rank")], queue.created, queue.uid, queue.name)
 
     def job_rank(self, job: Job) -> Ranks:
         """The lowest comes first; half-bound jobs before all others."""
-        return (not job.half_bound, *(ask(job) for ask in self._all("job_rank")), job.created, job.uid, job.key)
+        return (not job.half_bound, *[ask(job) for ask in self._all("job_rank")], job.created, job.uid, job.key)
 
     def task_rank(self, task: Task) -> Ranks:
         """The lowest comes first."""
-        ranks = (ask(task) for ask in self._all("task_rank"))
+        ranks = [ask(task) for ask in self._all("task_rank")]
         return (*ranks, task.number, task.created, task.pod.metadata.uid, task.key)
 
     # Who may go on
@@ -148,13 +163,21 @@ class Session:
         """Whether the queue has all that it deserves."""
         return any(ask(queue) for ask in self._all("overused"))
 
-    def unallocatable(self, queue: Queue, task: Task) -> str:
-        """Why the queue may not have this task too; empty if it may.  A half-bound job may always be completed."""
-        if queue.state is not State.OPEN and not task.job.half_bound:
-            return f"queue {queue.name} is {queue.state.value}"
+    def unallocatable(self, queue: Queue, task: Task, times: int = 1) -> str:
+        """Why the queue may not have this task too, or so many like it; empty if it may.
+
+        A half-bound job may always be completed.
+        """
         if task.job.half_bound:
             return ""
-        return next((why for ask in self._all("unallocatable") if (why := ask(queue, task))), "")
+        if queue.state is not State.OPEN:
+            return f"queue {queue.name} is {queue.state.value}"
+        others = {name: amount * (times - 1) for name, amount in task.amounts.items()} if times > 1 else {}
+        add(queue.held, others)
+        try:
+            return next((why for ask in self._all("unallocatable") if (why := ask(queue, task))), "")
+        finally:
+            add(queue.held, others, -1)
 
     def preemptive(self, queue: Queue, task: Task) -> bool:
         """Whether the queue may take from other queues for this task."""
@@ -176,7 +199,8 @@ class Session:
 
     def place(self, task: Task) -> Placement | None:
         """Where the task goes now; None if nowhere, and then `misfits` may say why."""
-        if task.request in self.refused:
+        # What was refused may fit where the trial has sent somebody away.
+        if task.request in self.refused and not (self._trial is not None and self._trial.frees):
             return None
         answer = self.decider.decide(task.pod.namespace, task.request)
         if isinstance(answer, Exceeded):
@@ -184,18 +208,54 @@ class Session:
             return None
         return answer
 
+    def place_at(self, task: Task, placement: Placement) -> Placement | None:
+        """The same cards of the same node, if they are free now."""
+        return self.place_on(task, placement.node, pinned(task.request, placement))
+
+    def place_later(self, task: Task, node: str, kept: Placement | None = None) -> Placement | None:
+        """The task's place on this node once those have left who leave anyway: the kept one, or any."""
+        with self.snapshot.transaction():
+            for key in self.pods.leaving(node):
+                self.snapshot.forget(key)
+            return self.place_on(task, node, task.request if kept is None else pinned(task.request, kept))
+
+    def place_on(self, task: Task, node: str, request: Request | None = None) -> Placement | None:
+        """The task's place on this node as it is in the trial, if the quota of its namespace has room too."""
+        placement = place_on(self.snapshot, node, request or task.request)
+        if placement is None or self.decider.quotas.refuse(task.pod.namespace, placement) is not None:
+            return None
+        return placement
+
+    def explain(self, task: Task) -> str:
+        """What stands against the task now, beside all that the trial has placed; empty if that takes too long."""
+        if task.key in self.misfits:
+            return self.misfits[task.key]
+        if task.request in self.refused:
+            return self.refused.why(task.request)
+        self._explained += 1
+        if self._explained > MOST_EXPLANATIONS:
+            return ""
+        tally = Tally()
+        for _ in explaining(self.snapshot, task.request, tally):
+            pass
+        return str(explanation(tally))
+
     @contextmanager
     def statement(self, job: Job) -> Iterator[Statement]:
         """Tentative decisions about a job.  Without `commit` or `keep` the end of the block takes all of them back."""
         statement = Statement(self.world, self.snapshot, job)
+        outer, self._trial = self._trial, statement
         with self.snapshot.transaction():
             try:
                 yield statement
             finally:
+                self._trial = outer
                 if not statement.kept:
                     statement.undo()
         if statement.kept:
-            statement.carry_out(self.hand)
+            if statement.carry_out(self.hand):
+                self.refused.clear()
+            self.refused.moved()
 
     # Asking plugins
 
@@ -213,8 +273,11 @@ class Session:
             ]
         return found
 
-    def _all(self, question: str) -> Iterable[Any]:
-        return (ask for tier in self._by_tier(question) for ask in tier)
+    def _all(self, question: str) -> list[Any]:
+        found = self._flat.get(question)
+        if found is None:
+            found = self._flat[question] = [ask for tier in self._by_tier(question) for ask in tier]
+        return found
 
     def _vote(self, question: str, job: Job) -> bool:
         """No rejection in any tier up to the first in which somebody permits."""

@@ -29,11 +29,12 @@ class Step:
 
 
 class Statement:
-    """The decisions so far."""
+    """The decisions so far.  `frees` says that the trial has room which is taken outside of it."""
 
     def __init__(self, world: World, snapshot: Snapshot, job: Job) -> None:
         self.job = job
         self.kept = False
+        self.frees = False
         self._world = world
         self._snapshot = snapshot
         self._steps: list[Step] = []
@@ -44,29 +45,36 @@ class Statement:
 
     def allocate(self, task: Task, placement: Placement) -> None:
         """The task gets its place, which is free."""
-        self._book(task, placement, Status.ALLOCATED)
+        self._enter(Step(task, task.status, task.node, placement), Status.ALLOCATED, placement.node)
+        self._snapshot.assume(task.key, placement, task.request.needs.resources, task.pod)
 
     def pipeline(self, task: Task, placement: Placement) -> None:
-        """The task gets its place once others have left, who must be out of the trial already."""
-        self._book(task, placement, Status.PIPELINED)
+        """The task gets its place once others have left.
+
+        As long as they are in the trial, what both take is booked twice on paper: so nobody else gets it.
+        """
+        self._enter(Step(task, task.status, task.node, placement), Status.PIPELINED, placement.node)
+        self._snapshot.restore(task.key, placement, task.request.needs.resources, pod=task.pod)
 
     def evict(self, victim: Task, preemptor: Task, event: str) -> None:
         """The victim leaves."""
         booking = self._snapshot.forget(victim.key)
-        self._steps.append(Step(victim, victim.status, victim.node, None, preemptor, event, booking))
-        self._world.move(victim, Status.RELEASING)
+        step = Step(victim, victim.status, victim.node, None, preemptor, event, booking)
+        self._enter(step, Status.RELEASING, victim.node)
+        self.frees = True
 
     def without(self, keys: Iterable[str]) -> None:
         """These pods leave anyway: the trial goes on without them."""
         for key in keys:
             self._snapshot.forget(key)
+        self.frees = True
 
-    def release(self, task: Task) -> None:
-        """The place that is kept for a task is free for others, or for the task itself."""
+    def release(self, task: Task) -> Placement | None:
+        """The place that is kept for a task is free for others, or for the task itself; returns which it was."""
         booking = self._snapshot.forget(task.key)
-        self._steps.append(Step(task, task.status, task.node, booking=booking))
-        self._world.move(task, Status.PENDING)
-        task.node = ""
+        self._enter(Step(task, task.status, task.node, booking=booking), Status.PENDING, "")
+        self.frees = True
+        return None if booking is None else booking.placement
 
     def take_back(self, task: Task) -> None:
         """As if the last decision about this task had not been made."""
@@ -93,27 +101,38 @@ class Statement:
             step.task.node = step.node
         self._steps.clear()
 
-    def carry_out(self, hand: Hand) -> None:
-        """Let the hand do it, after the snapshot was rolled back: victims first."""
+    def carry_out(self, hand: Hand) -> bool:
+        """Let the hand do it, after the snapshot was rolled back: those who give up a place first.
+
+        Returns whether anybody leaves a place.
+        """
         placed = {step.task.key for step in self._steps if step.placement is not None}
+        held = {step.task.key: step.booking.placement for step in self._steps if step.booking is not None}
+        frees = False
         for step in self._steps:
             if step.victim_of is not None:
                 hand.evict(step.task, step.victim_of, step.event)
+                frees = True
             elif step.placement is None and step.task.key not in placed:
                 hand.drop(step.task, "its place is needed elsewhere")
+                frees = True
         for step in self._steps:
             if step.placement is not None:
-                self._hand_over(hand, step.task, step.placement)
+                before = held.get(step.task.key)
+                self._hand_over(hand, step.task, step.placement, before)
+                frees |= before is not None and before != step.placement
+        return frees
 
-    def _hand_over(self, hand: Hand, task: Task, placement: Placement) -> None:
+    def _hand_over(self, hand: Hand, task: Task, placement: Placement, held: Placement | None) -> None:
+        """Bind, or keep the place; if it is the one that is kept already, there is nothing to do."""
         if task.status is Status.ALLOCATED and self._binds:
             hand.bind(task, placement)
-        else:
-            self._world.move(task, Status.PIPELINED)
+            return
+        self._world.move(task, Status.PIPELINED)
+        if placement != held:
             hand.keep(task, placement)
 
-    def _book(self, task: Task, placement: Placement, status: Status) -> None:
-        self._steps.append(Step(task, task.status, task.node, placement))
-        self._snapshot.assume(task.key, placement, task.request.needs.resources, task.pod)
-        self._world.move(task, status)
-        task.node = placement.node
+    def _enter(self, step: Step, status: Status, node: str) -> None:
+        self._steps.append(step)
+        self._world.move(step.task, status)
+        step.task.node = node

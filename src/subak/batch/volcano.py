@@ -88,7 +88,7 @@ ALWAYS = tuple(
 
 _LOCKS = "pods take turns where the agent of a node would confuse them, and nowhere else"
 _ASCEND = "Ascend cards are not known here"
-_GEOMETRIES = "cards are not cut into MIG instances here"
+_GEOMETRIES = "the instances of MIG cards are those that nodes publish"
 
 ARGUMENTS_WITHOUT_EFFECT: Mapping[str, str] = {
     "predicate.NodeLockEnable": _LOCKS,
@@ -99,5 +99,6 @@ ARGUMENTS_WITHOUT_EFFECT: Mapping[str, str] = {
     "deviceshare.KnownGeometriesCMName": _GEOMETRIES,
     "deviceshare.KnownGeometriesCMNamespace": _GEOMETRIES,
     "deviceshare.GPUExclusiveRules": "any two pods may share a card",
+    "imagelocality.weight": "which images a node has is not read",
 }
 """Arguments of plugins that nothing here obeys, and why."""

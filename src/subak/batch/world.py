@@ -110,8 +110,8 @@ class Job:
     `words` are those in which it was said (`model.group.Words`), empty for a pod by itself.  `min_roles` are how many
     of each role must be among them.  `min_resources` is what it must get at least, None if it does not say.  `timeout`
     is for how long a part of it may run alone; None for the default.  `written` says that there is an object that shows
-    how far it is.  `held` and `asked` are tallies of its tasks, `ready_count` how many have their places, `waiting_count`
-    how many have not, and `roles` how many of each role have which status.
+    how far it is.  `held` and `asked` are tallies of its tasks.  `ready_count` is how many have their places,
+    `waiting_count` how many have not, and `roles` how many of each role have which status.
     """
 
     key: str
@@ -170,7 +170,10 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """A queue.  `capability` limits only what it names; `held` and `asked` are tallies of its jobs."""
+    """A queue.  `capability` limits only what it names; `held` and `asked` are tallies of its jobs.
+
+    What is asked for includes what is held.
+    """
 
     name: str
     uid: str = ""
@@ -187,7 +190,7 @@ class Queue:
 
 
 class World:
-    """All jobs and queues, and what the cluster has.
+    """All jobs and queues; `batch.capacity` knows what the cluster has.
 
     Jobs may name a queue that is not there (yet): they are in no session until it is.
     """
@@ -195,10 +198,6 @@ class World:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.queues: dict[str, Queue] = {}
-        self.total: dict[str, float] = {}
-        """What all nodes that may be used have."""
-        self.used: dict[str, float] = {}
-        """What all pods on them hold, also those of no job."""
         self.unfinished: dict[str, Job] = {}
         """Jobs that a session looks at: a task waits, or fewer are there than must be."""
 
@@ -218,9 +217,10 @@ class World:
         self.queues.pop(name, None)
 
     def put_job(self, job: Job) -> None:
-        """Add a job without tasks."""
+        """Add a job, or replace the one of this key."""
+        self.remove_job(job.key)
         self.jobs[job.key] = job
-        self._look(job)
+        self.look(job)
         queue = self.queues.get(job.queue)
         if queue is not None:
             self._join(queue, job)
@@ -241,19 +241,21 @@ class World:
             self._join(queue, job)
 
     def put_task(self, job: Job, task: Task) -> None:
-        """Add a task to a job."""
+        """Add a task to a job, or replace the one of this key."""
+        if task.key in job.tasks:
+            self.remove_task(job.tasks[task.key])
         task.job = job
         job.tasks[task.key] = task
         self._count(task, 1)
         self._tally(task, 1)
-        self._look(job)
+        self.look(job)
 
     def remove_task(self, task: Task) -> None:
         """Forget a task."""
         self._tally(task, -1)
         self._count(task, -1)
         del task.job.tasks[task.key]
-        self._look(task.job)
+        self.look(task.job)
 
     def move(self, task: Task, status: Status) -> None:
         """The task has this status from now on."""
@@ -267,7 +269,7 @@ class World:
             self._hold(task, 1 if status in COUNTED else -1)
         if (old in ASKED) is not (status in ASKED):
             self._ask(task, 1 if status in ASKED else -1)
-        self._look(task.job)
+        self.look(task.job)
 
     def measure(self, task: Task, amounts: Amounts) -> None:
         """The task asks for, or holds, so much."""
@@ -287,8 +289,8 @@ class World:
         if task.role:
             job.roles.setdefault(task.role, Counter())[status] += sign
 
-    def _look(self, job: Job) -> None:
-        """Note whether sessions have to look at the job."""
+    def look(self, job: Job) -> None:
+        """Note whether sessions have to look at the job, also after its minimum has changed."""
         if self.jobs.get(job.key) is job and (job.waiting_count or job.ready_count < job.min_member):
             self.unfinished[job.key] = job
         else:

@@ -16,7 +16,8 @@ SHARED, WHOLE = "sgpu", "whole"
 class Vendor:
     """`modes` are the ways in which its cards are given out, the usual one first.  `whole_mib` is the memory of a card
     that is given out whole, if its plugin does not say it.  `brand` comes before each model.  With `pairs` its agent
-    says what two cards are worth together.  With `cuda` programs use them through NVIDIA's driver.
+    says what two cards are worth together.  With `cuda` programs use them through NVIDIA's driver.  `title` is its name
+    as it writes it.
     """
 
     cores: int = FULL_CORES
@@ -26,15 +27,16 @@ class Vendor:
     brand: str = ""
     pairs: bool = False
     cuda: bool = False
+    title: str = ""
 
 
 _ANY = Vendor()
 _VENDORS = MappingProxyType(
     {
-        nvidia.FAMILY: Vendor(modes=("hami-core",), brand=nvidia.WORD, pairs=True, cuda=True),
-        iluvatar.FAMILY: Vendor(block_mib=iluvatar.BLOCK_MIB),
-        mthreads.FAMILY: Vendor(cores=mthreads.CARD_CORES, block_mib=mthreads.BLOCK_MIB),
-        metax_sgpu.FAMILY: Vendor(modes=(SHARED, WHOLE), whole_mib=metax_gpu.MEMORY_MIB),
+        nvidia.FAMILY: Vendor(modes=("hami-core",), brand=nvidia.WORD, pairs=True, cuda=True, title="NVIDIA"),
+        iluvatar.FAMILY: Vendor(block_mib=iluvatar.BLOCK_MIB, title="Iluvatar"),
+        mthreads.FAMILY: Vendor(cores=mthreads.CARD_CORES, block_mib=mthreads.BLOCK_MIB, title="Moore Threads"),
+        metax_sgpu.FAMILY: Vendor(modes=(SHARED, WHOLE), whole_mib=metax_gpu.MEMORY_MIB, title="MetaX"),
     }
 )
 

@@ -200,10 +200,16 @@ class KubernetesGroupSpec(Lean, frozen=True, gc=False, kw_only=True):
     priority_class_name: str = ""
 
 
+class GroupCondition(Condition, frozen=True, gc=False, kw_only=True):
+    """A condition of Kubernetes' own PodGroup."""
+
+    message: str = ""
+
+
 class KubernetesGroupStatus(Lean, frozen=True, gc=False, kw_only=True):
     """`status` of Kubernetes' own PodGroup."""
 
-    conditions: list[Condition] | None = None
+    conditions: list[GroupCondition] | None = None
 
 
 class KubernetesGroup(Namespaced, frozen=True, gc=False, kw_only=True):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
+from subak.batch.configuration import Configuration
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -20,6 +21,7 @@ from subak.model.reason import Refusal
 from subak.model.request import Request
 from subak.policy.decider import Decider, Exceeded
 from subak.policy.explain import Explanation
+from subak.scheduler.batcher import Batcher
 from subak.scheduler.books import Books
 from subak.scheduler.explainer import Explainer
 from subak.scheduler.messages import (
@@ -29,6 +31,7 @@ from subak.scheduler.messages import (
     BindFailed,
     BudgetGone,
     BudgetSeen,
+    Configured,
     DeviceGone,
     DeviceSeen,
     Event,
@@ -84,6 +87,17 @@ class Core:
             self._records,
             lambda instruction: self._out.append(instruction),
             lambda: self._moment,
+            lambda record, pause: self._batch.lost_place(record, pause),
+            lambda record: self._batch.see(record),
+        )
+        self._batch = Batcher(
+            self._decider,
+            self._records,
+            self._preemptor,
+            serves,
+            lambda instruction: self._out.append(instruction),
+            self._bind,
+            self._report,
         )
         self._out: list[Instruction] = []
         self._arrivals = 0
@@ -96,13 +110,18 @@ class Core:
         return self._decider.snapshot
 
     @property
+    def configuration(self) -> Configuration:
+        """The scheduler configuration in force."""
+        return self._batch.configuration
+
+    @property
     def needs_variables(self) -> bool:
         """Whether there has been a node where containers get their cards by variables (`model.variables`)."""
         return self._books.needs_variables
 
     def __len__(self) -> int:
         """How many pods have no place yet."""
-        return len(self._line)
+        return len(self._line) + len(self._batch)
 
     def state(self, key: str) -> State | None:
         """Where a pod is in its life; None if there is no such pod, or it has finished."""
@@ -165,9 +184,7 @@ class Core:
                 self._books.warnings += self._decider.quotas.replace(namespace, quotas)
                 self.snapshot.relieved[namespace] = None
             case NamesChanged():
-                for record in self._records.values():
-                    if record.state in (State.WAITING, State.ASIDE):
-                        self._enqueue(record)
+                self._see_waiting_again()
             case StorageSeen(object):
                 self._books.see_stored(object)
             case StorageGone(object):
@@ -184,6 +201,11 @@ class Core:
                 self._preemptor.budgets.remove(key)
             case EvictFailed(key, uid):
                 self._preemptor.evict_failed(key, uid)
+            case Configured():
+                self._batch.handle(event)
+                self._see_waiting_again()
+            case _:
+                self._batch.handle(event)
         self._pass_on()
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
@@ -193,14 +215,20 @@ class Core:
         self._pass_on()
         self._out += self._repair.look(now, self._moment)
         self._preemptor.restore(now)
+        self._batch.begin(now)
         for _ in range(most):
             ticket = self._line.pop(now)
             for joined in self._line.joined:
                 self._explainer.refused(joined, now)
             self._line.joined.clear()
+            if self._batch.due(now) and self._batch.comes_before(ticket):
+                self._run_session(now)
             if ticket is None:
                 break
             self._decide(ticket, now)
+        if self._batch.due(now):
+            self._run_session(now)
+        self._batch.end(now)
         for key, message, reasons in self._explainer.answers(now):
             self._report(self._records[key], message, reasons)
         out, self._out, self._moment = self._out, [], Moment()
@@ -227,6 +255,7 @@ class Core:
                 self._report(record, message, {})
             elif record.state is State.WAITING and record.pod.status.nominated_node_name:
                 self._preemptor.returning.append(record.key)
+        self._batch.take_over()
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
@@ -237,6 +266,7 @@ class Core:
             self._explainer.due(),
             self._books.next_doubt_ends(),
             self._repair.next_look(),
+            self._batch.wakes_at(),
         )
         return min((each for each in due if each is not None), default=None)
 
@@ -246,12 +276,15 @@ class Core:
         if snapshot.freed:
             self._preemptor.freed(snapshot.freed)
             self._line.freed(snapshot.freed)
+            self._batch.freed(snapshot.freed)
             snapshot.freed.clear()
         if snapshot.relieved:
             self._line.relieved(snapshot.relieved)
+            self._batch.relieved(snapshot.relieved)
             snapshot.relieved.clear()
         if snapshot.changes:
             self._line.changed(snapshot.changes)
+            self._batch.changed(snapshot.changes)
             snapshot.changes.clear()
         if books.overdrawn:
             self._repair.suspect(books.overdrawn)
@@ -273,6 +306,7 @@ class Core:
             record = None
         if pod.finished:
             self._release(key)
+            self._batch.finished(pod)
             return
         carried = self.interpreter.record(pod)
         nominated = "" if record is None else record.pod.status.nominated_node_name
@@ -285,6 +319,7 @@ class Core:
             record.see(pod, carried)
             self._hold(record, before)
             self._preemptor.see(record)
+            self._batch.see(record)
         elif record.state is State.ASSUMED:
             before = record.pod
             record.see(pod, carried)
@@ -359,7 +394,9 @@ class Core:
         if record.state is State.ASIDE:
             self._reserve(record, "")  # another scheduler may have chosen its cards, before it became ours
         try:
-            request = self._decider.request(pod)
+            request, batched = self._decider.request(pod), self._batch.governs(pod)
+            if batched:
+                request = self._batch.read(pod, request)
         except Refusal as refusal:
             self._set_aside(record, "what it asks for cannot be")
             self._report(record, refusal.message, {})
@@ -368,8 +405,13 @@ class Core:
             self._set_aside(record, GATED)
             return
         priority = pod.priority
-        standing = self._line.get(record.key)
+        if record.batched != batched:
+            self._set_aside(record, "others decide on it now")
+            record.batched = batched
+        standing = self._batch.standing(record) if batched else self._line.get(record.key)
         if standing is not None and standing.request == request and standing.priority == priority:
+            if batched:
+                self._batch.see(record)
             return  # nothing relevant has changed: it keeps its place
         self._arrivals += 1
         self._explainer.forget(record.key)
@@ -378,7 +420,9 @@ class Core:
         ticket.preempts = pod.spec.preemption_policy != NEVER
         record.state, record.ticket = State.WAITING, ticket
         record.note(self._moment, Word.QUEUED)
-        if failures:
+        if batched:
+            self._batch.wait(record)
+        elif failures:
             self._line.fail(ticket)
         else:
             self._line.add(ticket)
@@ -392,6 +436,7 @@ class Core:
 
     def _set_aside(self, record: Record, why: str) -> None:
         self._leave_line(record.key)
+        self._batch.lose(record.key)
         record.state, record.ticket = State.ASIDE, None
         record.note(self._moment, Word.ASIDE, why)
 
@@ -410,8 +455,17 @@ class Core:
         record.note(self._moment, Word.REFUSED, message)
         self._enqueue(record, failures)
 
+    def _see_waiting_again(self) -> None:
+        """Whose pods wait, and what they ask for, is to be seen anew."""
+        for record in self._records.values():
+            if record.state in (State.WAITING, State.ASIDE):
+                self._enqueue(record)
+            else:
+                self._batch.see(record)
+
     def _release(self, key: str) -> None:
         """Forget a pod that is gone or has finished."""
+        self._batch.lose(key)
         record = self._records.pop(key, None)
         if record is not None:
             self._leave_line(key)
@@ -495,7 +549,12 @@ class Core:
                 return answer
         return self._decider.decide(ticket.namespace, ticket.request, ticket.hopes)
 
+    def _run_session(self, now: float) -> None:
+        self._batch.run(now)
+        self._pass_on()
+
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
+        """Book a decision and bind the pod."""
         bind = self._assume(record, ticket.request, placement, now)
         self._line.placed(ticket, placement.node)
         self._pass_on()

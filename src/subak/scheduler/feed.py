@@ -9,16 +9,7 @@ from typing import Any
 from subak.dialects import mark
 from subak.model import manifest, volume
 from subak.model.budget import BUDGETS, Budget
-from subak.model.group import (
-    GROUPS,
-    PRIORITY_CLASSES,
-    QUEUES,
-    VOLCANO_GROUPS,
-    GroupObject,
-    PriorityClass,
-    Queue,
-    VolcanoGroup,
-)
+from subak.model.group import GROUPS, PRIORITY_CLASSES, QUEUES, GroupObject, PriorityClass, Queue
 from subak.scheduler.messages import (
     AgentGone,
     AgentSeen,
@@ -45,7 +36,7 @@ from subak.scheduler.messages import (
 )
 from tinykube.client import Client
 from tinykube.reflector import DELETED, Reflector, ignore
-from tinykube.resource import LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
+from tinykube.resource import LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 
 
 class Feed:
@@ -62,7 +53,9 @@ class Feed:
         self.nodes = Reflector(client, NODES, manifest.Node, self._node)
         self.claims = Reflector(client, volume.CLAIMS, volume.Claim, self._stored, optional=True)
         self.volumes = Reflector(client, volume.VOLUMES, volume.Volume, self._stored, optional=True)
-        self.groups = Reflector(client, VOLCANO_GROUPS, VolcanoGroup, self._group, optional=True)
+        self.groups: dict[Resource, Reflector[Any]] = {
+            resource: Reflector(client, resource, kind, self._group, optional=True) for resource, kind in GROUPS.items()
+        }
         self.queues = Reflector(client, QUEUES, Queue, self._queue, on_queues, optional=True)
         self.reflectors: tuple[Reflector[Any], ...] = (
             self.pods,
@@ -79,12 +72,7 @@ class Feed:
             Reflector(client, volume.ATTACHMENTS, volume.Attachment, self._stored, optional=True),
             Reflector(client, BUDGETS, Budget, self._budget, optional=True),
             Reflector(client, LEASES, manifest.Lease, self._lease, namespace=mark.NAMESPACE, labels=mark.MARK),
-            self.groups,
-            *(
-                Reflector[GroupObject](client, resource, kind, self._group, optional=True)
-                for resource, kind in GROUPS.items()
-                if resource != VOLCANO_GROUPS
-            ),
+            *self.groups.values(),
             self.queues,
             Reflector(client, PRIORITY_CLASSES, PriorityClass, self._priority_class, optional=True),
         )

@@ -108,14 +108,16 @@ class Nominations:
                 return Outlook.WAITS
         return Outlook.LOST
 
-    def restored(self, node: str, ticket: Ticket) -> Kept | None:
+    def restored(self, record: Record, ticket: Ticket) -> Kept | None:
         """The place of a pod that was nominated before we came; None if there is none to be had."""
-        preemptor = _preemptor(ticket)
+        node, preemptor = record.pod.status.nominated_node_name, _preemptor(ticket)
         placement = self.preemption.place(node, preemptor)
         if placement is not None:
             return Kept(placement, room=True)
         with self._snapshot.transaction():
             self.preemption.settle(node, ticket.priority)
+            for key in self.leaving(node) if record.batched else ():  # a queue takes from others by its share
+                self._snapshot.forget(key)
             placement = self.preemption.place(node, preemptor)
         return None if placement is None else Kept(placement, room=False)
 

@@ -6,6 +6,9 @@
 
 Victims are sent away only after the whole placement succeeded in a transaction.  Those that are leaving already are not
 sent away again, so that a new core that finds half of them gone goes on where the last one stopped.
+
+Pods of gangs (`scheduler.batcher`) do not stand in the line.  Their sessions decide who leaves for them; their places
+are kept here like all others, and who loses one goes back to them.
 """
 
 from __future__ import annotations
@@ -42,14 +45,24 @@ class Preemptor:
         records: Mapping[str, Record],
         emit: Callable[[Instruction], None],
         moment: Callable[[], Moment],
+        lost_place: Callable[[Record, bool], None],
+        changed: Callable[[Record], None],
     ) -> None:
+        """`lost_place` gets pods that do not stand in the line, and whether to pause; `changed` who leaves or stays."""
         self.returning: list[str] = []
         self._emit = emit
         self._books = books
         self._line = line
         self._records = records
         self._moment = moment
+        self._lost_place = lost_place
+        self._changed = changed
         self._nominations = Nominations(books.decider, records)
+
+    @property
+    def nominations(self) -> Nominations:
+        """Who leaves which node, and who waits there."""
+        return self._nominations
 
     @property
     def budgets(self) -> Budgets:
@@ -92,10 +105,15 @@ class Preemptor:
             self.withdraw(record, "its place is taken")
             record.state = State.WAITING
             return None
-        self._nominations.leave(record)
-        self._books.move(record, "")
-        ticket.nominated = ""
+        self.end(record)
         return outcome
+
+    def end(self, record: Record) -> None:
+        """The pod no longer waits for others: it gets its place, or another one."""
+        if record.state is State.NOMINATED and record.ticket is not None:
+            self._nominations.leave(record)
+            self._books.move(record, "")
+            record.ticket.nominated = ""
 
     def withdraw(self, record: Record, why: str = "") -> None:
         """End a pod's nomination, if it has one, and give up the place that was kept."""
@@ -116,6 +134,7 @@ class Preemptor:
             return
         victim.evicted = False
         self._nominations.see(victim)
+        self._changed(victim)
         for waiting in self._nominations.waiting([victim.node]):
             self._requeue(self._records[waiting], f"pod {key} could not be evicted", pause=True)
 
@@ -123,44 +142,70 @@ class Preemptor:
         """Keep the places of pods that others have nominated, before anybody else is decided on."""
         if not self.returning:
             return
-        tickets = [ticket for key in dict.fromkeys(self.returning) if (ticket := self._line.get(key)) is not None]
+        tickets = [ticket for key in dict.fromkeys(self.returning) if (ticket := self._ticket(key)) is not None]
         self.returning.clear()
         for ticket in sorted((each for each in tickets if not each.nominated), key=lambda each: each.rank):
             record = self._records[ticket.key]
-            found = self._nominations.restored(record.pod.status.nominated_node_name, ticket)
+            found = self._nominations.restored(record, ticket)
             if found is not None:
                 self._line.remove(ticket.key)
-                self._nominate(record, ticket, found.placement, now)
                 # What we see may be older than a wish of ours to clear the field.
-                self._emit(Nominate(record.key, record.pod.metadata.uid, record.node))
+                self._nominate(record, ticket, found.placement, now)
                 self._line.again(ticket.key)
                 if not found.room:
                     self._finish_evictions(record)
 
+    def _ticket(self, key: str) -> Ticket | None:
+        """That of a pod that waits, in the line or in a gang."""
+        record = self._records.get(key)
+        return None if record is None or record.state not in (State.WAITING, State.NOMINATED) else record.ticket
+
+    def keep(self, record: Record, placement: Placement, now: float) -> None:
+        """Keep a place for a pod that others have still to leave."""
+        assert record.ticket is not None, "a pod that waits has a ticket"
+        self._nominations.leave(record)
+        record.note(self._moment(), Word.NOMINATED, placement)
+        self._books.reserve(record, record.ticket.request, placement, now)
+        record.state, record.ticket.nominated = State.NOMINATED, placement.node
+        self._nominations.enter(record)
+        self._emit(Nominate(record.key, record.pod.metadata.uid, record.node))
+
+    def give_up(self, record: Record, why: str) -> None:
+        """Give up a place that was kept; the pod waits on."""
+        self.withdraw(record, why)
+        record.state = State.WAITING
+
+    def send_away(self, victim: Record, event: str, reason: str, message: str) -> None:
+        """Evict a pod, unless that has been done."""
+        if not victim.evicted and victim.pod.metadata.deletion_timestamp is None:
+            victim.evicted = True
+            victim.note(self._moment(), Word.EVICTED, message)
+            self._nominations.see(victim)
+            self._emit(Evict(victim.key, victim.pod.metadata.uid, event, reason, message))
+
     def _carry_out(self, plan: Plan, record: Record, ticket: Ticket, now: float) -> Nominated:
         self._nominate(record, ticket, plan.placement, now)
-        self._emit(Nominate(record.key, record.pod.metadata.uid, record.node))
         for victim in plan.victims:
             self._evict(self._records[victim.key], record)
         self._finish_evictions(record)
         return Nominated(waits_for(record.node, self._nominations.in_the_way(record)))
 
     def _nominate(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
-        """Keep a place for the pod, whose holders have still to leave."""
-        record.note(self._moment(), Word.NOMINATED, placement)
-        self._books.reserve(record, ticket.request, placement, now)
-        record.state, ticket.nominated = State.NOMINATED, placement.node
-        self._nominations.enter(record)
-        self._line.placed(ticket, placement.node)
-        self._line.refuse(ticket)
+        """Keep a place for a pod of the line, or of a gang."""
+        self.keep(record, placement, now)
+        if record.batched:
+            self._changed(record)
+        else:
+            self._line.placed(ticket, placement.node)
+            self._line.refuse(ticket)
 
     def _requeue(self, record: Record, why: str, pause: bool = False) -> None:
         """End a nomination; the pod is tried anew."""
         ticket = self._line.remove(record.key)
-        assert ticket is not None, "a nominated pod stands in the line"
-        self.withdraw(record, why)
-        record.state = State.WAITING
-        if pause:
+        self.give_up(record, why)
+        if ticket is None:
+            self._lost_place(record, pause)
+        elif pause:
             ticket.failures += 1
             self._line.fail(ticket)
         else:
@@ -168,14 +213,11 @@ class Preemptor:
 
     def _evict(self, victim: Record, preemptor: Record) -> None:
         message = f"Preempted by pod {preemptor.pod.metadata.uid} on node {preemptor.node}"
-        victim.evicted = True
-        victim.note(self._moment(), Word.EVICTED, message)
-        self._nominations.see(victim)
-        self._emit(Evict(victim.key, victim.pod.metadata.uid, "Preempted", manifest.PREEMPTED, message))
+        self.send_away(victim, "Preempted", manifest.PREEMPTED, message)
+        self._changed(victim)
 
     def _finish_evictions(self, preemptor: Record) -> None:
         """Delete those that a scheduler before us marked, but did not come to delete."""
-        for key in self._nominations.in_the_way(preemptor):
-            victim = self._records[key]
-            if not victim.evicted and victim.pod.metadata.deletion_timestamp is None:
-                self._evict(victim, preemptor)
+        nominations, batched = self._nominations, preemptor.batched
+        for key in sorted(nominations.leaving(preemptor.node)) if batched else nominations.in_the_way(preemptor):
+            self._evict(self._records[key], preemptor)

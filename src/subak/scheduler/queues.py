@@ -56,8 +56,9 @@ class Queues:
         await self._statuses.write(show.name, "", lambda queue: changes(queue, show, self.by_volcano))
 
     async def _make(self, name: str) -> None:
+        body = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind, "metadata": {"name": name}, "spec": ALWAYS[name]}
         try:
-            await self._client.create(QUEUES, {"metadata": {"name": name}, "spec": ALWAYS[name]}, type=manifest.Object)
+            await self._client.create(QUEUES, body, type=manifest.Object)
         except ApiError as error:
             if error.code not in (404, 409):
                 raise

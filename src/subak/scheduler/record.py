@@ -40,7 +40,8 @@ class Record:
     from the decision on, or the one it was bound with, even if somebody changes it on the pod.  `digest` is the
     description of the node by which it was booked.  `known` says whether the annotations name its cards.  `came` is
     when it was decided, or else first seen bound.  `edited` is the last change by others that we undid, `reported` the
-    last message to its user.  `evicted` says that we have sent it away.
+    last message to its user.  `evicted` says that we have sent it away, `batched` that sessions decide on it
+    (`scheduler.batcher`): its ticket is not in the line.
     """
 
     key: str
@@ -57,6 +58,7 @@ class Record:
     edited: dict[str, str] | None = None
     reported: str = ""
     evicted: bool = False
+    batched: bool = False
     story: Story = ()
 
     @property

@@ -82,17 +82,24 @@ class Wishes(Generic[Wish]):
 class StatusWriter(Generic[Kind]):
     """Changes the status of objects of one kind, never over a newer one: the object is read again, and looked at anew.
 
-    `subresource` is empty for kinds whose status is a part of the object.
+    `subresource` is empty for kinds whose status is a part of the object; `patch` is how the server merges.
     """
 
     def __init__(
-        self, client: Client, resource: Resource, type: type[Kind], known: Reflector[Kind], subresource: str = "status"
+        self,
+        client: Client,
+        resource: Resource,
+        type: type[Kind],
+        known: Reflector[Kind],
+        subresource: str = "status",
+        patch: str = MERGE_PATCH,
     ) -> None:
         self._client = client
         self._resource = resource
         self._type = type
         self._known = known
         self._subresource = subresource
+        self._kind = patch
 
     async def write(self, key: str, uid: str, changes: Callable[[Kind], Status]) -> Status:
         """Write what `changes` says, unless it is nothing or the object is another one; gives what was written."""
@@ -121,7 +128,7 @@ class StatusWriter(Generic[Kind]):
             metadata.name,
             metadata.namespace,
             body,
-            kind=MERGE_PATCH,
+            kind=self._kind,
             subresource=self._subresource,
             type=manifest.Object,
         )
