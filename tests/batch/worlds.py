@@ -204,7 +204,7 @@ class Stage:
 
     def _job(self, group: str, pod: manifest.Pod, task: Task) -> Job:
         if group:
-            return self.world.jobs[gangs.key(Words.VOLCANO, f"default/{group}")]
+            return self.job(group)
         if "default" not in self.world.queues:
             self.queue("default")
         job = Job(gangs.key("", pod.key), pod.key, uid=pod.metadata.uid, priority=task.priority, created=task.created)
@@ -286,6 +286,15 @@ class Stage:
     def name(task: Task) -> str:
         """A pod's name as the test gave it; with its namespace unless that is `default`."""
         return task.key.removeprefix("default/")
+
+    def job(self, group: str) -> Job:
+        """The job of a group."""
+        return self.world.jobs[gangs.key(Words.VOLCANO, f"default/{group}")]
+
+    def task(self, name: str) -> Task:
+        """The task of a pod, by the name that the test gave it."""
+        tasks = (task for job in self.world.jobs.values() for task in job.tasks.values())
+        return next(task for task in tasks if self.name(task) == name)
 
     def phases(self) -> dict[str, str]:
         """How far each group is."""

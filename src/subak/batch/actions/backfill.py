@@ -34,6 +34,6 @@ def order(session: Session) -> list[tuple[Job, list[Task]]]:
 
 
 def _best_effort(session: Session, job: Job) -> list[Task]:
-    if not job.waiting_count:
+    if not job.best_effort_count:
         return []
     return sorted((task for task in job.with_status(*WAITING) if task.best_effort), key=session.task_rank)
