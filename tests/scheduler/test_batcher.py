@@ -13,7 +13,7 @@ from tests.support.gangs import MEMORY, QUEUE, TIMEOUT, GangCluster, member
 from tests.support.scheduler import pod
 
 PLUGINS = (
-    (Option("priority"), Option("gang"), Option("conformance")),
+    (Option("priority"), Option("gang", {"enablePreemptable": False}), Option("conformance")),
     (Option("drf"), Option("predicates"), Option("proportion")),
 )
 PREEMPTING = Configuration(("enqueue", "allocate", "preempt", "backfill"), PLUGINS)
