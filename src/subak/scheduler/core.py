@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
-from subak.batch.configuration import Configuration
 from subak.batch.overview import QueueView
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
@@ -111,18 +110,13 @@ class Core:
         return self._decider.snapshot
 
     @property
-    def configuration(self) -> Configuration:
-        """The scheduler configuration in force."""
-        return self.batch.configuration
-
-    @property
     def sessions(self) -> int:
         """How many sessions have run."""
-        return self._batch.sessions
+        return self.batch.sessions
 
     def queues(self) -> list[QueueView]:
         """How queues stand: what each deserves, holds and asks for, and which of its jobs come next."""
-        return self._batch.queues()
+        return self.batch.queues()
 
     @property
     def needs_variables(self) -> bool:
