@@ -48,12 +48,8 @@ class Queues(msgspec.Struct, frozen=True):
 
 async def of_queues(client: Client) -> list[QueueView] | None:
     """How queues stand; None if the controller does not answer."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}/proxy/queues"
-    try:
-        async with asyncio.timeout(PATIENCE):
-            return decode(Queues, (await client.request("GET", path)).body).queues
-    except (ApiError, BadAnswer, TimeoutError):
-        return None
+    known = await _ask(client, "queues", Queues)
+    return None if known is None else known.queues
 
 
 async def of_pod(client: Client, namespace: str, name: str) -> Known | None:
