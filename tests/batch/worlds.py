@@ -291,6 +291,11 @@ class Stage:
         """The job of a group."""
         return self.world.jobs[gangs.key(Words.VOLCANO, f"default/{group}")]
 
+    def task(self, name: str) -> Task:
+        """The task of a pod, by the name that the test gave it."""
+        tasks = (task for job in self.world.jobs.values() for task in job.tasks.values())
+        return next(task for task in tasks if self.name(task) == name)
+
     def phases(self) -> dict[str, str]:
         """How far each group is."""
         return {job.name.removeprefix("default/"): job.phase.value for job in self.world.jobs.values()}

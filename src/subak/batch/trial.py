@@ -117,7 +117,7 @@ class Trial:
         self._tasks = tasks
         self._queue = queue
         self._failed: dict[Request, None] = {}
-        self._fitting = 0
+        self._fitting: set[str] = set()
         self._first: Task | None = None
         self._why = ""
         self._looked: dict[Request, int] = {}
@@ -125,9 +125,9 @@ class Trial:
     @property
     def shortfall(self) -> Shortfall:
         """How far it came."""
-        missing = sum(1 for task in self._tasks if task.request in self._failed)
+        missing = sum(1 for task in self._tasks if task.request in self._failed and task.key not in self._fitting)
         first = -1 if self._first is None else list(self._tasks).index(self._first)
-        return Shortfall(self._fitting, missing, first, self._why)
+        return Shortfall(len(self._fitting), missing, first, self._why)
 
     def run(self) -> list[Task]:
         """Place tasks until the job is ready; returns those that are left to try."""
@@ -174,7 +174,7 @@ class Trial:
         else:
             self._refuse(task)
             return False
-        self._fitting += 1
+        self._fitting.add(task.key)
         return True
 
     def _later(self, task: Task) -> Placement | None:

@@ -20,7 +20,7 @@ from subak.model import manifest
 from subak.model.group import Group, PriorityClass, Words
 from subak.model.group import Queue as QueueObject
 from subak.model.request import Request
-from subak.scheduler.messages import AskOwner
+from subak.scheduler.messages import AskOwner, MakeGroup
 
 VOLCANO = "volcano"
 """Pods of this scheduler are in a queue, also those that belong to no group."""
@@ -49,14 +49,14 @@ class Jobs:
     """All jobs with their tasks.  `news` says that something has changed that a session may care for.
 
     `touched` are jobs of which something has changed, by key; who looks at them empties it.  So it is with `asking`,
-    owners that were not asked yet, and `warnings`.
+    what is to be asked of owners or made for them, and `warnings`.
     """
 
     def __init__(self, dimensions: Dimensions) -> None:
         self.world = World()
         self.tasks: dict[str, Task] = {}
         self.touched: dict[str, None] = {}
-        self.asking: list[AskOwner] = []
+        self.asking: list[AskOwner | MakeGroup] = []
         self.warnings: list[str] = []
         self.news = False
         self._dimensions = dimensions
@@ -68,6 +68,7 @@ class Jobs:
         self._warned: dict[str, tuple[str, ...]] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._owners: dict[str, int | None] = {}
+        self._made: set[str] = set()
         self._by_volcano = False
         self.world.put_queue(Queue(DEFAULT))
 
@@ -90,6 +91,11 @@ class Jobs:
         if job.queue not in self.world.queues:
             return f"queue {job.queue} does not exist (yet): create it, or name another one"
         return ""
+
+    def spoken(self, queue: str) -> tuple[str, ...]:
+        """The names of resources by which a queue's object speaks."""
+        found = self._queues.get(queue)
+        return () if found is None else tuple(found.spec.capability or ())
 
     def touch(self, job: Job) -> None:
         """Something about the job has changed."""
@@ -254,13 +260,19 @@ class Jobs:
 
     def _owned(self, pod: manifest.Pod, owner: manifest.OwnerReference) -> Membership:
         """The group of a pod whose owner may want one."""
+        ask = AskOwner(pod.namespace, owner.api_version, owner.kind, owner.name, owner.uid)
         if owner.uid not in self._owners:
             self._owners[owner.uid] = None
-            self.asking.append(AskOwner(pod.namespace, owner.api_version, owner.kind, owner.name, owner.uid))
+            self.asking.append(ask)
         least = self._owners[owner.uid]
         if least is None or least <= 1:
             return Membership("", pod.key, least)
-        return Membership(Words.VOLCANO, f"{pod.namespace}/podgroup-{owner.uid}", least)
+        name = f"{pod.namespace}/podgroup-{owner.uid}"
+        if gangs.key(Words.VOLCANO, name) not in self._groups and owner.uid not in self._made:
+            self._made.add(owner.uid)
+            queue = pod.annotations.get(gangs.QUEUE, DEFAULT)
+            self.asking.append(MakeGroup(pod.namespace, ask, least, queue, pod.spec.priority_class_name))
+        return Membership(Words.VOLCANO, name, least)
 
     def _join(self, task: Task, said: Membership) -> None:
         key = gangs.key(said.words, said.name)
