@@ -11,7 +11,7 @@ import msgspec
 from subak.batch.amounts import fits
 from subak.batch.capacity import card_part
 from subak.batch.overview import MISSING, JobView, QueueView
-from subak.batch.wording import called, figure
+from subak.batch.wording import called, figure, words
 from subak.cli import window
 from subak.cli.cards import line, strokes, terminal
 from subak.cli.columns import aligned
@@ -173,7 +173,7 @@ def _amounts(amounts: Mapping[str, float]) -> str:
     names = [name for name, amount in amounts.items() if amount > 0]
     cards = [name for name in names if (found := card_part(name)) is not None and found[1] in MAIN_PARTS]
     main = sorted(cards or [name for name in names if name in PLAIN])
-    return ", ".join(f"{figure(name, amounts[name])} {called(name)}" for name in main) or NOTHING
+    return ", ".join(words(name, amounts[name]) for name in main) or NOTHING
 
 
 def _lives(running: int, waiting: int) -> str:
