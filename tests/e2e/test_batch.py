@@ -34,8 +34,8 @@ def errors(running: Running) -> list[str]:
 
 
 async def queue_status(on: Stage, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = (await on.client.get(QUEUES, name)).get("status", {})
-    return found
+    listing = await on.client.list(QUEUES, fields=f"metadata.name={name}")
+    return next((dict(each.get("status", {})) for each in listing.items), {})
 
 
 async def until_queue(on: Stage, name: str, **wanted: Any) -> None:
@@ -247,7 +247,7 @@ async def test_killed_midway_and_the_room_is_gone_the_half_gang_leaves_after_its
         free = next(index for index in "0123" if index not in taken)
         await on.client.create(PODS, pod("thief", {MEMORY: "8000"}, schedulerName="nobody"), SPACE)
         record = {"volcano.sh/gpu-index": free, "volcano.sh/predicate-time": "1"}
-        await on.client.bind("thief", SPACE, "batch", annotations=record)
+        await on.client.bind("thief", SPACE, "batch-1", annotations=record)
         await free_lease(on.client)
         async with on.controller("--group-timeout=4s"):
             await on.books.until(lambda: len(on.books.left) == 2, "the half gang leaves", 40)
