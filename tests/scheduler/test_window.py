@@ -13,9 +13,11 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from subak.scheduler.batch_configuration import KEY, NAME, NAMESPACE
 from subak.scheduler.controller import Controller, Settings
 from tests.scheduler.live import MEMORY, Live, refuse
 from tests.scheduler.replicas import Replica, cluster, renew
+from tinykube.resource import CONFIG_MAPS, NAMESPACES
 from tinykube.transport import Request, Response
 from tinykube.window import CannotListen
 
@@ -173,3 +175,20 @@ async def test_an_address_in_use_is_named() -> None:
         again = Settings(host="127.0.0.1", port=one.controller.window.port)
         with pytest.raises(CannotListen, match=f"127.0.0.1:{one.controller.window.port} cannot be listened on"):
             await Controller(live.server, again).run(asyncio.Event())
+
+
+async def test_a_scheduler_configuration_that_is_not_in_force_is_trouble() -> None:
+    async with replica() as (live, one):
+        await until(lambda: one.leads)
+        _, text = await get(one, "/metrics")
+        assert samples(text)["subak_batch_config_refused"] == {(): 0.0}
+        await live.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        body = {"metadata": {"name": NAME}, "data": {KEY: "actions: alocate"}}
+        await live.client.create(CONFIG_MAPS, body, NAMESPACE)
+        await until(lambda: bool(one.controller.trouble))
+        status, content = await get_json(one, "/readyz")
+        assert status == 200
+        (trouble,) = content["trouble"]
+        assert trouble.startswith(f"configmap {NAMESPACE}/{NAME}: {KEY}: actions: 'alocate'")
+        _, text = await get(one, "/metrics")
+        assert samples(text)["subak_batch_config_refused"] == {(): 1.0}

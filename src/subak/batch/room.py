@@ -19,7 +19,7 @@ from subak.batch.statement import Statement
 from subak.batch.takings import Takings, Terms
 from subak.batch.world import Job, Task
 from subak.model.placement import Placement
-from subak.policy.preempt import MOST_LOOKS, pinned
+from subak.policy.preempt import MOST_LOOKS
 from subak.policy.victims import Occupant
 
 NEVER = "Never"
@@ -95,11 +95,7 @@ class Room:
         """A place that is free in the trial."""
         if self._session.unallocatable(self._queue, task):
             return None
-        if not self._settled:
-            return self._session.place(task)
-        # What the session knows as refused was refused while those were there who are out of the trial.
-        answer = self._session.decider.decide(task.pod.namespace, task.request)
-        return answer if isinstance(answer, Placement) else None
+        return self._session.place(task)
 
     def _put(self, task: Task, placement: Placement) -> None:
         self._statement.pipeline(task, placement)
@@ -144,10 +140,9 @@ class Room:
     def _hold(self, tasks: Iterable[Task]) -> bool:
         """Whether these may still be where they are: rules across nodes and quotas look at those who stay, too."""
         for task in tasks:
-            place = self.placed[task]
             with self._snapshot.transaction():
                 self._snapshot.forget(task.key)
-                if self._takings.place_on(place.node, task.pod.namespace, pinned(task.request, place)) is None:
+                if self._session.place_at(task, self.placed[task]) is None:
                     return False
         return True
 

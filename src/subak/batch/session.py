@@ -210,17 +210,18 @@ class Session:
 
     def place_at(self, task: Task, placement: Placement) -> Placement | None:
         """The same cards of the same node, if they are free now."""
-        return self._on_node(task, placement.node, pinned(task.request, placement))
+        return self.place_on(task, placement.node, pinned(task.request, placement))
 
     def place_later(self, task: Task, node: str, kept: Placement | None = None) -> Placement | None:
         """The task's place on this node once those have left who leave anyway: the kept one, or any."""
         with self.snapshot.transaction():
             for key in self.pods.leaving(node):
                 self.snapshot.forget(key)
-            return self._on_node(task, node, task.request if kept is None else pinned(task.request, kept))
+            return self.place_on(task, node, task.request if kept is None else pinned(task.request, kept))
 
-    def _on_node(self, task: Task, node: str, request: Request) -> Placement | None:
-        placement = place_on(self.snapshot, node, request)
+    def place_on(self, task: Task, node: str, request: Request | None = None) -> Placement | None:
+        """The task's place on this node as it is in the trial, if the quota of its namespace has room too."""
+        placement = place_on(self.snapshot, node, request or task.request)
         if placement is None or self.decider.quotas.refuse(task.pod.namespace, placement) is not None:
             return None
         return placement

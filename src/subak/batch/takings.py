@@ -28,7 +28,7 @@ from subak.model.request import Request
 from subak.policy import registry
 from subak.policy.columns import possible
 from subak.policy.levels import Relief
-from subak.policy.preempt import AT_ONCE, MOST_LOOKS, Plan, place_on
+from subak.policy.preempt import AT_ONCE, MOST_LOOKS, Plan
 from subak.policy.shortage import Shortage
 from subak.policy.victims import Occupant, Price, Search, started, unasked
 from subak.snapshot.cluster import Snapshot
@@ -87,13 +87,6 @@ class Takings:
         """A task has come or gone there."""
         for known in self._bounds.values():
             known.pop(node, None)
-
-    def place_on(self, name: str, namespace: str, request: Request) -> Placement | None:
-        """A place on this node as it is in the trial, if the namespace's quota has room too."""
-        placement = place_on(self._snapshot, name, request)
-        if placement is None or self._session.decider.quotas.refuse(namespace, placement) is not None:
-            return None
-        return placement
 
     # Where
 
@@ -168,7 +161,7 @@ class Takings:
         kept_off = any(each.refuse(node, request) is not None for each in registry.across(snapshot, request))
 
         def fits() -> Placement | None:
-            placement = self.place_on(name, task.pod.namespace, request)
+            placement = self._session.place_on(task, name)
             return placement if placement and (not limited or self._permitted(task, willing)) else None
 
         return Search(snapshot, fits, Shortage.of(snapshot, name, request), everybody=kept_off or limited)

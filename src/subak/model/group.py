@@ -88,6 +88,8 @@ class VolcanoGroupStatus(Lean, frozen=True, gc=False, kw_only=True):
 class VolcanoGroup(Namespaced, frozen=True, gc=False, kw_only=True):
     """Volcano's PodGroup."""
 
+    words: ClassVar[str] = Words.VOLCANO
+
     spec: VolcanoGroupSpec = VolcanoGroupSpec()
     status: VolcanoGroupStatus | None = None
 
@@ -95,7 +97,7 @@ class VolcanoGroup(Namespaced, frozen=True, gc=False, kw_only=True):
         """What it says."""
         spec = self.spec
         return Group(
-            words=Words.VOLCANO,
+            words=self.words,
             min_member=spec.min_member,
             min_roles=spec.min_task_member or {},
             min_resources=spec.min_resources,
@@ -215,6 +217,8 @@ class KubernetesGroupStatus(Lean, frozen=True, gc=False, kw_only=True):
 class KubernetesGroup(Namespaced, frozen=True, gc=False, kw_only=True):
     """Kubernetes' own PodGroup."""
 
+    words: ClassVar[str] = Words.KUBERNETES
+
     spec: KubernetesGroupSpec = KubernetesGroupSpec()
     status: KubernetesGroupStatus | None = None
 
@@ -224,7 +228,7 @@ class KubernetesGroup(Namespaced, frozen=True, gc=False, kw_only=True):
         conditions = () if self.status is None else self.status.conditions or ()
         scheduled = any(each.type == SCHEDULED and each.status == "True" for each in conditions)
         return Group(
-            words=Words.KUBERNETES,
+            words=self.words,
             min_member=1 if gang is None else gang.min_count,
             priority_class=self.spec.priority_class_name,
             phase="Running" if scheduled else "",

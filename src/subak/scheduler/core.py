@@ -14,6 +14,7 @@ import msgspec
 
 from subak.batch.configuration import Configuration
 from subak.batch.overview import QueueView
+from subak.batch.world import World
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -118,11 +119,16 @@ class Core:
     @property
     def sessions(self) -> int:
         """How many sessions have run."""
-        return self._batch.sessions
+        return self.batch.sessions
 
     def queues(self) -> list[QueueView]:
         """How queues stand: what each deserves, holds and asks for, and which of its jobs come next."""
-        return self._batch.queues()
+        return self.batch.queues()
+
+    @property
+    def world(self) -> World:
+        """All gangs and queues."""
+        return self.batch.world
 
     @property
     def needs_variables(self) -> bool:
