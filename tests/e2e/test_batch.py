@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from subak.model.group import QUEUES, VOLCANO_GROUPS
-from tests.e2e.batch import MEMORY, SEED, SPACE, Stage, acting, define, hardware, pod, stage
+from tests.e2e.batch import MEMORY, SEED, SPACE, Stage, acting, define, hardware, pod, preempting, stage
 from tests.e2e.cluster import Cluster
 from tests.e2e.controller import Running, apply_manifests, free_lease, kubectl
 from tests.e2e.proxy import Fault, Proxy
@@ -137,7 +137,7 @@ async def test_an_important_gang_takes_the_fewest_and_least_important_of_each_ca
     cluster: Cluster,
 ) -> None:
     async with stage(cluster, hardware(2, 1, 10_000)) as on:
-        await on.configure(acting("enqueue", "allocate", "preempt", "backfill"))
+        await on.configure(preempting())
         for name, value in (("low", 10), ("middle", 100), ("high", 1000)):
             await on.priority(name, value)
         async with on.controller():
@@ -279,7 +279,7 @@ async def test_kinds_that_are_installed_after_the_controller_are_noticed(cluster
             await on.gang("late", 3, 8000)
             await on.books.until(lambda: on.books.bound("late") == 3, "the gang starts")
             await until_queue(on, "default", state="Open")
-            assert (await on.until_status("late", lambda status: status.get("phase") == "Running"))["running"] == 3
+            assert (await on.until_status("late", lambda status: status.get("running") == 3))["phase"] == "Running"
             assert not errors(running), running.log
 
 
@@ -316,7 +316,7 @@ async def test_another_configuration_counts_at_once_and_a_broken_one_does_not(cl
             await on.configure("actions: 'enqueue, dance'")
             await on.books.for_a_while(lambda: not on.books.left, "nor does a configuration that is none", 2)
             assert any("dance" in line["event"] for line in running.lines()), running.log
-            await on.configure(acting("enqueue", "allocate", "preempt", "backfill"))
+            await on.configure(preempting())
             await on.books.until(lambda: on.books.bound("high") == 1 and on.books.left == ["low"], "preempt does")
 
 
