@@ -8,13 +8,10 @@ import pytest
 
 from subak.batch import phases
 from subak.batch.configuration import Configuration
-from subak.batch.registry import PLUGINS
 from subak.batch.world import Phase, Status
 from tests.batch.worlds import SEED, Stage, configuration
 
 ALLOCATE = configuration("allocate", tiers=[["gang"], ["drf", "predicates", "proportion", "nodeorder"]])
-
-SHARES = pytest.mark.skipif("proportion" not in PLUGINS, reason="needs proportion")
 
 
 def l1(stage: Stage) -> None:
@@ -100,7 +97,7 @@ def l11(stage: Stage) -> None:
         pytest.param(l2, {"p0": "n1", "p2": "n2"}, id="L2"),
         pytest.param(l3, {}, id="L3"),
         pytest.param(l4, {"p1": "n1", "p2": "n1"}, id="L4"),
-        pytest.param(l5, {"pg1-p-1": "n1", "pg2-p-1": "n1"}, id="L5", marks=SHARES),
+        pytest.param(l5, {"pg1-p-1": "n1", "pg2-p-1": "n1"}, id="L5"),
         pytest.param(l6, {"p2": "n1"}, id="L6"),
         pytest.param(l8, {"p0": "n1", "p1": "n1"}, id="L8"),
         pytest.param(l10, {}, id="L10"),
@@ -138,11 +135,31 @@ def test_l12_a_gang_without_room_is_unschedulable_and_nobody_has_to_leave() -> N
         "Unschedulable",
         "NotEnoughResources",
         "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable; Pending: 2 Unschedulable. "
-        "Origin reason is second-0: 0 of 1 nodes fit: 1 node: at most 0 cpu free, 1 asked "
-        "(NodeInsufficientResource)",
+        "Origin reason is second-0: queue resource quota insufficient: insufficient cpu: queue default deserves 2, "
+        "2 held, 2 asked",
     )
     assert phases.phase(job, unschedulable=True) is Phase.INQUEUE
     assert not stage.evicted
+
+
+def test_a_gang_that_fits_in_part_says_how_many_of_it_do_and_what_the_first_other_lacks() -> None:
+    stage = Stage()
+    stage.node("n1", cards=[8_000, 8_000])
+    stage.group("pg1", 4)
+    for number in range(4):
+        stage.pod(f"p{number}", "pg1", limits={"volcano.sh/gpu-memory": 6_000})
+    for _ in range(2):  # the second session remembers what the first found out
+        session = stage.run(configuration("enqueue", "allocate", tiers=[["gang"]]))
+        found = phases.condition(session, stage.job("pg1"))
+        assert found is not None
+        assert found.message == (
+            "2/4 tasks in gang unschedulable: pod group is not ready, 4 Pending, 4 minAvailable; "
+            "Pending: 2 Schedulable, 2 Unschedulable. Origin reason is p2: 0 of 1 nodes fit: "
+            "1 node: largest free slice 2,000 MiB, 6,000 MiB asked (CardInsufficientMemory)"
+        )
+        assert phases.message(session, stage.task("p0")) == found.message
+    assert stage.bound == {}
+    assert stage.cards() == {"n1": {0: 0, 1: 0}}
 
 
 @pytest.mark.parametrize(

@@ -264,11 +264,16 @@ def _held(pod: Json, ids: Mapping[str, tuple[str, int]]) -> Iterable[tuple[tuple
         return
     if INDEX in annotations:
         limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
-        yield (node, int(annotations[INDEX])), sum(int(each.get(MEMORY, "0")) for each in limits)
+        yield (node, int(annotations[INDEX])), sum(_number(each.get(MEMORY, "0")) for each in limits)
     elif HELD in annotations:
         pieces = [each.split(",") for each in annotations[HELD].replace(";", ":").split(":") if each]
         for card, _, mib, _ in pieces:
             yield ids[card], int(mib)
+
+
+def _number(quantity: str) -> int:
+    """A server writes 2000 as 2k."""
+    return int(quantity.replace("k", "000"))
 
 
 def _said(pod: Json) -> str:

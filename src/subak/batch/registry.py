@@ -9,6 +9,8 @@ from subak.batch import Hand, Plugin
 from subak.batch.actions.allocate import allocate
 from subak.batch.actions.backfill import backfill
 from subak.batch.actions.enqueue import enqueue
+from subak.batch.actions.preempt import preempt
+from subak.batch.actions.reclaim import reclaim
 from subak.batch.arguments import Arguments
 from subak.batch.configuration import Configuration
 from subak.batch.plugins.binpack import Binpack
@@ -34,7 +36,13 @@ _PLUGINS: tuple[type[Plugin], ...] = (
 
 PLUGINS: Mapping[str, type[Plugin]] = {each.name: each for each in _PLUGINS}
 
-ACTIONS: Mapping[str, Action] = {"enqueue": enqueue, "allocate": allocate, "backfill": backfill}
+ACTIONS: Mapping[str, Action] = {
+    "enqueue": enqueue,
+    "allocate": allocate,
+    "backfill": backfill,
+    "preempt": preempt,
+    "reclaim": reclaim,
+}
 
 
 def run(

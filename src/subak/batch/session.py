@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from subak.batch import Hand, Plugin, Problem, Rank, Vote
-from subak.batch.amounts import add
+from subak.batch.amounts import times
 from subak.batch.arguments import Arguments
 from subak.batch.configuration import Configuration, Option
 from subak.batch.refusals import Refusals, Shortfall
@@ -163,7 +163,7 @@ class Session:
         """Whether the queue has all that it deserves."""
         return any(ask(queue) for ask in self._all("overused"))
 
-    def unallocatable(self, queue: Queue, task: Task, times: int = 1) -> str:
+    def unallocatable(self, queue: Queue, task: Task, count: int = 1) -> str:
         """Why the queue may not have this task too, or so many like it; empty if it may.
 
         A half-bound job may always be completed.
@@ -172,12 +172,12 @@ class Session:
             return ""
         if queue.state is not State.OPEN:
             return f"queue {queue.name} is {queue.state.value}"
-        others = {name: amount * (times - 1) for name, amount in task.amounts.items()} if times > 1 else {}
-        add(queue.held, others)
+        one = task.amounts
+        task.amounts = one if count == 1 else times(one, count)
         try:
             return next((why for ask in self._all("unallocatable") if (why := ask(queue, task))), "")
         finally:
-            add(queue.held, others, -1)
+            task.amounts = one
 
     def preemptive(self, queue: Queue, task: Task) -> bool:
         """Whether the queue may take from other queues for this task."""
@@ -210,17 +210,18 @@ class Session:
 
     def place_at(self, task: Task, placement: Placement) -> Placement | None:
         """The same cards of the same node, if they are free now."""
-        return self._on_node(task, placement.node, pinned(task.request, placement))
+        return self.place_on(task, placement.node, pinned(task.request, placement))
 
     def place_later(self, task: Task, node: str, kept: Placement | None = None) -> Placement | None:
         """The task's place on this node once those have left who leave anyway: the kept one, or any."""
         with self.snapshot.transaction():
             for key in self.pods.leaving(node):
                 self.snapshot.forget(key)
-            return self._on_node(task, node, task.request if kept is None else pinned(task.request, kept))
+            return self.place_on(task, node, task.request if kept is None else pinned(task.request, kept))
 
-    def _on_node(self, task: Task, node: str, request: Request) -> Placement | None:
-        placement = place_on(self.snapshot, node, request)
+    def place_on(self, task: Task, node: str, request: Request | None = None) -> Placement | None:
+        """The task's place on this node as it is in the trial, if the quota of its namespace has room too."""
+        placement = place_on(self.snapshot, node, request or task.request)
         if placement is None or self.decider.quotas.refuse(task.pod.namespace, placement) is not None:
             return None
         return placement

@@ -3,6 +3,7 @@
     /healthz               200 while it works: its event loop answers, and no watch is stuck
     /readyz                200 once it knows all objects, be it the leader or a standby; which names it serves
     /metrics               docs/reference/controller.md lists them
+    /queues                how queues stand: what each deserves, holds and asks for, and its jobs in their order
     /pods/NAMESPACE/NAME   where a pod is in its life, its story, and what every node says to it while it waits
     /gangs/WORDS/NAME      why a gang waits, and where each of its members is; in whose words, and its namespace/name
 
@@ -60,6 +61,7 @@ class Window(window.Window):
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/metrics": self._metrics,
+            "/queues": self._queues,
             "/pods/{namespace}/{name}": self._pod,
             "/gangs/{words}/{name:.+}": self._gang,
         }
@@ -89,6 +91,12 @@ class Window(window.Window):
         if self._shown.metrics is None:
             return web.Response(status=503, text="nothing is known yet\n")
         return web.Response(body=self._shown.metrics.printed().encode(), headers={"content-type": CONTENT_TYPE})
+
+    async def _queues(self, request: web.Request) -> web.Response:
+        service = self._shown.service
+        if service is None or not service.ready.is_set():
+            return web.json_response({"error": "nothing is known yet"}, status=503)
+        return web.json_response({"queues": msgspec.to_builtins(service.core.queues())})
 
     async def _pod(self, request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"

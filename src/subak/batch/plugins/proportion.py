@@ -29,6 +29,7 @@ class Proportion(Plugin):
     """Shares the cluster among queues.  `deserved` is by the queue's name."""
 
     name = "proportion"
+    vetoes = ("reclaimable",)
 
     def __init__(self, session: Session, arguments: Arguments) -> None:
         super().__init__(session, arguments)

@@ -1,0 +1,55 @@
+"""Tasks that may have to leave for others, by node, with how important they are.
+
+    weight    the queue's priority, then the job's, then the task's own
+
+They run or are about to, and their users let them be taken.  Who of them may go for whom, the plugins say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from subak.batch.world import Queue, Status, Task
+
+TAKEABLE = frozenset({Status.BOUND, Status.RUNNING})
+"""Tasks that can be evicted.  One that is being bound may still be refused: it is left alone until that is known."""
+
+MOST_ON_A_NODE = 256
+"""So many tasks of a node are candidates, the least important ones."""
+
+BITS = 33
+"""Enough for a priority with its sign."""
+
+
+class Candidates:
+    """The candidates of some queues, as they were when this was made; those who have left since are passed over."""
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        self.tasks: dict[str, Task] = {}
+        self.weights: dict[str, int] = {}
+        self._on: dict[str, list[Task]] = {}
+        for queue in queues:
+            for job in queue.jobs.values():
+                weight = ((queue.priority << BITS) + job.priority) << BITS
+                for task in job.with_status(*TAKEABLE):
+                    if task.preemptable:
+                        self.tasks[task.key] = task
+                        self.weights[task.key] = weight + task.priority
+                        self._on.setdefault(task.node, []).append(task)
+        for tasks in self._on.values():
+            tasks.sort(key=lambda task: (self.weights[task.key], task.key))
+
+    @cached_property
+    def nodes(self) -> list[str]:
+        """The nodes that have any, those with the least important ones first."""
+        return sorted(self._on, key=lambda name: (self.weights[self._on[name][0].key], name))
+
+    @cached_property
+    def highest(self) -> int:
+        """The highest priority that any of their pods has."""
+        return max((task.pod.priority for task in self.tasks.values()), default=0)
+
+    def on(self, node: str) -> list[Task]:
+        """Those of a node, the least important first."""
+        return [task for task in self._on.get(node, ()) if task.status in TAKEABLE][:MOST_ON_A_NODE]
