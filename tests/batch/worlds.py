@@ -64,6 +64,8 @@ class Stage:
         self.dropped: list[str] = []
         self.evicted: dict[str, str] = {}
         """Names of victims, and for whom they leave."""
+        self.handed: list[tuple[str, str]] = []
+        """All that sessions have handed over: what, and about whom."""
         self.refused = Refusals()
         self.now = 0.0
         self._going: dict[str, dict[str, None]] = {}
@@ -253,6 +255,7 @@ class Stage:
     # As what sessions see it: a Hand, and Leaving
 
     def bind(self, task: Task, placement: Placement) -> None:
+        self.handed.append(("bind", self.name(task)))
         self.snapshot.forget(task.key)
         self.snapshot.assume(task.key, placement, task.request.needs.resources, task.pod)
         self.world.move(task, Status.BINDING)
@@ -262,17 +265,20 @@ class Stage:
         self.kept.pop(self.name(task), None)
 
     def keep(self, task: Task, placement: Placement) -> None:
+        self.handed.append(("keep", self.name(task)))
         self.snapshot.restore(task.key, placement, task.request.needs.resources, pod=task.pod)
         self.kept[self.name(task)] = placement.node
         self.placements[self.name(task)] = placement
 
     def drop(self, task: Task, why: str) -> None:
+        self.handed.append(("drop", self.name(task)))
         self.snapshot.forget(task.key)
         self.dropped.append(self.name(task))
         self.kept.pop(self.name(task), None)
         self.placements.pop(self.name(task), None)
 
     def evict(self, victim: Task, preemptor: Task, event: str) -> None:
+        self.handed.append(("evict", self.name(victim)))
         self._going.setdefault(victim.node, {})[victim.key] = None
         self.evicted[self.name(victim)] = self.name(preemptor)
 

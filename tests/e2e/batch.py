@@ -64,6 +64,14 @@ def acting(*actions: str) -> str:
     return SEED.replace("enqueue, allocate, backfill", ", ".join(actions))
 
 
+def preempting() -> str:
+    """The same with preemption, which Volcano's gang and drf keep from pods by themselves unless they are told not to."""
+    text = acting("enqueue", "allocate", "preempt", "backfill")
+    for name in ("gang", "drf"):
+        text = text.replace(f"- name: {name}\n", f"- name: {name}\n    enablePreemptable: false\n")
+    return text
+
+
 def hardware(nodes: int, cards: int, mib: int) -> list[Machine]:
     """Machines whose cards Volcano's and HAMi's words describe."""
     card = {"vendor": "nvidia", "model": "A100", "count": cards, "memory": f"{mib}Mi", "shares": 50}

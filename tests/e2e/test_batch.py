@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from subak.model.group import QUEUES, VOLCANO_GROUPS
-from tests.e2e.batch import MEMORY, SEED, SPACE, Stage, acting, define, hardware, pod, stage
+from tests.e2e.batch import MEMORY, SEED, SPACE, Stage, acting, define, hardware, pod, preempting, stage
 from tests.e2e.cluster import Cluster
 from tests.e2e.controller import Running, apply_manifests, free_lease, kubectl
 from tests.e2e.proxy import Fault, Proxy
@@ -34,8 +34,8 @@ def errors(running: Running) -> list[str]:
 
 
 async def queue_status(on: Stage, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = (await on.client.get(QUEUES, name)).get("status", {})
-    return found
+    listing = await on.client.list(QUEUES, fields=f"metadata.name={name}")
+    return next((dict(each.get("status", {})) for each in listing.items), {})
 
 
 async def until_queue(on: Stage, name: str, **wanted: Any) -> None:
@@ -137,7 +137,7 @@ async def test_an_important_gang_takes_the_fewest_and_least_important_of_each_ca
     cluster: Cluster,
 ) -> None:
     async with stage(cluster, hardware(2, 1, 10_000)) as on:
-        await on.configure(acting("enqueue", "allocate", "preempt", "backfill"))
+        await on.configure(preempting())
         for name, value in (("low", 10), ("middle", 100), ("high", 1000)):
             await on.priority(name, value)
         async with on.controller():
@@ -247,7 +247,7 @@ async def test_killed_midway_and_the_room_is_gone_the_half_gang_leaves_after_its
         free = next(index for index in "0123" if index not in taken)
         await on.client.create(PODS, pod("thief", {MEMORY: "8000"}, schedulerName="nobody"), SPACE)
         record = {"volcano.sh/gpu-index": free, "volcano.sh/predicate-time": "1"}
-        await on.client.bind("thief", SPACE, "batch", annotations=record)
+        await on.client.bind("thief", SPACE, "batch-1", annotations=record)
         await free_lease(on.client)
         async with on.controller("--group-timeout=4s"):
             await on.books.until(lambda: len(on.books.left) == 2, "the half gang leaves", 40)
@@ -279,7 +279,7 @@ async def test_kinds_that_are_installed_after_the_controller_are_noticed(cluster
             await on.gang("late", 3, 8000)
             await on.books.until(lambda: on.books.bound("late") == 3, "the gang starts")
             await until_queue(on, "default", state="Open")
-            assert (await on.until_status("late", lambda status: status.get("phase") == "Running"))["running"] == 3
+            assert (await on.until_status("late", lambda status: status.get("running") == 3))["phase"] == "Running"
             assert not errors(running), running.log
 
 
@@ -316,7 +316,7 @@ async def test_another_configuration_counts_at_once_and_a_broken_one_does_not(cl
             await on.configure("actions: 'enqueue, dance'")
             await on.books.for_a_while(lambda: not on.books.left, "nor does a configuration that is none", 2)
             assert any("dance" in line["event"] for line in running.lines()), running.log
-            await on.configure(acting("enqueue", "allocate", "preempt", "backfill"))
+            await on.configure(preempting())
             await on.books.until(lambda: on.books.bound("high") == 1 and on.books.left == ["low"], "preempt does")
 
 

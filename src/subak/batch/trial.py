@@ -146,7 +146,7 @@ class Trial:
                     progress = True
                     if self._session.ready(self._job):
                         return round_[at + 1 :] + later
-                elif self._cures(task.request):
+                elif self._cured_by_pods(task.request):
                     later.append(task)  # a later member may be what it waits for
                 elif not self._reachable():
                     return []
@@ -194,19 +194,20 @@ class Trial:
         self._fail(task)
         if task.key in self._session.misfits:
             self.limited = True
-        elif not len(self._statement):
-            self._session.refused.refuse(task.request, self._why, bool(self._cures(task.request)))
+        elif not len(self._statement) and task.request in self._failed:
+            self._session.refused.refuse(task.request, self._why)
 
     def _fail(self, task: Task) -> None:
         if self._first is None:
             self._first, self._why = task, self._session.explain(task)
-        if self._cures(task.request):
+        if self._cured_by_pods(task.request):
             self.curable = True
         else:
             self._failed[task.request] = None
 
-    def _cures(self, request: Request) -> Iterable[Hashable]:
-        return registry.cures(self._session.snapshot, request) if request.reads else ()
+    def _cured_by_pods(self, request: Request) -> bool:
+        """Whether it may fit after another pod got a place."""
+        return bool(request.reads and registry.cures(self._session.snapshot, request))
 
     def _permitted(self, task: Task) -> bool:
         if self._queue is None:

@@ -178,8 +178,9 @@ class Gang:
         return [self._short(member), member.state, node, self._why(member)]
 
     def _short(self, member: Member) -> str:
-        """Its name, with the namespace where the gang has several."""
-        return member.pod.key if "," in self.name else member.pod.name
+        """Its name, with the namespace where its gang is in several."""
+        several = len({each.pod.namespace for each in self.members}) > 1
+        return member.pod.key if several else member.pod.name
 
     def _member_data(self, member: Member) -> dict[str, Any]:
         return {

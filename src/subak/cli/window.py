@@ -46,6 +46,12 @@ class Queues(msgspec.Struct, frozen=True):
     queues: list[QueueView]
 
 
+async def of_queues(client: Client) -> list[QueueView] | None:
+    """How queues stand; None if the controller does not answer."""
+    known = await _ask(client, "queues", Queues)
+    return None if known is None else known.queues
+
+
 async def of_pod(client: Client, namespace: str, name: str) -> Known | None:
     """What the controller knows of a pod; None if it does not answer."""
     return await _ask(client, f"pods/{namespace}/{name}", Known)
@@ -54,12 +60,6 @@ async def of_pod(client: Client, namespace: str, name: str) -> Known | None:
 async def of_gang(client: Client, words: str, name: str) -> KnownGang | None:
     """What the controller knows of a gang, by its `namespace/name`; None if it does not answer."""
     return await _ask(client, f"gangs/{words}/{name}", KnownGang)
-
-
-async def of_queues(client: Client) -> list[QueueView] | None:
-    """How queues stand; None if the controller does not answer."""
-    known = await _ask(client, "queues", Queues)
-    return None if known is None else known.queues
 
 
 async def _ask(client: Client, path: str, type: type[T]) -> T | None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from subak.model.manifest import Amounts, Condition, Lean, Metadata, Namespaced, Object
+from subak.model.manifest import Amounts, Condition, Lean, Metadata, Namespaced, Object, Pod
 from tinykube.resource import Resource
 
 VOLCANO_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", namespaced=True, kind="PodGroup")
@@ -22,6 +22,10 @@ KUBERNETES_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", names
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False, kind="PriorityClass")
 
 
+VOLCANO_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""Annotations by which pods name Volcano's PodGroup; the first wins."""
+
+
 class Words:
     """In whose words pods say that they belong together."""
 
@@ -30,6 +34,18 @@ class Words:
     KOORDINATOR = "koordinator"
     KUBERNETES = "kubernetes"
     OWNER = "owner"
+
+
+def volcano_group(pod: Pod) -> str:
+    """The `namespace/name` of the PodGroup that a pod is in, for Volcano; empty if it is by itself.
+
+    A pod that names none is in one with the other pods of its owner, named so by Volcano's controllers.
+    """
+    name = next((text for each in VOLCANO_NAMES if (text := pod.annotations.get(each))), "")
+    owner = pod.metadata.controller
+    if not name and owner is not None:
+        name = f"podgroup-{owner.uid}"
+    return f"{pod.namespace}/{name}" if name else ""
 
 
 class Group(msgspec.Struct, frozen=True, gc=False, kw_only=True):

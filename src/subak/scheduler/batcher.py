@@ -45,6 +45,9 @@ from subak.scheduler.preemptor import Preemptor
 from subak.scheduler.record import Record, State
 from subak.scheduler.waiting import FIRST_PAUSE, LONGEST_PAUSE, NOBODY, Ticket
 
+MOST_PER_SESSION = 64
+"""After so many decisions a session leaves the rest to the next one, so that a cycle does not take too long."""
+
 REST = 0.1
 """Seconds after a session that decided nothing."""
 
@@ -134,6 +137,7 @@ class Batcher:
     def wait(self, record: Record) -> None:
         """The pod waits for a place; after a binding that failed, it pauses first."""
         assert record.ticket is not None, "a pod that waits has a ticket"
+        record.ticket.epoch = self._present_epoch
         if record.ticket.failures:
             self._failed[record.key] = None
         self._see(record, record.ticket.request)
@@ -266,11 +270,12 @@ class Batcher:
             now,
             self._hopes.refused,
             self._preemptor.budgets,
+            MOST_PER_SESSION,
         )
         self._hopes.note_cures()
         self._over_quota = {key.partition("/")[0] for key in session.misfits}
         self.jobs.touched.update(dict.fromkeys(job.key for job in session.admitted))
-        if session.admitted:
+        if session.admitted or session.full:
             self.jobs.news = True
         elif not self._decided:
             self._rests_until = now + REST
@@ -379,19 +384,26 @@ class Batcher:
 
     def _read_again(self) -> None:
         """Read anew what may mean something else, because other pods have come that concern it, or other cards."""
-        epoch, estimated_at = self._decider.snapshot.epoch, self._dimensions.version
-        if estimated_at != self._estimated_at:
+        if self._estimated_at != self._dimensions.version:
+            self._estimated_at = self._dimensions.version
             self._scoring = Scoring(self.configuration, self._named)
             self.jobs.read_amounts()
-        elif epoch == self._epoch:
+        if self._epoch == self._present_epoch:
             return
-        self._epoch, self._estimated_at = epoch, estimated_at
+        self._epoch = self._present_epoch
         for job in self.jobs.waiting():
             for task in tuple(job.with_status(Status.PENDING)):
                 record = self._records[task.key]
                 assert record.ticket is not None, "a pod that waits has a ticket"
-                record.ticket.request = self.read(task.pod, self._decider.again(task.request, task.pod))
-                self._see(record, record.ticket.request)
+                if record.ticket.epoch != self._epoch:
+                    record.ticket.request = self.read(task.pod, self._decider.again(task.request, task.pod))
+                    record.ticket.epoch = self._epoch
+                    self._see(record, record.ticket.request)
+
+    @property
+    def _present_epoch(self) -> int:
+        """Grows when requests that were read before may mean something else."""
+        return self._decider.snapshot.epoch + self._dimensions.version
 
     # After sessions
 

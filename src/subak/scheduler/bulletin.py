@@ -59,6 +59,8 @@ class Bulletin:
         """Take in what a session found out about jobs that wait."""
         for job in self._jobs.waiting():
             shortfall, problem = session.shortfalls.get(job.key), session.notes.get(job.key)
+            if session.full and shortfall is None and problem is None:
+                continue  # the next session comes to it
             facts = (job.version, job.min_member, job.queue, shortfall, problem)
             if self._known.get(job.key) == facts and job.words:
                 continue

@@ -12,9 +12,6 @@ from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
-from subak.batch.configuration import Configuration
-from subak.batch.overview import QueueView
-from subak.batch.world import World
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -110,25 +107,6 @@ class Core:
     def snapshot(self) -> Snapshot:
         """All nodes, what every pod holds, and what every namespace uses."""
         return self._decider.snapshot
-
-    @property
-    def configuration(self) -> Configuration:
-        """The scheduler configuration in force."""
-        return self.batch.configuration
-
-    @property
-    def sessions(self) -> int:
-        """How many sessions have run."""
-        return self.batch.sessions
-
-    def queues(self) -> list[QueueView]:
-        """How queues stand: what each deserves, holds and asks for, and which of its jobs come next."""
-        return self.batch.queues()
-
-    @property
-    def world(self) -> World:
-        """All gangs and queues."""
-        return self.batch.world
 
     @property
     def needs_variables(self) -> bool:
