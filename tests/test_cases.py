@@ -10,7 +10,7 @@ import pytest
 
 from subak.dialects.interpreter import Interpreter
 from subak.model.reason import Refusal
-from tests.cases import koordinator, volcano
+from tests.cases import koordinator
 from tests.cases.__main__ import main
 from tests.cases.answers import ANSWERS
 from tests.cases.prose import left_out, read_before, rows
@@ -46,12 +46,6 @@ def test_the_page_lists_exactly_the_cases_that_differ() -> None:
 def test_what_the_page_calls_unsupported_is_refused_in_these_words(key: str, value: str) -> None:
     asking = koordinator.pod({"core": 100, "ratio": 100}, {f"scheduling.koordinator.sh/{key}": value})
     with pytest.raises(Refusal, match=f"{key} is not supported yet"):
-        Interpreter().admit(asking)
-
-
-def test_a_policy_for_gangs_is_refused() -> None:
-    asking = volcano.pod("p", [{"vgpu-number": 1}], annotations={"volcano.sh/vgpu-podgroup-policy": "spread"})
-    with pytest.raises(Refusal, match="is not supported yet"):
         Interpreter().admit(asking)
 
 

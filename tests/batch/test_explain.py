@@ -83,9 +83,10 @@ def test_what_members_lack_of_nodes() -> None:
     assert lacking(Request()) == "a node that takes them"
 
 
-def test_where_no_card_would_help_nodes_are_quoted() -> None:
+def test_where_no_card_would_help_what_does_is_quoted() -> None:
     request = Request(claims=(Claim("hami", NVIDIA, (0,)),))
-    assert lacking(request, ["NodeSelectorMismatch"], "label zone=x missing") == "label zone=x missing"
+    assert lacking(request, ["NodeSelectorMismatch"], "no label zone=x") == "a place: no label zone=x"
+    assert lacking(request, [], "queue a is full") == "a place: queue a is full"
 
 
 def test_the_share_that_is_told_is_the_scarcest_that_the_gang_asks_for() -> None:
@@ -121,7 +122,7 @@ def test_a_jobs_outlook() -> None:
         short=(("r1", 2, 5),),
         queue="default",
         state="Closing",
-        share=Share("cpu", 1_000, 4_000),
+        share=Share("cpu", queue.held["cpu"], 4_000),
         seconds_left=9.0,
     )
     assert outlook(job, None).state == ""

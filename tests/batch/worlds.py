@@ -64,6 +64,8 @@ class Stage:
         self.dropped: list[str] = []
         self.evicted: dict[str, str] = {}
         """Names of victims, and for whom they leave."""
+        self.handed: list[tuple[str, str]] = []
+        """All that sessions have handed over: what, and about whom."""
         self.refused = Refusals()
         self.now = 0.0
         self._going: dict[str, dict[str, None]] = {}
@@ -204,7 +206,7 @@ class Stage:
 
     def _job(self, group: str, pod: manifest.Pod, task: Task) -> Job:
         if group:
-            return self.world.jobs[gangs.key(Words.VOLCANO, f"default/{group}")]
+            return self.job(group)
         if "default" not in self.world.queues:
             self.queue("default")
         job = Job(gangs.key("", pod.key), pod.key, uid=pod.metadata.uid, priority=task.priority, created=task.created)
@@ -253,6 +255,7 @@ class Stage:
     # As what sessions see it: a Hand, and Leaving
 
     def bind(self, task: Task, placement: Placement) -> None:
+        self.handed.append(("bind", self.name(task)))
         self.snapshot.forget(task.key)
         self.snapshot.assume(task.key, placement, task.request.needs.resources, task.pod)
         self.world.move(task, Status.BINDING)
@@ -262,17 +265,20 @@ class Stage:
         self.kept.pop(self.name(task), None)
 
     def keep(self, task: Task, placement: Placement) -> None:
+        self.handed.append(("keep", self.name(task)))
         self.snapshot.restore(task.key, placement, task.request.needs.resources, pod=task.pod)
         self.kept[self.name(task)] = placement.node
         self.placements[self.name(task)] = placement
 
     def drop(self, task: Task, why: str) -> None:
+        self.handed.append(("drop", self.name(task)))
         self.snapshot.forget(task.key)
         self.dropped.append(self.name(task))
         self.kept.pop(self.name(task), None)
         self.placements.pop(self.name(task), None)
 
     def evict(self, victim: Task, preemptor: Task, event: str) -> None:
+        self.handed.append(("evict", self.name(victim)))
         self._going.setdefault(victim.node, {})[victim.key] = None
         self.evicted[self.name(victim)] = self.name(preemptor)
 
@@ -286,6 +292,15 @@ class Stage:
     def name(task: Task) -> str:
         """A pod's name as the test gave it; with its namespace unless that is `default`."""
         return task.key.removeprefix("default/")
+
+    def job(self, group: str) -> Job:
+        """The job of a group."""
+        return self.world.jobs[gangs.key(Words.VOLCANO, f"default/{group}")]
+
+    def task(self, name: str) -> Task:
+        """The task of a pod, by the name that the test gave it."""
+        tasks = (task for job in self.world.jobs.values() for task in job.tasks.values())
+        return next(task for task in tasks if self.name(task) == name)
 
     def phases(self) -> dict[str, str]:
         """How far each group is."""

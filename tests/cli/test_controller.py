@@ -70,6 +70,8 @@ def test_a_pod_uses_its_own_account_unless_a_kubeconfig_is_named(tmp_path: Path)
         (["--listen", "9440"], "'9440' is no ADDRESS:PORT, such as :9440"),
         (["--listen", ":99999"], "':99999' is no ADDRESS:PORT"),
         (["--foreign-lease", "volcano"], "'volcano' is no NAME=LEASE, such as volcano=vc-scheduler"),
+        (["--batch-config", "conf"], "'conf' is no NAMESPACE/NAME, such as volcano-system/volcano-scheduler-configmap"),
+        (["--group-timeout", "soon"], "'soon' is no duration"),
         (["--kubeconfig", "/nowhere"], "kubeconfig: /nowhere: No such file or directory"),
         (["--log-level", "loud"], "'loud' is not one of"),
         (["--device-config", "/nowhere"], "/nowhere"),

@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import assume, given
 
 from subak.model import manifest
+from subak.model.group import VOLCANO_NAMES
 from subak.model.reason import Refusal
 from subak.policy.place import place
 from subak.snapshot.cluster import Snapshot
@@ -21,7 +22,10 @@ WISHES = {
     *("scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/gpu-partition-spec"),
     *("scheduling.koordinator.sh/device-joint-allocate", "kubectl.kubernetes.io/last-applied-configuration"),
 }
-TOLD = {"metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class"}
+TOLD = {
+    *("metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class"),
+    *("volcano.sh/vgpu-podgroup-policy", *VOLCANO_NAMES),
+}
 """Wishes that are read back too: they say whom a pod tolerates on its card, not what it holds."""
 
 

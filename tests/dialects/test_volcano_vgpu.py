@@ -147,10 +147,10 @@ def test_what_cannot_be_meant_is_refused(limits: Limits, message: str) -> None:
             step(pod(limits))
 
 
-def test_cards_of_one_pod_group_apart_is_not_supported_yet() -> None:
+def test_a_policy_for_pod_groups_that_nobody_knows_is_refused() -> None:
     for step in (vgpu.admit, vgpu.ask):
-        with pytest.raises(Refusal, match="not supported yet") as refusal:
-            step(pod({NUMBER: 1}, annotations={PODGROUP_POLICY: "spread"}))
+        with pytest.raises(Refusal, match="give 'spread', or remove it") as refusal:
+            step(pod({NUMBER: 1}, annotations={PODGROUP_POLICY: "pack"}))
         assert refusal.value.field == f"metadata.annotations[{PODGROUP_POLICY}]"
 
 

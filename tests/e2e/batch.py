@@ -64,6 +64,14 @@ def acting(*actions: str) -> str:
     return SEED.replace("enqueue, allocate, backfill", ", ".join(actions))
 
 
+def preempting() -> str:
+    """The same with preemption, which Volcano's gang and drf keep from pods by themselves unless they are told not to."""
+    text = acting("enqueue", "allocate", "preempt", "backfill")
+    for name in ("gang", "drf"):
+        text = text.replace(f"- name: {name}\n", f"- name: {name}\n    enablePreemptable: false\n")
+    return text
+
+
 def hardware(nodes: int, cards: int, mib: int) -> list[Machine]:
     """Machines whose cards Volcano's and HAMi's words describe."""
     card = {"vendor": "nvidia", "model": "A100", "count": cards, "memory": f"{mib}Mi", "shares": 50}
@@ -264,11 +272,16 @@ def _held(pod: Json, ids: Mapping[str, tuple[str, int]]) -> Iterable[tuple[tuple
         return
     if INDEX in annotations:
         limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
-        yield (node, int(annotations[INDEX])), sum(int(each.get(MEMORY, "0")) for each in limits)
+        yield (node, int(annotations[INDEX])), sum(_number(each.get(MEMORY, "0")) for each in limits)
     elif HELD in annotations:
         pieces = [each.split(",") for each in annotations[HELD].replace(";", ":").split(":") if each]
         for card, _, mib, _ in pieces:
             yield ids[card], int(mib)
+
+
+def _number(quantity: str) -> int:
+    """A server writes 2000 as 2k."""
+    return int(quantity.replace("k", "000"))
 
 
 def _said(pod: Json) -> str:

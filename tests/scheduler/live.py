@@ -141,9 +141,12 @@ class Live:
         await self.client.patch_status(NODES, name, "", {**status, "allocatable": status["capacity"]})
         await self.client.patch(NODES, name, "", {"spec": {"taints": None}})
 
-    async def create(self, name: str, limits: Json, **spec: Any) -> Json:
+    async def create(self, name: str, limits: Json, annotations: Json | None = None, **spec: Any) -> Json:
         container = {"name": "c", "image": "x", "resources": {"limits": limits}}
-        body = {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+        body = {
+            "metadata": {"name": name, "annotations": annotations or {}},
+            "spec": {"containers": [container], **spec},
+        }
         return await self.client.create(PODS, body, "default")
 
     async def delete(self, name: str) -> None:

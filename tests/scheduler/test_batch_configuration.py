@@ -23,7 +23,7 @@ from tinykube.server.store import Store
 
 PLACE = f"configmap {NAMESPACE}/{NAME}: {KEY}"
 FIRST = "actions: allocate"
-SECOND = "actions: allocate, preempt"
+SECOND = "actions: allocate, backfill"
 TYPO = "actions: alocate"
 
 
@@ -99,10 +99,10 @@ async def test_an_edit_counts_at_once(keeping: Keeping, caplog: pytest.LogCaptur
     await told.create(FIRST)
     async with running(told):
         await told.write(SECOND)
-        await told.until(lambda: told.actions == ("allocate", "preempt"))
+        await told.until(lambda: told.actions == ("allocate", "backfill"))
     said = [each.getMessage() for each in caplog.records if each.levelno == logging.INFO]
     assert said[-1] == (
-        f"the scheduler configuration in force is that of {PLACE}: actions allocate, preempt; plugins none"
+        f"the scheduler configuration in force is that of {PLACE}: actions allocate, backfill; plugins none"
     )
 
 
@@ -110,7 +110,7 @@ async def test_a_configmap_that_comes_later_counts(keeping: Keeping) -> None:
     told = keeping()
     async with running(told):
         await told.create(SECOND)
-        await told.until(lambda: told.actions == ("allocate", "preempt"))
+        await told.until(lambda: told.actions == ("allocate", "backfill"))
 
 
 async def test_an_invalid_text_at_the_start_leaves_the_default(keeping: Keeping) -> None:
@@ -147,7 +147,7 @@ async def test_warnings_about_a_text_come_once(keeping: Keeping) -> None:
     async with running(told):
         await told.client.patch(CONFIG_MAPS, NAME, NAMESPACE, {"metadata": {"labels": {"n": "1"}}})
         await told.write(SECOND)
-        await told.until(lambda: told.actions == ("allocate", "preempt"))
+        await told.until(lambda: told.actions == ("allocate", "backfill"))
     assert told.warnings == [f"{PLACE}: plugin tdm: Volcano has it, Subak does not; it is skipped"]
 
 
@@ -190,7 +190,7 @@ async def test_a_file_is_read_again_when_a_mounted_configmap_is_swapped(keeping:
         assert told.actions == ("allocate",)
         (tmp_path / "..tmp").symlink_to("..2")
         (tmp_path / "..tmp").rename(tmp_path / "..data")
-        await told.until(lambda: told.actions == ("allocate", "preempt"))
+        await told.until(lambda: told.actions == ("allocate", "backfill"))
     assert len(told.all) == 2
 
 
@@ -201,13 +201,13 @@ async def test_a_file_that_is_away_leaves_what_was_in_force(keeping: Keeping, tm
         why = f"file {path}: it cannot be read: No such file or directory"
         assert told.keeper.trouble == f"{why}; the default scheduler configuration is in force"
         path.write_text(SECOND)
-        await told.until(lambda: told.actions == ("allocate", "preempt"))
+        await told.until(lambda: told.actions == ("allocate", "backfill"))
         path.unlink()
         await told.until(lambda: bool(told.keeper.trouble))
         assert told.keeper.trouble == f"{why}; the scheduler configuration before stays in force"
         path.write_text(SECOND)
         await told.until(lambda: not told.keeper.trouble)
-        assert told.actions == ("allocate", "preempt")
+        assert told.actions == ("allocate", "backfill")
     assert len(told.warnings) == 2
 
 
@@ -242,7 +242,7 @@ def test_a_pod_is_refused_while_what_it_asks_for_is_switched_off() -> None:
             await live.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
             body = {"metadata": {"name": NAME}, "data": {KEY: off}}
             await live.client.create(CONFIG_MAPS, body, NAMESPACE)
-            await live.until(lambda: bool(live.service.core.configuration.off))
+            await live.until(lambda: bool(live.service.core.batch.configuration.off))
             await live.create("refused", {MEMORY: "500"}, schedulerName="volcano")
             await live.create("other", {MEMORY: "500"}, schedulerName="subak")
             await live.until(lambda: live.condition("refused").get("status") == "False" and "other" in live.placed())
@@ -262,6 +262,6 @@ def test_the_configuration_is_known_before_anything_is_decided() -> None:
             await live.client.create(CONFIG_MAPS, body, NAMESPACE)
             await live.start()
             await live.service.ready.wait()
-            assert live.service.core.configuration.actions == ("allocate", "preempt")
+            assert live.service.core.batch.configuration.actions == ("allocate", "backfill")
 
     virtual.run(story())

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from subak.scheduler.batch_configuration import KEY, NAME, NAMESPACE
+from subak.cli.window import Queues
 from subak.scheduler.controller import Controller, Settings
 from tests.scheduler.live import MEMORY, Live, refuse
 from tests.scheduler.replicas import Replica, cluster, renew
+from tinykube.resource import CONFIG_MAPS, NAMESPACES
 from tinykube.transport import Request, Response
 from tinykube.window import CannotListen
 
@@ -136,6 +140,29 @@ async def test_the_metrics_tell_what_happened() -> None:
         assert found["subak_largest_free_slice_bytes"] == {("", "n1"): 400 << 20}
 
 
+async def test_queues_are_shown_with_what_they_deserve_and_in_metrics() -> None:
+    async with replica() as (live, one):
+        for name in ("a", "b"):
+            await live.create(name, {MEMORY: "600"}, schedulerName="volcano")
+        await until(lambda: live.condition("b").get("status") == "False" and "a" in live.placed())
+        code, said = await get_json(one, "/queues")
+        queue = next(each for each in said["queues"] if each["name"] == "default")
+        assert code == 200
+        assert (queue["state"], queue["weight"], queue["pods_running"], queue["pods_waiting"]) == ("Open", 1, 1, 1)
+        assert queue["held"]["nvidia/memory"] == 600 << 20
+        assert queue["deserved"]["nvidia/memory"] == 1000 << 20
+        assert queue["asked"]["nvidia/memory"] == 1200 << 20
+        assert [job["name"] for job in queue["jobs"]] == ["default/b", "default/a"]
+        assert any(view.name == "default" for view in msgspec.convert(said, Queues).queues), "as commands read it"
+        found = samples((await get(one, "/metrics"))[1])
+        assert found["subak_batch_queue_held"]["default", "nvidia/memory"] == 600 << 20
+        assert found["subak_batch_queue_deserved"]["default", "nvidia/memory"] == 1000 << 20
+        assert found["subak_batch_queue_weight"]["default",] == 1
+        assert found["subak_batch_queue_share"]["default",] == pytest.approx(0.6)
+        assert found["subak_batch_queue_pods"]["default", "waiting"] == 1
+        assert found["subak_batch_session_seconds_count"][()] >= 1
+
+
 async def test_the_page_lists_exactly_the_metrics_that_there_are() -> None:
     async with replica() as (live, one):
         await live.create("a", {MEMORY: "6000"}, schedulerName="subak")
@@ -151,3 +178,20 @@ async def test_an_address_in_use_is_named() -> None:
         again = Settings(host="127.0.0.1", port=one.controller.window.port)
         with pytest.raises(CannotListen, match=f"127.0.0.1:{one.controller.window.port} cannot be listened on"):
             await Controller(live.server, again).run(asyncio.Event())
+
+
+async def test_a_scheduler_configuration_that_is_not_in_force_is_trouble() -> None:
+    async with replica() as (live, one):
+        await until(lambda: one.leads)
+        _, text = await get(one, "/metrics")
+        assert samples(text)["subak_batch_config_refused"] == {(): 0.0}
+        await live.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        body = {"metadata": {"name": NAME}, "data": {KEY: "actions: alocate"}}
+        await live.client.create(CONFIG_MAPS, body, NAMESPACE)
+        await until(lambda: bool(one.controller.trouble))
+        status, content = await get_json(one, "/readyz")
+        assert status == 200
+        (trouble,) = content["trouble"]
+        assert trouble.startswith(f"configmap {NAMESPACE}/{NAME}: {KEY}: actions: 'alocate'")
+        _, text = await get(one, "/metrics")
+        assert samples(text)["subak_batch_config_refused"] == {(): 1.0}

@@ -5,4 +5,4 @@ from __future__ import annotations
 from subak.local import custom
 
 CUSTOM = custom.kinds()
-DEVICE, POD_GROUP, QUEUE = CUSTOM
+DEVICE, POD_GROUP, KOORDINATOR_GROUP, PLUGIN_GROUP, QUEUE = CUSTOM

@@ -126,32 +126,11 @@ def share(held: Amounts, deserved: Amounts, among: Collection[str]) -> Share | N
 
 def sentence(outlook: Outlook) -> str:
     """Why the gang waits; says what its user can do about it first, and what will help by itself last."""
-    return _obstacle(outlook) or "; ".join(part for part in _parts(outlook) if part)
+    return obstacle(outlook) or "; ".join(part for part in _parts(outlook) if part)
 
 
-def for_member(gang: str, outlook: Outlook) -> str:
-    """The same for one of its pods."""
-    return f"waits with its gang {gang}: {sentence(outlook)}"
-
-
-def lacking(request: Request, reasons: Collection[str] = (), detail: str = "") -> str:
-    """What a request that fits nowhere lacks: `reasons` and `detail` are what nodes say to it, as far as is known."""
-    claim = next(iter(request.claims), None)
-    if reasons and CARD_REASONS.isdisjoint(reasons):
-        return detail or _listed(sorted(reasons))
-    return _node(request) if claim is None else _card(claim)
-
-
-def duration(seconds: float) -> str:
-    """A time to wait, roughly."""
-    whole = max(round(seconds), 0)
-    if whole < 100:
-        return f"{whole} s"
-    return f"{round(whole / 60)} min" if whole < 100 * 60 else f"{round(whole / 3_600)} h"
-
-
-def _obstacle(outlook: Outlook) -> str:
-    """What stands in the way before anything is tried."""
+def obstacle(outlook: Outlook) -> str:
+    """What stands in the way before anything is tried; empty if nothing does."""
     if outlook.refusal:
         return outlook.refusal
     if outlook.missing:
@@ -167,6 +146,32 @@ def _obstacle(outlook: Outlook) -> str:
     if outlook.short:
         return "; ".join(f"{there:,} of {_members(least)} of {role} are there" for role, there, least in outlook.short)
     return outlook.held_back
+
+
+def for_member(gang: str, outlook: Outlook) -> str:
+    """The same for one of its pods."""
+    return introduction(gang) + sentence(outlook)
+
+
+def introduction(gang: str) -> str:
+    """How that begins."""
+    return f"waits with its gang {gang}: "
+
+
+def lacking(request: Request, reasons: Collection[str] = (), detail: str = "") -> str:
+    """What a request that fits nowhere lacks; `detail` is what it was told, and `reasons` are those of nodes in it."""
+    claim = next(iter(request.claims), None)
+    if detail and CARD_REASONS.isdisjoint(reasons):
+        return f"a place: {detail}"
+    return _node(request) if claim is None else _card(claim)
+
+
+def duration(seconds: float) -> str:
+    """A time to wait, roughly."""
+    whole = max(round(seconds), 0)
+    if whole < 100:
+        return f"{whole} s"
+    return f"{round(whole / 60)} min" if whole < 100 * 60 else f"{round(whole / 3_600)} h"
 
 
 def _parts(outlook: Outlook) -> list[str]:

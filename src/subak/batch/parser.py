@@ -122,10 +122,10 @@ class _Reader:
         """Warn of arguments that are not known, and of rules that cannot be switched off."""
         known = registry.PLUGINS[option.name].arguments
         for key in option.arguments:
-            why = ARGUMENTS_WITHOUT_EFFECT.get(key)
+            why = _entry(ARGUMENTS_WITHOUT_EFFECT, key)
             if why is not None:
                 self.warnings.append(f"plugin {option.name}: argument {key} has no effect: {why}")
-            elif key not in known and not any(each.endswith("*") and key.startswith(each[:-1]) for each in known):
+            elif _entry(known, key) is None:
                 hint = _nearest(key, known) or (f": it knows {', '.join(known)}" if known else ": it takes none")
                 self.warnings.append(f"plugin {option.name}: argument {key} is not known and is ignored{hint}")
         if option.name == "predicates":
@@ -215,6 +215,12 @@ def _text(content: Any, field: str) -> str:
     if isinstance(content, dict | list):
         raise ValueError(f'{field}: {_shown(content)} is no text: write one, such as "enqueue, allocate, backfill"')
     return str(content)
+
+
+def _entry(table: Mapping[str, str], key: str) -> str | None:
+    """What a table says of a key; a key that ends in `*` stands for all that begin so."""
+    stem = next((each for each in table if each.endswith("*") and key.startswith(each[:-1])), "")
+    return table.get(key, table.get(stem))
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

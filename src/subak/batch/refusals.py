@@ -52,14 +52,13 @@ class Refusals:
         self._tick = 0
         self._moved = 0
         self._news: dict[Request, int] = {}
-        self._requests: dict[Request, _Refusal] = {}
+        self._requests: dict[Request, str] = {}
         self._shapes: dict[Hashable, _Refusal] = {}
         self._jobs: dict[str, tuple[int, int, _Refusal]] = {}
         self._kept: dict[str, tuple[int, frozenset[str], _Refusal]] = {}
 
     def __contains__(self, request: Request) -> bool:
-        known = self._requests.get(request)
-        return known is not None and self._holds(known)
+        return request in self._requests
 
     def clear(self) -> None:
         """Everything may fit again."""
@@ -85,13 +84,13 @@ class Refusals:
         self._tick += 1
         self._moved = self._tick
 
-    def refuse(self, request: Request, why: str, curable: bool) -> None:
-        """The request fits on no node, nor will it once those have left who leave."""
-        self._requests[request] = _Refusal(self._tick, (request,), curable, Shortfall(0, 1, 0, why))
+    def refuse(self, request: Request, why: str) -> None:
+        """The request fits on no node, nor will it once those have left who leave, whichever pods come."""
+        self._requests[request] = why
 
     def why(self, request: Request) -> str:
         """What was said to a refused request."""
-        return self._requests[request].shortfall.why
+        return self._requests[request]
 
     def refuse_job(
         self, job: Job, shape: Hashable, requests: Iterable[Request], shortfall: Shortfall, curable: bool

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from subak.batch import Hand, Plugin, Problem, Rank, Vote
-from subak.batch.amounts import add
+from subak.batch.amounts import times
 from subak.batch.arguments import Arguments
 from subak.batch.configuration import Configuration, Option
 from subak.batch.refusals import Refusals, Shortfall
@@ -49,7 +49,8 @@ class Session:
 
     `refused` is what fits nowhere, as far as is known, for who keeps it between sessions.  `budgets` protect pods from
     having to leave.  `notes` say why jobs do not go on, `shortfalls` how far their trials came, by the jobs' keys, and
-    `misfits` why tasks do not fit, by theirs.  `registry.run` makes and runs sessions.
+    `misfits` why tasks do not fit, by theirs.  After `most` decisions no other job is begun.  `registry.run` makes and
+    runs sessions.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Session:
         now: float = 0.0,
         refused: Refusals | None = None,
         budgets: Budgets | None = None,
+        most: int | None = None,
     ) -> None:
         self.world = world
         self.decider = decider
@@ -73,6 +75,9 @@ class Session:
         self.now = now
         self.refused = Refusals() if refused is None else refused
         self.budgets = Budgets() if budgets is None else budgets
+        self.decided = 0
+        """How many tasks were decided on."""
+        self._most = most
         self.notes: dict[str, Problem] = {}
         self.shortfalls: dict[str, Shortfall] = {}
         self.misfits: dict[str, str] = {}
@@ -98,6 +103,11 @@ class Session:
         for tier in self._tiers:
             for plugin, _ in tier:
                 plugin.close()
+
+    @property
+    def full(self) -> bool:
+        """Whether so much was decided that the rest is left to the next session."""
+        return self._most is not None and self.decided >= self._most
 
     def plugin(self, name: str) -> Plugin | None:
         """The configured plugin of this name."""
@@ -163,7 +173,7 @@ class Session:
         """Whether the queue has all that it deserves."""
         return any(ask(queue) for ask in self._all("overused"))
 
-    def unallocatable(self, queue: Queue, task: Task, times: int = 1) -> str:
+    def unallocatable(self, queue: Queue, task: Task, count: int = 1) -> str:
         """Why the queue may not have this task too, or so many like it; empty if it may.
 
         A half-bound job may always be completed.
@@ -172,12 +182,12 @@ class Session:
             return ""
         if queue.state is not State.OPEN:
             return f"queue {queue.name} is {queue.state.value}"
-        others = {name: amount * (times - 1) for name, amount in task.amounts.items()} if times > 1 else {}
-        add(queue.held, others)
+        one = task.amounts
+        task.amounts = one if count == 1 else times(one, count)
         try:
             return next((why for ask in self._all("unallocatable") if (why := ask(queue, task))), "")
         finally:
-            add(queue.held, others, -1)
+            task.amounts = one
 
     def preemptive(self, queue: Queue, task: Task) -> bool:
         """Whether the queue may take from other queues for this task."""
@@ -253,6 +263,7 @@ class Session:
                 if not statement.kept:
                     statement.undo()
         if statement.kept:
+            self.decided += len(statement)
             if statement.carry_out(self.hand):
                 self.refused.clear()
             self.refused.moved()

@@ -117,7 +117,7 @@ class Trial:
         self._tasks = tasks
         self._queue = queue
         self._failed: dict[Request, None] = {}
-        self._fitting = 0
+        self._fitting: set[str] = set()
         self._first: Task | None = None
         self._why = ""
         self._looked: dict[Request, int] = {}
@@ -125,9 +125,9 @@ class Trial:
     @property
     def shortfall(self) -> Shortfall:
         """How far it came."""
-        missing = sum(1 for task in self._tasks if task.request in self._failed)
+        missing = sum(1 for task in self._tasks if task.request in self._failed and task.key not in self._fitting)
         first = -1 if self._first is None else list(self._tasks).index(self._first)
-        return Shortfall(self._fitting, missing, first, self._why)
+        return Shortfall(len(self._fitting), missing, first, self._why)
 
     def run(self) -> list[Task]:
         """Place tasks until the job is ready; returns those that are left to try."""
@@ -146,7 +146,7 @@ class Trial:
                     progress = True
                     if self._session.ready(self._job):
                         return round_[at + 1 :] + later
-                elif self._cures(task.request):
+                elif self._cured_by_pods(task.request):
                     later.append(task)  # a later member may be what it waits for
                 elif not self._reachable():
                     return []
@@ -174,7 +174,7 @@ class Trial:
         else:
             self._refuse(task)
             return False
-        self._fitting += 1
+        self._fitting.add(task.key)
         return True
 
     def _later(self, task: Task) -> Placement | None:
@@ -194,19 +194,20 @@ class Trial:
         self._fail(task)
         if task.key in self._session.misfits:
             self.limited = True
-        elif not len(self._statement):
-            self._session.refused.refuse(task.request, self._why, bool(self._cures(task.request)))
+        elif not len(self._statement) and task.request in self._failed:
+            self._session.refused.refuse(task.request, self._why)
 
     def _fail(self, task: Task) -> None:
         if self._first is None:
             self._first, self._why = task, self._session.explain(task)
-        if self._cures(task.request):
+        if self._cured_by_pods(task.request):
             self.curable = True
         else:
             self._failed[task.request] = None
 
-    def _cures(self, request: Request) -> Iterable[Hashable]:
-        return registry.cures(self._session.snapshot, request) if request.reads else ()
+    def _cured_by_pods(self, request: Request) -> bool:
+        """Whether it may fit after another pod got a place."""
+        return bool(request.reads and registry.cures(self._session.snapshot, request))
 
     def _permitted(self, task: Task) -> bool:
         if self._queue is None:

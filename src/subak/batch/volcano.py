@@ -92,7 +92,10 @@ _GEOMETRIES = "the instances of MIG cards are those that nodes publish"
 
 ARGUMENTS_WITHOUT_EFFECT: Mapping[str, str] = {
     "predicate.NodeLockEnable": _LOCKS,
-    "predicate.CacheEnable": "nodes are remembered anyway",
+    "predicate.CacheEnable": "what nodes answer is always remembered",
+    "predicate.ProportionalEnable": "no cpu or memory is kept back for pods with cards",
+    "predicate.resources*": "no cpu or memory is kept back for pods with cards",
+    "volumebinding.*": "--volume-timeout says how long volumes may take",
     "deviceshare.NodeLockEnable": _LOCKS,
     "deviceshare.AscendMindClusterVNPUEnable": _ASCEND,
     "deviceshare.AscendHAMiVNPUEnable": _ASCEND,
@@ -101,4 +104,4 @@ ARGUMENTS_WITHOUT_EFFECT: Mapping[str, str] = {
     "deviceshare.GPUExclusiveRules": "any two pods may share a card",
     "imagelocality.weight": "which images a node has is not read",
 }
-"""Arguments of plugins that nothing here obeys, and why."""
+"""Arguments of plugins that nothing here obeys, and why; `*` at the end stands for anything."""

@@ -90,11 +90,11 @@ class Task:
     node: str = ""
     paused_until: float = 0.0
     job: Job = field(init=False, repr=False)
+    best_effort: bool = field(init=False, repr=False)
+    """Whether it asks for nothing but to run."""
 
-    @property
-    def best_effort(self) -> bool:
-        """Whether it asks for nothing but to run."""
-        return not (self.amounts.keys() - {"pods"})
+    def __post_init__(self) -> None:
+        self.best_effort = not (self.amounts.keys() - {"pods"})
 
     @property
     def number(self) -> int:
@@ -111,7 +111,8 @@ class Job:
     of each role must be among them.  `min_resources` is what it must get at least, None if it does not say.  `timeout`
     is for how long a part of it may run alone; None for the default.  `written` says that there is an object that shows
     how far it is.  `held` and `asked` are tallies of its tasks.  `ready_count` is how many have their places,
-    `waiting_count` how many have not, and `roles` how many of each role have which status.
+    `waiting_count` how many have not, of which `best_effort_count` ask for nothing, and `roles` how many of each role
+    have which status.
     """
 
     key: str
@@ -134,6 +135,7 @@ class Job:
     roles: dict[str, Counter[Status]] = field(default_factory=dict)
     ready_count: int = 0
     waiting_count: int = 0
+    best_effort_count: int = 0
     version: int = 0
     """Grows whenever one of its tasks comes, goes or changes its status."""
 
@@ -274,7 +276,10 @@ class World:
     def measure(self, task: Task, amounts: Amounts) -> None:
         """The task asks for, or holds, so much."""
         self._tally(task, -1)
+        self._count(task, -1)
         task.amounts = amounts
+        task.__post_init__()
+        self._count(task, 1)
         self._tally(task, 1)
 
     @staticmethod
@@ -286,6 +291,7 @@ class World:
             job.ready_count += sign
         elif status in WAITING:
             job.waiting_count += sign
+            job.best_effort_count += sign * task.best_effort
         if task.role:
             job.roles.setdefault(task.role, Counter())[status] += sign
 

@@ -15,6 +15,7 @@ from subak.cli.connection import Connection
 from tinykube.discovery import Discovery, Known, UnknownKind
 
 _POD = ("pod", "pods", "po")
+_GANG = ("podgroup", "podgroups", "pg", "gang", "gangs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,14 @@ class Target:
 def pod(connection: Connection, word: str) -> tuple[str, str]:
     """Namespace and name of the pod that the word names.  Raises UsageError."""
     namespace, name = _split(word, _POD)
+    return namespace or connection.namespace, name
+
+
+def gang(connection: Connection, word: str) -> tuple[str, str] | None:
+    """Namespace and name of the gang that the word names; None if it names something else.  Raises UsageError."""
+    if word.partition("/")[0].lower() not in _GANG:
+        return None
+    namespace, name = _split(word, _GANG)
     return namespace or connection.namespace, name
 
 

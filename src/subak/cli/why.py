@@ -1,4 +1,4 @@
-"""`subak why`: where a pod is, which pods share its cards, or what keeps it off every node."""
+"""`subak why`: where a pod is, which pods share its cards, or what keeps it off every node; or why a gang waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from subak.cli import endings, targets, window
+from subak.cli import endings, gang, targets, window
 from subak.cli.cards import card_data, line, terminal
 from subak.cli.connection import Blind, Connection, connected
 from subak.cli.drawing import Scene, draw
@@ -30,29 +30,35 @@ LAST = 5
 
 
 @click.command()
-@click.argument("pod", metavar="POD")
+@click.argument("what", metavar="POD|podgroup/NAME")
 @live_config_option
 @output_option
 @connected
-async def why(connection: Connection, pod: str, output: str, device_config: Interpreter | None) -> int:
+async def why(connection: Connection, what: str, output: str, device_config: Interpreter | None) -> int:
     """Say why POD waits, node by node with numbers; or, if it has its place, whom it shares its cards with.
 
     Of one that has ended or was started again it also tells the exit codes.  POD is a name, NAMESPACE/NAME or pod/NAME.
+    With podgroup/NAME, or gang/NAME, say why the pods of a gang wait, and show each of them.
 
     \b
     Examples:
       subak why too-big
       subak why default/too-big -o json
+      subak why podgroup/training
 
     \b
     Exit codes:
-      0  the pod has its place, or has finished
+      0  the pod has its place, or has finished; the gang has places for enough of its members
       1  it waits, or it is not there
     """
-    namespace, name = targets.pod(connection, pod)
+    group = targets.gang(connection, what)
+    if group is not None:
+        return await _of_gang(connection, *group, output)
+    namespace, name = targets.pod(connection, what)
     full = await connection.client.get(PODS, name, namespace)
     lean = msgspec.convert(full, manifest.Pod, strict=False)
     answer = _Answer(lean, full, await _events(connection, full))
+    answer.gang = await gang.of_pod(connection, lean)
     known = await window.of_pod(connection.client, namespace, name) if answer.waits else None
     if known is not None and known.explanation is not None:
         answer.known = known
@@ -66,6 +72,21 @@ async def why(connection: Connection, pod: str, output: str, device_config: Inte
     else:
         answer.show(wide=output == "wide")
     return 1 if answer.waits else 0
+
+
+async def _of_gang(connection: Connection, namespace: str, name: str, output: str) -> int:
+    """Answer about all gangs of this name: there may be one in each of several words."""
+    found = await gang.named(connection, namespace, name)
+    if not found:
+        raise ApiError(
+            404, "NotFound", f'no pod is in a gang "{name}" in namespace {namespace}, nor is there a PodGroup'
+        )
+    if output in ("json", "yaml"):
+        emit({"gangs": [each.data() for each in found]}, output)
+    else:
+        for each in found:
+            each.show(wide=output == "wide")
+    return 1 if any(each.waits for each in found) else 0
 
 
 async def _events(connection: Connection, pod: dict[str, Any]) -> list[dict[str, Any]]:
@@ -90,6 +111,7 @@ class _Answer:
     def __init__(self, pod: manifest.Pod, full: dict[str, Any], events: list[dict[str, Any]]) -> None:
         self.now: Picture | None = None
         self.known: window.Known | None = None
+        self.gang: gang.Gang | None = None
         self.blind = ""
         self.pod = pod
         self.status = full.get("status", {})
@@ -143,6 +165,8 @@ class _Answer:
             except Refusal as refusal:
                 data |= {"message": refusal.message, "field": refusal.field, "value": refusal.value}
             data["story"] = self.known.story if self.known else []
+        if self.gang is not None:
+            data["gang"] = {"name": self.gang.name, "words": self.gang.words, "message": self.gang.sentence}
         node = self._node()
         return data | {"cards": [card_data(node, card) for card in self.cards() if node is not None]}
 
@@ -152,6 +176,9 @@ class _Answer:
             self._show_waiting(wide)
         else:
             self._show_placed()
+        if self.gang is not None:
+            state = "waits" if self.gang.waits else "runs"
+            click.echo(f"  its gang {self.gang.name} {state}: {self.gang.sentence}")
         for event in self.events[-LAST:]:
             click.echo(f"  event {event.get('reason', '')}: {event.get('message', '')}")
 

@@ -7,14 +7,18 @@ controller (`subak up` runs the scheduler itself), gets no answer, and the comma
 from __future__ import annotations
 
 import asyncio
+from typing import TypeVar
 
 import msgspec
 
+from subak.batch.overview import QueueView
 from subak.policy.explain import Explanation
 from subak.scheduler.configuration import NAMESPACE
 from tinykube.client import Client
 from tinykube.codec import BadAnswer, decode
 from tinykube.status import ApiError
+
+T = TypeVar("T")
 
 SERVICE = "subak-controller:http"
 PATIENCE = 5.0
@@ -29,11 +33,39 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     explanation: Explanation | None = None
 
 
+class KnownGang(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller knows of a gang: why it waits, and the stories of its members by their keys."""
+
+    message: str = ""
+    stories: dict[str, list[str]] = {}
+
+
+class Queues(msgspec.Struct, frozen=True):
+    """How queues stand."""
+
+    queues: list[QueueView]
+
+
+async def of_queues(client: Client) -> list[QueueView] | None:
+    """How queues stand; None if the controller does not answer."""
+    known = await _ask(client, "queues", Queues)
+    return None if known is None else known.queues
+
+
 async def of_pod(client: Client, namespace: str, name: str) -> Known | None:
     """What the controller knows of a pod; None if it does not answer."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}/proxy/pods/{namespace}/{name}"
+    return await _ask(client, f"pods/{namespace}/{name}", Known)
+
+
+async def of_gang(client: Client, words: str, name: str) -> KnownGang | None:
+    """What the controller knows of a gang, by its `namespace/name`; None if it does not answer."""
+    return await _ask(client, f"gangs/{words}/{name}", KnownGang)
+
+
+async def _ask(client: Client, path: str, type: type[T]) -> T | None:
+    whole = f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}/proxy/{path}"
     try:
         async with asyncio.timeout(PATIENCE):
-            return decode(Known, (await client.request("GET", path)).body)
+            return decode(type, (await client.request("GET", whole)).body)
     except (ApiError, BadAnswer, TimeoutError):
         return None

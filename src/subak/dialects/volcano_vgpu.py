@@ -2,7 +2,8 @@
 
 `volcano.sh/vgpu-number` asks for slices, each on another card; `vgpu-memory` or `vgpu-memory-percentage` for the memory
 of each (the percentage, if both are there), `vgpu-cores` for a percentage of its cores.  Memory alone means one slice,
-no memory at all the whole card's.
+no memory at all the whole card's.  With `vgpu-podgroup-policy: spread` it shares no card with others of its group that
+have it too.
 
 All memory in this dialect, the register and the pod's device string included, counts in units of the plugin's
 `gpuMemoryFactor` MiB.  The device string lists the containers of `spec.containers` only, because Volcano's plugin looks
@@ -34,12 +35,15 @@ from subak.dialects.agent import death
 from subak.dialects.amounts import Asked, asked, mentions, offers
 from subak.dialects.config import Volcano
 from subak.dialects.hami import Held
+from subak.dialects.volcano_rules import Apart
 from subak.model import manifest
 from subak.model.device import FULL_CORES, MIB, Device
+from subak.model.group import volcano_group
 from subak.model.node import Node
 from subak.model.placement import Grant, Placement, Share
 from subak.model.reason import Refusal
 from subak.model.request import BINPACK, FEWEST_TENANTS, HIGHEST_INDEX, MOST_MEMORY_USED, SPREAD, CardPolicy, Selection
+from subak.model.rules import PLAIN, Rules
 
 FAMILY = "nvidia"
 WORD = "NVIDIA"
@@ -120,9 +124,8 @@ class VolcanoVgpu:
             if (amounts := self.amounts(ask)) is not None
         ]
         # A percentage must come out in whole units, or the device string could not hold it.
-        return Ask(
-            tuple(replace(claim, granule=self.granule) for claim in claims), node_policy=hami.node_policy(annotations)
-        )
+        complete = tuple(replace(claim, granule=self.granule, rules=rules(pod)) for claim in claims)
+        return Ask(complete, node_policy=hami.node_policy(annotations))
 
     def policy(self, annotations: Mapping[str, str]) -> CardPolicy:
         """The order of cards: Volcano counts down unless the pod has a policy."""
@@ -236,7 +239,7 @@ class VolcanoVgpu:
         roles = pod.roles
         asking = [i for i, ask in enumerate(asked(pod)) if self.amounts(ask) is not None]
         return tuple(
-            Grant(self.name, (i,), roles[i], tuple(self._share(held, node) for held in cards))
+            Grant(self.name, (i,), roles[i], tuple(self._share(held, node) for held in cards), rules(pod).tag)
             for i, cards in _aligned(pod, places, asking)
         )
 
@@ -300,14 +303,16 @@ def _natural(text: str, piece: str) -> int:
     return int(text)
 
 
+def rules(pod: manifest.Pod) -> Rules:
+    """What the pod demands of its neighbours: by itself it has no group to be apart from."""
+    group = volcano_group(pod) if pod.annotations.get(PODGROUP_POLICY, "").strip() == SPREAD else ""
+    return Apart(group) if group else PLAIN
+
+
 def _check_policies(annotations: Mapping[str, str]) -> None:
-    """Refuse policies that nobody knows, and the one that we do not have yet."""
+    """Refuse policies that nobody knows."""
     hami.check_policies(annotations)
     text = annotations.get(PODGROUP_POLICY, "").strip()
-    if text:
-        raise Refusal(
-            f"metadata.annotations[{PODGROUP_POLICY}]",
-            text,
-            f"{PODGROUP_POLICY} is {text!r}, which is not supported yet: remove the annotation, "
-            "or ask for 100 vgpu-cores so that no other pod is on the card",
-        )
+    if text not in ("", SPREAD):
+        field = f"metadata.annotations[{PODGROUP_POLICY}]"
+        raise Refusal(field, text, f"{PODGROUP_POLICY} is {text!r}: give {SPREAD!r}, or remove it")

@@ -1,4 +1,4 @@
-"""The custom kinds of a cluster on one machine: Koordinator's Device, Volcano's PodGroup and Queue."""
+"""The custom kinds of a cluster on one machine: Koordinator's Device, Volcano's Queue, and three kinds of PodGroup."""
 
 from __future__ import annotations
 

@@ -12,13 +12,16 @@ from tinykube.yaml import read
 CONFIG_MAP = Path(__file__).with_name("volcano-scheduler-configmap.yaml")
 """As Volcano's guide to GPU sharing prints it."""
 
+MANAGER = "subak-apply"
+"""As if `subak apply` had written it, so that `subak apply` may change it."""
+
 
 async def prepare(client: Client) -> None:
     """Create what is not there; what somebody has changed stays."""
     wanted = read(CONFIG_MAP.read_text()).content
-    namespace = wanted["metadata"]["namespace"]
+    name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
     try:
-        await client.get(CONFIG_MAPS, wanted["metadata"]["name"], namespace)
+        await client.get(CONFIG_MAPS, name, namespace)
         return
     except ApiError as error:
         if error.code != 404:
@@ -28,4 +31,4 @@ async def prepare(client: Client) -> None:
     except ApiError as error:
         if error.code != 409:
             raise
-    await client.create(CONFIG_MAPS, wanted, namespace)
+    await client.apply(CONFIG_MAPS, name, namespace, wanted, manager=MANAGER)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from subak.model.manifest import Amounts, Condition, Lean, Metadata, Namespaced, Object
+from subak.model.manifest import Amounts, Condition, Lean, Metadata, Namespaced, Object, Pod
 from tinykube.resource import Resource
 
 VOLCANO_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", namespaced=True, kind="PodGroup")
@@ -22,6 +22,10 @@ KUBERNETES_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", names
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False, kind="PriorityClass")
 
 
+VOLCANO_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""Annotations by which pods name Volcano's PodGroup; the first wins."""
+
+
 class Words:
     """In whose words pods say that they belong together."""
 
@@ -30,6 +34,18 @@ class Words:
     KOORDINATOR = "koordinator"
     KUBERNETES = "kubernetes"
     OWNER = "owner"
+
+
+def volcano_group(pod: Pod) -> str:
+    """The `namespace/name` of the PodGroup that a pod is in, for Volcano; empty if it is by itself.
+
+    A pod that names none is in one with the other pods of its owner, named so by Volcano's controllers.
+    """
+    name = next((text for each in VOLCANO_NAMES if (text := pod.annotations.get(each))), "")
+    owner = pod.metadata.controller
+    if not name and owner is not None:
+        name = f"podgroup-{owner.uid}"
+    return f"{pod.namespace}/{name}" if name else ""
 
 
 class Group(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -88,6 +104,8 @@ class VolcanoGroupStatus(Lean, frozen=True, gc=False, kw_only=True):
 class VolcanoGroup(Namespaced, frozen=True, gc=False, kw_only=True):
     """Volcano's PodGroup."""
 
+    words: ClassVar[str] = Words.VOLCANO
+
     spec: VolcanoGroupSpec = VolcanoGroupSpec()
     status: VolcanoGroupStatus | None = None
 
@@ -95,7 +113,7 @@ class VolcanoGroup(Namespaced, frozen=True, gc=False, kw_only=True):
         """What it says."""
         spec = self.spec
         return Group(
-            words=Words.VOLCANO,
+            words=self.words,
             min_member=spec.min_member,
             min_roles=spec.min_task_member or {},
             min_resources=spec.min_resources,
@@ -215,6 +233,8 @@ class KubernetesGroupStatus(Lean, frozen=True, gc=False, kw_only=True):
 class KubernetesGroup(Namespaced, frozen=True, gc=False, kw_only=True):
     """Kubernetes' own PodGroup."""
 
+    words: ClassVar[str] = Words.KUBERNETES
+
     spec: KubernetesGroupSpec = KubernetesGroupSpec()
     status: KubernetesGroupStatus | None = None
 
@@ -224,7 +244,7 @@ class KubernetesGroup(Namespaced, frozen=True, gc=False, kw_only=True):
         conditions = () if self.status is None else self.status.conditions or ()
         scheduled = any(each.type == SCHEDULED and each.status == "True" for each in conditions)
         return Group(
-            words=Words.KUBERNETES,
+            words=self.words,
             min_member=1 if gang is None else gang.min_count,
             priority_class=self.spec.priority_class_name,
             phase="Running" if scheduled else "",

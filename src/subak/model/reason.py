@@ -19,6 +19,7 @@ class Reason(StrEnum):
     CARD_UUID_MISMATCH = "CardUuidMismatch"
     CARD_APP_CLASS_MISMATCH = "CardAppClassMismatch"
     CARD_QOS_POLICY_MISMATCH = "CardQosPolicyMismatch"
+    CARD_POD_GROUP_CONFLICT = "CardPodGroupConflict"
     CARD_TIME_SLICING_EXHAUSTED = "CardTimeSlicingExhausted"
     CARD_INSUFFICIENT_MEMORY = "CardInsufficientMemory"
     CARD_INSUFFICIENT_CORE = "CardInsufficientCore"

@@ -198,6 +198,7 @@ _WORDS: dict[str, str] = {
     Reason.CARD_UUID_MISMATCH: "UUID not admitted",
     Reason.CARD_APP_CLASS_MISMATCH: "other application class",
     Reason.CARD_QOS_POLICY_MISMATCH: "other QoS policy",
+    Reason.CARD_POD_GROUP_CONFLICT: "member of its own group",
     Reason.CARD_TIME_SLICING_EXHAUSTED: "no slot left",
     Reason.CARD_INSUFFICIENT_EXTRA: "vendor resource exhausted",
     Reason.CARD_COMPUTE_UNITS_EXHAUSTED: "no cores left",

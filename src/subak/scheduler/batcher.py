@@ -15,15 +15,16 @@ from subak.batch import registry, switches
 from subak.batch.amounts import Amounts
 from subak.batch.configuration import DEFAULT, Configuration
 from subak.batch.dimensions import Dimensions
+from subak.batch.overview import QueueView, overview
 from subak.batch.scoring import Scoring
-from subak.batch.session import Session
 from subak.batch.world import HOLDING, Job, Status, Task
 from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
 from subak.model.request import Request
 from subak.policy.decider import Decider
-from subak.scheduler.halves import Halves
+from subak.scheduler.bulletin import Bulletin
+from subak.scheduler.halves import Halves, phase_of
 from subak.scheduler.hopes import Hopes
 from subak.scheduler.jobs import VOLCANO, Jobs, governed
 from subak.scheduler.messages import (
@@ -44,6 +45,9 @@ from subak.scheduler.preemptor import Preemptor
 from subak.scheduler.record import Record, State
 from subak.scheduler.waiting import FIRST_PAUSE, LONGEST_PAUSE, NOBODY, Ticket
 
+MOST_PER_SESSION = 64
+"""After so many decisions a session leaves the rest to the next one, so that a cycle does not take too long."""
+
 REST = 0.1
 """Seconds after a session that decided nothing."""
 
@@ -52,13 +56,14 @@ TAKING = frozenset({"preempt", "reclaim"})
 """Actions that let others leave: what tasks that have places do matters to those who wait."""
 
 Bind = Callable[[Record, Ticket, Placement, float], None]
-Tell = Callable[[Record, str, dict[str, int]], None]
+Tell = Callable[[Record, str], None]
 
 
 class Batcher:
     """Decides on pods of gangs and queues.  It is the `Hand` of its sessions.
 
-    `bind` books a place for a pod and binds it, `tell` tells the user of a pod why it waits.
+    `bind` books a place for a pod and binds it, `tell` tells the user of a pod why it waits; without a message, as soon
+    as that is found out.
     """
 
     def __init__(
@@ -86,6 +91,13 @@ class Batcher:
         self._scoring = Scoring(DEFAULT, self._named)
         self._hopes = Hopes(decider.snapshot)
         self._halves = Halves()
+        self._bulletin = Bulletin(
+            self.jobs,
+            self._halves,
+            self._dimensions,
+            lambda node: len(preemptor.nominations.leaving(node)),
+            self._tell_why,
+        )
         self._failed: dict[str, None] = {}
         self._paused: dict[str, float] = {}
         self._over_quota: set[str] = set()
@@ -94,11 +106,16 @@ class Batcher:
         self._now = 0.0
         self._decided = 0
         self._ran = False
+        self.sessions = 0
         self._first: int | None = None
+
+    def queues(self) -> list[QueueView]:
+        """How queues stand."""
+        return overview(self.world, self._decider, self.configuration)
 
     def __len__(self) -> int:
         """How many pods have no place yet."""
-        return sum(1 for task in self.jobs.tasks.values() if task.status in (Status.PENDING, Status.PIPELINED))
+        return sum(job.waiting_count for job in self.world.unfinished.values())
 
     # Events
 
@@ -120,6 +137,7 @@ class Batcher:
     def wait(self, record: Record) -> None:
         """The pod waits for a place; after a binding that failed, it pauses first."""
         assert record.ticket is not None, "a pod that waits has a ticket"
+        record.ticket.epoch = self._present_epoch
         if record.ticket.failures:
             self._failed[record.key] = None
         self._see(record, record.ticket.request)
@@ -242,6 +260,7 @@ class Batcher:
         if not any(self.jobs.waiting()):
             return
         self._decided = 0
+        self.sessions += 1
         session = registry.run(
             self.world,
             self._decider,
@@ -251,26 +270,30 @@ class Batcher:
             now,
             self._hopes.refused,
             self._preemptor.budgets,
+            MOST_PER_SESSION,
         )
         self._hopes.note_cures()
         self._over_quota = {key.partition("/")[0] for key in session.misfits}
-        self._give_up_useless_places()
         self.jobs.touched.update(dict.fromkeys(job.key for job in session.admitted))
-        if session.admitted:
+        if session.admitted or session.full:
             self.jobs.news = True
         elif not self._decided:
             self._rests_until = now + REST
-        self._explain(session)
+        self._bulletin.learn(session, now)
 
     def end(self, now: float) -> None:
         """A cycle ends."""
         self._look_after(now)
+        for instruction in self._bulletin.instructions(now):
+            self._emit(instruction)
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
         if self._failed or self._hopes.in_doubt or self.jobs.touched:
             return 0.0
         due = [*self._paused.values(), *(self._halves.ends(self.world.jobs[key]) for key in self._halves)]
+        if (news := self._bulletin.next()) is not None:
+            due.append(news)
         if self.jobs.news:
             due.append(self._rests_until)
         return min(due, default=None)
@@ -361,37 +384,31 @@ class Batcher:
 
     def _read_again(self) -> None:
         """Read anew what may mean something else, because other pods have come that concern it, or other cards."""
-        epoch, estimated_at = self._decider.snapshot.epoch, self._dimensions.version
-        if estimated_at != self._estimated_at:
+        if self._estimated_at != self._dimensions.version:
+            self._estimated_at = self._dimensions.version
             self._scoring = Scoring(self.configuration, self._named)
             self.jobs.read_amounts()
-        elif epoch == self._epoch:
+        if self._epoch == self._present_epoch:
             return
-        self._epoch, self._estimated_at = epoch, estimated_at
+        self._epoch = self._present_epoch
         for job in self.jobs.waiting():
             for task in tuple(job.with_status(Status.PENDING)):
                 record = self._records[task.key]
                 assert record.ticket is not None, "a pod that waits has a ticket"
-                record.ticket.request = self.read(task.pod, self._decider.again(task.request, task.pod))
-                self._see(record, record.ticket.request)
+                if record.ticket.epoch != self._epoch:
+                    record.ticket.request = self.read(task.pod, self._decider.again(task.request, task.pod))
+                    record.ticket.epoch = self._epoch
+                    self._see(record, record.ticket.request)
+
+    @property
+    def _present_epoch(self) -> int:
+        """Grows when requests that were read before may mean something else."""
+        return self._decider.snapshot.epoch + self._dimensions.version
 
     # After sessions
 
     def _any_kept(self) -> bool:
         return any(job.counts[Status.PIPELINED] for job in self.world.jobs.values())
-
-    def _give_up_useless_places(self) -> None:
-        """Places are kept only while others leave them, and only for as many tasks as the job needs."""
-        for job in self.jobs.waiting():
-            kept = list(job.with_status(Status.PIPELINED))
-            if not kept:
-                continue
-            leaving = any(self._preemptor.nominations.leaving(task.node) for task in kept)
-            enough = job.ready_count + len(kept) >= job.min_member
-            if not (leaving and enough):
-                for task in kept:
-                    self.drop(task, "there is no room for its whole gang")
-                self.jobs.news = True
 
     def _look_after(self, now: float) -> None:
         """What has become of jobs of which something changed; and those whose time is over."""
@@ -400,12 +417,24 @@ class Batcher:
             job = self.world.jobs.get(key)
             if job is None:
                 self._halves.forget(key)
+                self._bulletin.forget(key)
             else:
-                self._halves.look(job, now)
+                self._look_at(job, now)
         for key in self._halves:
             job = self.world.jobs[key]
             if self._halves.ends(job) <= now:
                 self._end_half(job, now)
+
+    def _look_at(self, job: Job, now: float) -> None:
+        job.phase = phase_of(job, self._bulletin.unschedulable(job))
+        self._halves.look(job, now)
+        missing = self.jobs.missing(job)
+        if missing:  # no session does it
+            for task in list(job.with_status(Status.PIPELINED)):
+                self.drop(task, missing)
+            for task in job.with_status(Status.PENDING):
+                self._tell_why(task, missing)
+        self._bulletin.see(job, whole=job.ready_count >= job.min_member)
 
     def _end_half(self, job: Job, now: float) -> None:
         """The members of a gang that could not be completed in time give back what they hold."""
@@ -420,15 +449,9 @@ class Batcher:
             self._preemptor.send_away(self._records[task.key], TIMEOUT_EVENT, TIMEOUT_EVENT, message)
             self._note(task, Status.RELEASING, task.node)
 
-    def _explain(self, session: Session) -> None:
-        """Tell users why their pods wait."""
-        for job in self.jobs.waiting():
-            problem = session.notes.get(job.key)
-            why = self.jobs.missing(job) or ("" if problem is None else problem.message)
-            for task in job.with_status(Status.PENDING):
-                message = why or session.misfits.get(task.key, "")
-                if message:
-                    self._tell(self._records[task.key], message, {})
+    def _tell_why(self, task: Task, message: str) -> None:
+        """Tell the user of a pod why it waits."""
+        self._tell(self._records[task.key], message)
 
 
 def _status(record: Record) -> Status:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
-from subak.batch.configuration import Configuration
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -87,17 +86,17 @@ class Core:
             self._records,
             lambda instruction: self._out.append(instruction),
             lambda: self._moment,
-            lambda record, pause: self._batch.lost_place(record, pause),
-            lambda record: self._batch.see(record),
+            lambda record, pause: self.batch.lost_place(record, pause),
+            lambda record: self.batch.see(record),
         )
-        self._batch = Batcher(
+        self.batch = Batcher(
             self._decider,
             self._records,
             self._preemptor,
             serves,
             lambda instruction: self._out.append(instruction),
             self._bind,
-            self._report,
+            self._tell,
         )
         self._out: list[Instruction] = []
         self._arrivals = 0
@@ -110,18 +109,13 @@ class Core:
         return self._decider.snapshot
 
     @property
-    def configuration(self) -> Configuration:
-        """The scheduler configuration in force."""
-        return self._batch.configuration
-
-    @property
     def needs_variables(self) -> bool:
         """Whether there has been a node where containers get their cards by variables (`model.variables`)."""
         return self._books.needs_variables
 
     def __len__(self) -> int:
         """How many pods have no place yet."""
-        return len(self._line) + len(self._batch)
+        return len(self._line) + len(self.batch)
 
     def state(self, key: str) -> State | None:
         """Where a pod is in its life; None if there is no such pod, or it has finished."""
@@ -202,10 +196,10 @@ class Core:
             case EvictFailed(key, uid):
                 self._preemptor.evict_failed(key, uid)
             case Configured():
-                self._batch.handle(event)
+                self.batch.handle(event)
                 self._see_waiting_again()
             case _:
-                self._batch.handle(event)
+                self.batch.handle(event)
         self._pass_on()
 
     def cycle(self, now: float, most: int = MOST_PER_CYCLE) -> list[Instruction]:
@@ -215,20 +209,20 @@ class Core:
         self._pass_on()
         self._out += self._repair.look(now, self._moment)
         self._preemptor.restore(now)
-        self._batch.begin(now)
+        self.batch.begin(now)
         for _ in range(most):
             ticket = self._line.pop(now)
             for joined in self._line.joined:
                 self._explainer.refused(joined, now)
             self._line.joined.clear()
-            if self._batch.due(now) and self._batch.comes_before(ticket):
+            if self.batch.due(now) and self.batch.comes_before(ticket):
                 self._run_session(now)
             if ticket is None:
                 break
             self._decide(ticket, now)
-        if self._batch.due(now):
+        if self.batch.due(now):
             self._run_session(now)
-        self._batch.end(now)
+        self.batch.end(now)
         for key, message, reasons in self._explainer.answers(now):
             self._report(self._records[key], message, reasons)
         out, self._out, self._moment = self._out, [], Moment()
@@ -255,7 +249,7 @@ class Core:
                 self._report(record, message, {})
             elif record.state is State.WAITING and record.pod.status.nominated_node_name:
                 self._preemptor.returning.append(record.key)
-        self._batch.take_over()
+        self.batch.take_over()
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
@@ -266,7 +260,7 @@ class Core:
             self._explainer.due(),
             self._books.next_doubt_ends(),
             self._repair.next_look(),
-            self._batch.wakes_at(),
+            self.batch.wakes_at(),
         )
         return min((each for each in due if each is not None), default=None)
 
@@ -276,15 +270,15 @@ class Core:
         if snapshot.freed:
             self._preemptor.freed(snapshot.freed)
             self._line.freed(snapshot.freed)
-            self._batch.freed(snapshot.freed)
+            self.batch.freed(snapshot.freed)
             snapshot.freed.clear()
         if snapshot.relieved:
             self._line.relieved(snapshot.relieved)
-            self._batch.relieved(snapshot.relieved)
+            self.batch.relieved(snapshot.relieved)
             snapshot.relieved.clear()
         if snapshot.changes:
             self._line.changed(snapshot.changes)
-            self._batch.changed(snapshot.changes)
+            self.batch.changed(snapshot.changes)
             snapshot.changes.clear()
         if books.overdrawn:
             self._repair.suspect(books.overdrawn)
@@ -306,7 +300,7 @@ class Core:
             record = None
         if pod.finished:
             self._release(key)
-            self._batch.finished(pod)
+            self.batch.finished(pod)
             return
         carried = self.interpreter.record(pod)
         nominated = "" if record is None else record.pod.status.nominated_node_name
@@ -319,7 +313,7 @@ class Core:
             record.see(pod, carried)
             self._hold(record, before)
             self._preemptor.see(record)
-            self._batch.see(record)
+            self.batch.see(record)
         elif record.state is State.ASSUMED:
             before = record.pod
             record.see(pod, carried)
@@ -394,9 +388,9 @@ class Core:
         if record.state is State.ASIDE:
             self._reserve(record, "")  # another scheduler may have chosen its cards, before it became ours
         try:
-            request, batched = self._decider.request(pod), self._batch.governs(pod)
+            request, batched = self._decider.request(pod), self.batch.governs(pod)
             if batched:
-                request = self._batch.read(pod, request)
+                request = self.batch.read(pod, request)
         except Refusal as refusal:
             self._set_aside(record, "what it asks for cannot be")
             self._report(record, refusal.message, {})
@@ -408,10 +402,10 @@ class Core:
         if record.batched != batched:
             self._set_aside(record, "others decide on it now")
             record.batched = batched
-        standing = self._batch.standing(record) if batched else self._line.get(record.key)
+        standing = self.batch.standing(record) if batched else self._line.get(record.key)
         if standing is not None and standing.request == request and standing.priority == priority:
             if batched:
-                self._batch.see(record)
+                self.batch.see(record)
             return  # nothing relevant has changed: it keeps its place
         self._arrivals += 1
         self._explainer.forget(record.key)
@@ -421,7 +415,7 @@ class Core:
         record.state, record.ticket = State.WAITING, ticket
         record.note(self._moment, Word.QUEUED)
         if batched:
-            self._batch.wait(record)
+            self.batch.wait(record)
         elif failures:
             self._line.fail(ticket)
         else:
@@ -436,7 +430,7 @@ class Core:
 
     def _set_aside(self, record: Record, why: str) -> None:
         self._leave_line(record.key)
-        self._batch.lose(record.key)
+        self.batch.lose(record.key)
         record.state, record.ticket = State.ASIDE, None
         record.note(self._moment, Word.ASIDE, why)
 
@@ -461,11 +455,11 @@ class Core:
             if record.state in (State.WAITING, State.ASIDE):
                 self._enqueue(record)
             else:
-                self._batch.see(record)
+                self.batch.see(record)
 
     def _release(self, key: str) -> None:
         """Forget a pod that is gone or has finished."""
-        self._batch.lose(key)
+        self.batch.lose(key)
         record = self._records.pop(key, None)
         if record is not None:
             self._leave_line(key)
@@ -550,7 +544,7 @@ class Core:
         return self._decider.decide(ticket.namespace, ticket.request, ticket.hopes)
 
     def _run_session(self, now: float) -> None:
-        self._batch.run(now)
+        self.batch.run(now)
         self._pass_on()
 
     def _bind(self, record: Record, ticket: Ticket, placement: Placement, now: float) -> None:
@@ -577,6 +571,13 @@ class Core:
         if annotations and record.digest is not None:  # now: when the binding is sent, the agent may have taken leave
             annotations |= mark.required(record.digest.way)
         return Bind(record.key, record.pod.metadata.uid, placement.node, annotations, labels, volumes)
+
+    def _tell(self, record: Record, message: str) -> None:
+        """Tell the user of a pod that waits for a session, or find out what to tell."""
+        if message:
+            self._report(record, message, {})
+        elif record.ticket is not None and self._moment.at is not None:
+            self._explainer.refused(record.ticket, self._moment.at)
 
     def _report(self, record: Record, message: str, reasons: dict[str, int]) -> None:
         """Report why the pod waits, unless its last report said the same."""

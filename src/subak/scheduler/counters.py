@@ -27,7 +27,8 @@ class Durations:
 class Counters:
     """Counts since the start; `deciding_seconds` is the time that cycles took.
 
-    `refusals` counts reports by reason; `created_to_bound` is how long pods waited.
+    `refusals` counts reports by reason; `created_to_bound` is how long pods waited, `with_sessions` how long cycles
+    took in which a session of gangs and queues ran.
     """
 
     events: int = 0
@@ -44,3 +45,4 @@ class Counters:
     lock_waits: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
     created_to_bound: Durations = field(default_factory=Durations)
+    with_sessions: Durations = field(default_factory=Durations)

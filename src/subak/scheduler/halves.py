@@ -11,10 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from subak.batch.world import Job, Status
+from subak.batch import phases
+from subak.batch.world import Job, Phase, Status
 
 AGAIN = 10.0
 """Seconds after which members that could not be evicted are evicted once more."""
+
+
+def phase_of(job: Job, unschedulable: bool) -> Phase:
+    """How far a job is.  A part of a gang that was whole once runs on (Unknown); one that never was is half-bound."""
+    found = phases.phase(job)
+    if found in (Phase.RUNNING, Phase.COMPLETED):
+        return phases.phase(job, unschedulable)
+    on_a_node = job.count(Status.BINDING, Status.BOUND, Status.RUNNING)
+    return Phase.UNKNOWN if on_a_node and job.phase not in (Phase.PENDING, Phase.INQUEUE) else found
 
 
 class Halves:
@@ -45,6 +55,10 @@ class Halves:
     def lasts(self, job: Job, now: float) -> float:
         """For how long the job has been half-bound."""
         return now - self._since[job.key]
+
+    def left(self, job: Job, now: float) -> float | None:
+        """How much of its time a half-bound job has left; None if it is not half-bound."""
+        return self.ends(job) - now if job.key in self._since else None
 
     def told(self, job: Job, now: float) -> None:
         """The members of the job were told to go; those who could not be are told again."""

@@ -8,7 +8,7 @@ waits for.  A queue named `default` is always there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
 from subak.batch import gangs
@@ -20,7 +20,7 @@ from subak.model import manifest
 from subak.model.group import Group, PriorityClass, Words
 from subak.model.group import Queue as QueueObject
 from subak.model.request import Request
-from subak.scheduler.messages import AskOwner
+from subak.scheduler.messages import AskOwner, MakeGroup
 
 VOLCANO = "volcano"
 """Pods of this scheduler are in a queue, also those that belong to no group."""
@@ -32,6 +32,10 @@ NOWHERE = ""
 
 OWNERS = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job"})
 """Kinds of owners that may say how many of their pods start together."""
+
+Written = Mapping[str, manifest.Amount] | None
+Read = Callable[[Written, str], tuple[dict[str, float], list[str]]]
+"""How amounts that users wrote are understood; a text says where."""
 
 FORWARD = (Status.BINDING, Status.BOUND, Status.RUNNING)
 
@@ -45,14 +49,14 @@ class Jobs:
     """All jobs with their tasks.  `news` says that something has changed that a session may care for.
 
     `touched` are jobs of which something has changed, by key; who looks at them empties it.  So it is with `asking`,
-    owners that were not asked yet, and `warnings`.
+    what is to be asked of owners or made for them, and `warnings`.
     """
 
     def __init__(self, dimensions: Dimensions) -> None:
         self.world = World()
         self.tasks: dict[str, Task] = {}
         self.touched: dict[str, None] = {}
-        self.asking: list[AskOwner] = []
+        self.asking: list[AskOwner | MakeGroup] = []
         self.warnings: list[str] = []
         self.news = False
         self._dimensions = dimensions
@@ -64,6 +68,7 @@ class Jobs:
         self._warned: dict[str, tuple[str, ...]] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._owners: dict[str, int | None] = {}
+        self._made: set[str] = set()
         self._by_volcano = False
         self.world.put_queue(Queue(DEFAULT))
 
@@ -86,6 +91,11 @@ class Jobs:
         if job.queue not in self.world.queues:
             return f"queue {job.queue} does not exist (yet): create it, or name another one"
         return ""
+
+    def spoken(self, queue: str) -> tuple[str, ...]:
+        """The names of resources by which a queue's object speaks."""
+        found = self._queues.get(queue)
+        return () if found is None else tuple(found.spec.capability or ())
 
     def touch(self, job: Job) -> None:
         """Something about the job has changed."""
@@ -190,8 +200,8 @@ class Jobs:
             queue.metadata.uid,
             spec.weight,
             spec.priority,
-            self._amounts(spec.capability, f"queue {queue.name}: spec.capability"),
-            self._amounts(guaranteed, f"queue {queue.name}: spec.guarantee.resource"),
+            self._amounts(self._dimensions.limits, spec.capability, f"queue {queue.name}: spec.capability"),
+            self._amounts(self._dimensions.read, guaranteed, f"queue {queue.name}: spec.guarantee.resource"),
             spec.reclaimable is not False,
             State(state or "Open") if state in ("", *State) else State.UNKNOWN,
             seconds_of(queue.metadata.creation_timestamp),
@@ -250,13 +260,19 @@ class Jobs:
 
     def _owned(self, pod: manifest.Pod, owner: manifest.OwnerReference) -> Membership:
         """The group of a pod whose owner may want one."""
+        ask = AskOwner(pod.namespace, owner.api_version, owner.kind, owner.name, owner.uid)
         if owner.uid not in self._owners:
             self._owners[owner.uid] = None
-            self.asking.append(AskOwner(pod.namespace, owner.api_version, owner.kind, owner.name, owner.uid))
+            self.asking.append(ask)
         least = self._owners[owner.uid]
         if least is None or least <= 1:
             return Membership("", pod.key, least)
-        return Membership(Words.VOLCANO, f"{pod.namespace}/podgroup-{owner.uid}", least)
+        name = f"{pod.namespace}/podgroup-{owner.uid}"
+        if gangs.key(Words.VOLCANO, name) not in self._groups and owner.uid not in self._made:
+            self._made.add(owner.uid)
+            queue = pod.annotations.get(gangs.QUEUE, DEFAULT)
+            self.asking.append(MakeGroup(pod.namespace, ask, least, queue, pod.spec.priority_class_name))
+        return Membership(Words.VOLCANO, name, least)
 
     def _join(self, task: Task, said: Membership) -> None:
         key = gangs.key(said.words, said.name)
@@ -294,7 +310,8 @@ class Jobs:
         if each is not None:
             job.uid, job.created = each.uid, seconds_of(each.created) or job.created
             least = each.min_resources
-            job.min_resources = None if least is None else self._amounts(least, f"PodGroup {job.name}")
+            place = f"PodGroup {job.name}: spec.minResources"
+            job.min_resources = None if least is None else self._amounts(self._dimensions.read, least, place)
             if why := gangs.refusal(each):
                 self._refused[job.key] = why
         if terms is not None:
@@ -320,8 +337,8 @@ class Jobs:
             filter(None, (task.pod.annotations.get(gangs.QUEUE) for task in job.tasks.values())), default=DEFAULT
         )
 
-    def _amounts(self, written: Mapping[str, manifest.Amount] | None, place: str) -> dict[str, float]:
-        found, warnings = self._dimensions.read(written, place)
+    def _amounts(self, read: Read, written: Written, place: str) -> dict[str, float]:
+        found, warnings = read(written, place)
         self._warn(place, tuple(warnings))
         return found
 

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from subak.scheduler import cards
 from subak.scheduler.counters import BOUNDS, Durations
 from subak.scheduler.observed import Observed
+from subak.scheduler.queue_metrics import of_queues
 from subak.scheduler.service import Service
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -64,6 +65,10 @@ class Metrics(Collector):
         for labels, count in sorted(self._observed.errors.items()):
             errors.add_metric(labels, count)
         yield errors
+        yield _histogram(
+            "subak_batch_session_seconds", "Cycles in which gangs and queues were decided on.", counters.with_sessions
+        )
+        yield from of_queues(service.core.batch.queues())
 
 
 def _histogram(name: str, text: str, durations: Durations) -> Metric:

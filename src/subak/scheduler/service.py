@@ -228,10 +228,13 @@ class Service:
     def _cycle(self) -> None:
         """Decide, and begin to carry out the instructions."""
         self._news.clear()
-        began = time.perf_counter()
+        began, sessions = time.perf_counter(), self.core.batch.sessions
         instructions = self.core.cycle(self._now(), min(PER_CYCLE, UNDER_WAY - self._under_way))
         self.counters.cycles += 1
-        self.counters.deciding_seconds += time.perf_counter() - began
+        took = time.perf_counter() - began
+        self.counters.deciding_seconds += took
+        if self.core.batch.sessions > sessions:
+            self.counters.with_sessions.add(took)
         for instruction in instructions:
             self._executors[type(instruction)](instruction)
 

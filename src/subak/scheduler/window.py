@@ -3,7 +3,9 @@
     /healthz               200 while it works: its event loop answers, and no watch is stuck
     /readyz                200 once it knows all objects, be it the leader or a standby; which names it serves
     /metrics               docs/reference/controller.md lists them
+    /queues                how queues stand: what each deserves, holds and asks for, and its jobs in their order
     /pods/NAMESPACE/NAME   where a pod is in its life, its story, and what every node says to it while it waits
+    /gangs/WORDS/NAME      why a gang waits, and where each of its members is; in whose words, and its namespace/name
 
 Nothing can be changed here, and nothing is secret: stories name nodes and cards.
 """
@@ -17,6 +19,9 @@ import msgspec
 from aiohttp import web
 
 from subak import __version__
+from subak.batch import gangs
+from subak.batch.explain import introduction
+from subak.batch.world import Job, Status
 from subak.model.reason import Refusal
 from subak.policy.explain import Explanation
 from subak.scheduler.core import Core
@@ -56,7 +61,9 @@ class Window(window.Window):
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/metrics": self._metrics,
+            "/queues": self._queues,
             "/pods/{namespace}/{name}": self._pod,
+            "/gangs/{words}/{name:.+}": self._gang,
         }
         super().__init__(host, port, paths)
 
@@ -85,6 +92,12 @@ class Window(window.Window):
             return web.Response(status=503, text="nothing is known yet\n")
         return web.Response(body=self._shown.metrics.printed().encode(), headers={"content-type": CONTENT_TYPE})
 
+    async def _queues(self, request: web.Request) -> web.Response:
+        service = self._shown.service
+        if service is None or not service.ready.is_set():
+            return web.json_response({"error": "nothing is known yet"}, status=503)
+        return web.json_response({"queues": msgspec.to_builtins(service.core.batch.queues())})
+
     async def _pod(self, request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         service = self._shown.service
@@ -103,6 +116,32 @@ class Window(window.Window):
             "explanation": msgspec.to_builtins(await _explained(core, key)),
         }
         return web.json_response(content)
+
+    async def _gang(self, request: web.Request) -> web.Response:
+        words, name = request.match_info["words"], request.match_info["name"]
+        service = self._shown.service
+        job = None if service is None else service.core.batch.world.jobs.get(gangs.key(words, name))
+        if service is None or job is None:
+            return web.json_response({"error": f"gang {name} is not known ({words})"}, status=404)
+        core = service.core
+        content = {
+            "gang": name,
+            "words": words,
+            "role": "leader" if service.leading else "standby",
+            "phase": job.phase.value,
+            "queue": job.queue,
+            "minMember": job.min_member,
+            "message": _told(core, job),
+            "members": {task.key: {"status": task.status.value, "node": task.node} for task in job.tasks.values()},
+            "stories": {key: [str(sentence) for sentence in core.story(key)] for key in job.tasks},
+        }
+        return web.json_response(content)
+
+
+def _told(core: Core, job: Job) -> str:
+    """Why a gang waits, as the first of its members that wait was told."""
+    waits = sorted(task.key for task in job.with_status(Status.PENDING, Status.PIPELINED))
+    return next((why.removeprefix(introduction(job.name)) for key in waits if (why := core.reason(key))), "")
 
 
 async def _explained(core: Core, key: str) -> Explanation | None:

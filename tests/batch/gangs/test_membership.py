@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from subak.batch import gangs
 from subak.batch.gangs import Membership, key, koordinator, membership, plugins, volcano
 from subak.model import manifest
-from subak.model.group import Words
+from subak.model.group import Words, volcano_group
 from subak.model.reason import Refusal
 from tests.support.fuzz import examples
 
@@ -58,6 +58,19 @@ def test_volcanos_annotation_names_a_group_and_a_role() -> None:
     found = known(pod({volcano.GROUP: "train", volcano.OLDER_GROUP: "other", volcano.ROLE: "worker"}))
     assert found == Membership(Words.VOLCANO, "default/train", role="worker")
     assert known(pod({volcano.OLDER_GROUP: "other"}, namespace="team")).name == "team/other"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "group"),
+    [
+        pytest.param({volcano.GROUP: "my-pg"}, "default/my-pg", id="R15-kubernetes"),
+        pytest.param({volcano.OLDER_GROUP: "my-pg"}, "default/my-pg", id="R15-volcano"),
+        pytest.param({volcano.GROUP: "a", volcano.OLDER_GROUP: "b"}, "default/a", id="R15-both"),
+        pytest.param({}, "", id="R15-none"),
+    ],
+)
+def test_case_the_group_of_a_vgpu_pod(annotations: dict[str, str], group: str) -> None:
+    assert volcano_group(pod(annotations)) == group
 
 
 def test_a_place_in_a_network_is_refused_where_no_object_decides_about_it() -> None:

@@ -18,6 +18,8 @@ def backfill(session: Session, arguments: Arguments) -> None:
     """Run the action."""
     look_at_kept_places(session)
     for job, tasks in order(session):
+        if session.full:
+            return
         left: Sequence[Task] = [
             task for task in tasks if task.status is Status.PENDING and task.paused_until <= session.now
         ]
@@ -34,6 +36,6 @@ def order(session: Session) -> list[tuple[Job, list[Task]]]:
 
 
 def _best_effort(session: Session, job: Job) -> list[Task]:
-    if not job.waiting_count:
+    if not job.best_effort_count:
         return []
     return sorted((task for task in job.with_status(*WAITING) if task.best_effort), key=session.task_rank)

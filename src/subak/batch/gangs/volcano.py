@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from subak.batch.gangs.membership import Membership, annotation, check_name, one_of
 from subak.model import manifest
-from subak.model.group import Words
+from subak.model.group import VOLCANO_NAMES, Words
 
-GROUP = "scheduling.k8s.io/group-name"
-OLDER_GROUP = "scheduling.volcano.sh/group-name"
-"""Annotations by which pods name Volcano's PodGroup; the first wins."""
-
+GROUP, OLDER_GROUP = VOLCANO_NAMES
 SCHEDULER = "volcano"
 QUEUE = "scheduling.volcano.sh/queue-name"
 ROLE = "volcano.sh/task-spec"
