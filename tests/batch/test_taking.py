@@ -28,7 +28,7 @@ from tests.policy.test_preempt import BUDGETS, HOUSES, named
 from tests.support.fuzz import examples
 from tests.support.world import make, pods
 
-THOROUGH = examples(quick=30, ci=600)
+THOROUGH = examples(quick=12, ci=600)
 MOST = 8
 """So many tasks on a node have 255 sets."""
 
@@ -279,7 +279,9 @@ def cheapest(session: Session, task: Task) -> Price | None:
     costs = []
     queue = session.world.queues[task.job.queue]
     for node in session.snapshot:
-        there = sorted((each for each in seen.values() if each.booking.placement.node == node.name), key=lambda e: e.rank)
+        there = sorted(
+            (each for each in seen.values() if each.booking.placement.node == node.name), key=lambda e: e.rank
+        )
         assume(len(there) <= MOST)
         for size in range(1, len(there) + 1):
             for victims in combinations(there, size):
