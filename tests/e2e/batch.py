@@ -65,7 +65,7 @@ def acting(*actions: str) -> str:
 
 
 def preempting() -> str:
-    """The same with preemption, which Volcano's gang and drf keep from pods by themselves unless they are told not to."""
+    """The same with preemption; gang and drf, as Volcano has them, would keep it from pods by themselves."""
     text = acting("enqueue", "allocate", "preempt", "backfill")
     for name in ("gang", "drf"):
         text = text.replace(f"- name: {name}\n", f"- name: {name}\n    enablePreemptable: false\n")

@@ -43,7 +43,7 @@ async def until_queue(on: Stage, name: str, **wanted: Any) -> None:
     found: dict[str, Any] = {}
     try:
         async with asyncio.timeout(20):
-            while {**wanted, **found} != found:
+            while {**found, **wanted} != found:
                 await asyncio.sleep(0.1)
                 found = {**dict.fromkeys(wanted, 0), **await queue_status(on, name)}
     except TimeoutError:

@@ -85,9 +85,14 @@ class Bulletin:
                 self._conditions[job.key] = Note(phases.SCHEDULED, "True", phases.READY_REASON, "")
             before, shown = self._groups.last(job.key), self._group(job)
             self._groups.say(job.key, shown, urgent=before is None or before.phase != shown.phase)
-        queue = self._jobs.world.queues.get(job.queue)
-        if queue is not None and queue.uid:
-            self._queues.say(queue.name, self._queue(queue))
+
+    def see_queue(self, name: str) -> None:
+        """Something about a queue or one of its jobs has changed; without an object it is told nowhere."""
+        queue = self._jobs.world.queues.get(name)
+        if queue is None or not queue.uid:
+            self._queues.forget(name)
+        else:
+            self._queues.say(name, self._queue(queue))
 
     def forget(self, key: str) -> None:
         """The job is gone."""
