@@ -58,6 +58,9 @@ def test_while_volcanos_controllers_live_only_what_is_held_is_written() -> None:
         stage.queues.by_volcano = True
         await stage.queues.show(stands("a", {"Running": 3}, {"cpu": "6"}))
         assert stage.queue("a")["status"] == {"allocated": {"cpu": "6"}}
+        stage.queues.by_volcano = False
+        await stage.queues.show_again()
+        assert stage.queue("a")["status"] == {"allocated": {"cpu": "6"}, "state": "Open", "running": 3}
 
     play(story)
 
