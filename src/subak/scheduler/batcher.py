@@ -227,6 +227,7 @@ class Batcher:
         """Begin to decide: others may have decided meanwhile."""
         self.jobs.read_phases()
         self.jobs.touched.update(dict.fromkeys(self.world.jobs))
+        self.jobs.touched_queues.update(dict.fromkeys(self.world.queues))
         self.jobs.news = True
 
     def stand_by(self) -> None:
@@ -309,7 +310,7 @@ class Batcher:
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
-        if self._failed or self._hopes.in_doubt or self.jobs.touched:
+        if self._failed or self._hopes.in_doubt or self.jobs.touched or self.jobs.touched_queues:
             return 0.0
         due = [*self._paused.values(), *(self._halves.ends(self.world.jobs[key]) for key in self._halves)]
         if (news := self._bulletin.next()) is not None:
@@ -441,6 +442,9 @@ class Batcher:
                 self._bulletin.forget(key)
             else:
                 self._look_at(job, now)
+        queues, self.jobs.touched_queues = self.jobs.touched_queues, {}
+        for name in queues:
+            self._bulletin.see_queue(name)
         for key in self._halves:
             job = self.world.jobs[key]
             if self._halves.ends(job) <= now:

@@ -91,7 +91,10 @@ class Bulletin:
                 self._conditions[job.key] = Note(phases.SCHEDULED, "True", phases.READY_REASON, "")
             before, shown = self._groups.last(job.key), self._group(job)
             self._groups.say(job.key, shown, urgent=before is None or before.phase != shown.phase)
-        self._busy.setdefault(job.queue, self._queues.free_at(job.queue))
+
+    def see_queue(self, name: str) -> None:
+        """Something about a queue or one of its jobs has changed."""
+        self._busy.setdefault(name, self._queues.free_at(name))
 
     def forget(self, key: str) -> None:
         """The job is gone."""
@@ -110,7 +113,9 @@ class Bulletin:
         for name in [name for name, at in self._busy.items() if at <= now]:
             del self._busy[name]
             found = self._jobs.world.queues.get(name)
-            if found is not None and found.uid:
+            if found is None or not found.uid:  # without an object it is told nowhere
+                self._queues.forget(name)
+            else:
                 self._queues.say(name, self._queue(found))
         for _, queue in self._queues.due(now, lambda key: PAUSE):
             yield queue

@@ -59,14 +59,16 @@ class Owner:
 class Jobs:
     """All jobs with their tasks.  `news` says that something has changed that a session may care for.
 
-    `touched` are jobs of which something has changed, by key; who looks at them empties it.  So it is with `asking`,
-    what is to be asked of owners or made for them, and `warnings`.
+    `touched` are jobs of which something has changed, by key, and `touched_queues` those queues of which, or of whose
+    jobs, something has; who looks at them empties it.  So it is with `asking`, what is to be asked of owners or made
+    for them, and `warnings`.
     """
 
     def __init__(self, dimensions: Dimensions) -> None:
         self.world = World()
         self.tasks: dict[str, Task] = {}
         self.touched: dict[str, None] = {}
+        self.touched_queues: dict[str, None] = {}
         self.asking: list[AskOwner | MakeGroup] = []
         self.warnings: list[str] = []
         self.news = False
@@ -110,6 +112,7 @@ class Jobs:
     def touch(self, job: Job) -> None:
         """Something about the job has changed."""
         self.touched[job.key] = None
+        self.touched_queues[job.queue] = None
 
     # Pods
 
@@ -347,6 +350,7 @@ class Jobs:
                 queue = (each and each.queue) or self._wished_queue(job)
         if job.queue != queue:
             self.world.change_queue(job, queue)
+            self.touch(job)
         self.world.look(job)
         self._rank(job)
 
@@ -394,6 +398,7 @@ class Jobs:
 
     def _queue_changed(self, name: str) -> None:
         self.news = True
+        self.touched_queues[name] = None
         for job in self.world.jobs.values():
             if job.queue == name:
                 self.touch(job)
