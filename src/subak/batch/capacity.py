@@ -84,8 +84,11 @@ class Capacity(Watcher):
         return min(families, key=lambda each: (-self._gpus(each), each))
 
     def node_seen(self, node: Node) -> None:
-        names = set(self.total)
         old = self._nodes.pop(node.name, None)
+        if old is not None and _alike(old, node):
+            self._nodes[node.name] = node
+            return
+        names = set(self.total)
         if old is not None:
             self._count(old, -1)
         if node.ready:
@@ -182,6 +185,11 @@ def _left(pool: Pool, row: int, ready: Bools, family: str, is_gpu: bool) -> Amou
         amounts[dimension(family, Part.SLOTS)] = int(state[SLOTS].sum())
         amounts[dimension(family, Part.CARDS)] = int((~full).sum())
     return amounts
+
+
+def _alike(old: Node, new: Node) -> bool:
+    """Whether both count for the same: most news of a node is its heartbeat."""
+    return old.ready == new.ready and old.allocatable == new.allocatable and old.devices == new.devices
 
 
 def _families(node: Node) -> set[str]:
