@@ -116,8 +116,9 @@ class Capacity(Watcher):
                 for name, amount in _left(pool, row, ready, family, kind == GPU).items():
                     left[name] = left.get(name, 0) + amount
             for at in np.flatnonzero(ready).tolist():
-                for name in pool.resources[at].keys() - _IN_COLUMNS:
-                    others[name] = others.get(name, 0) + pool.resources[at][name]
+                held = pool.resources[at]
+                if not _IN_COLUMNS.issuperset(held):
+                    add(others, {name: held[name] for name in held.keys() - _IN_COLUMNS})
         used = {name: self.total.get(name, 0) - amount for name, amount in left.items()}
         return {name: amount for name, amount in (used | others).items() if amount}
 

@@ -16,7 +16,7 @@ from subak.batch.plugins.proportion import Proportion
 from subak.batch.registry import PLUGINS
 from subak.batch.session import Session
 from subak.batch.shares import share
-from subak.batch.world import HOLDING, Job, Queue, World
+from subak.batch.world import Job, Queue, Status, World
 from subak.policy.decider import Decider
 
 MISSING = "Missing"
@@ -111,7 +111,7 @@ def _view(queue: Queue) -> QueueView:
         groups=dict(Counter(job.phase.value for job in jobs if job.words)),
         half_bound=sum(job.half_bound for job in jobs),
         pods_waiting=sum(job.waiting_count for job in jobs),
-        pods_running=sum(job.count(*HOLDING) for job in jobs),
+        pods_running=sum(job.ready_count - job.counts[Status.SUCCEEDED] for job in jobs),
     )
 
 
