@@ -28,7 +28,7 @@ from tests.policy.test_preempt import BUDGETS, HOUSES, named
 from tests.support.fuzz import examples
 from tests.support.world import make, pods
 
-THOROUGH = examples(quick=12, ci=600)
+THOROUGH = examples(quick=20, ci=600)
 MOST = 8
 """So many tasks on a node have 255 sets."""
 
