@@ -219,10 +219,13 @@ class Service:
         match event:
             case PodGone(key):
                 self._reporter.forget(key)
-            case QueueGone():
+            case QueueGone(name):
+                self._queues.forget(name)
                 self._complete_queues()
             case GroupsMade(by_volcano):
                 self._queues.by_volcano = by_volcano
+                if self._leading:
+                    self._begin(self._queues.show_again())
         self._news.set()
 
     def _cycle(self) -> None:
