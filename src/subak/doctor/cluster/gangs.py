@@ -61,9 +61,7 @@ async def objects(cluster: Cluster) -> Sequence[Finding]:
     known = {group.key: group for group in groups.items}
     standing = {queue.name for queue in queues.items}
     findings = [
-        failed(
-            f"PodGroup {name} does not exist, and {len(pods):,} pods wait for it", "create it, or correct their group"
-        )
+        failed(f"PodGroup {name} does not exist, and {_wait(len(pods))} for it", "create it, or correct their group")
         for name, pods in sorted(named.items())
         if name not in known
     ]
