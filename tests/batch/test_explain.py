@@ -31,6 +31,12 @@ def test_some_fit_others_lack_cards_and_the_queue_has_a_share() -> None:
     )
 
 
+def test_what_the_queue_holds_is_told_once() -> None:
+    lack = Lack(3, "a place: queue a deserves 48 GiB, 40 GiB held")
+    tried = replace(EIGHT, fitting=5, lacks=(lack,), share=Share("nvidia/memory", 40 * GIB, 48 * GIB))
+    assert sentence(tried) == "5 of 8 members fit; 3 lack a place: queue a deserves 48 GiB, 40 GiB held"
+
+
 @pytest.mark.parametrize(
     ("found", "told"),
     [

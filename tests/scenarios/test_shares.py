@@ -26,6 +26,28 @@ TOTAL, POD = 64_000, 2000
 
 ROOM = TOTAL // POD
 
+CONFIGURATION = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+"""As the Volcano document prints it."""
+
+CONFIG_MAP: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"},
+}
+
 SHAPES: tuple[dict[str, Any], ...] = (
     {"volcano.sh/gpu-memory": POD},
     {"nvidia.com/gpu": 1, "nvidia.com/gpumem": POD},
@@ -118,3 +140,46 @@ async def test_queues_that_both_want_everything_get_within_one_pod_of_their_shar
             deserved, holds = (views[name][what]["nvidia/memory"] / (1 << 20) for what in ("deserved", "held"))
             assert deserved == pytest.approx(TOTAL * share)
             assert deserved - POD <= holds <= deserved
+
+
+@pytest.mark.parametrize("reclaims", [False, True], ids=["without reclaim", "with reclaim"])
+async def test_only_reclaim_takes_from_a_queue_and_only_what_is_above_its_share(cluster: Live, reclaims: bool) -> None:
+    async with client_of(cluster) as client:
+        if reclaims:
+            text = CONFIGURATION.replace("allocate", "allocate, reclaim")
+            apply(cluster, {**CONFIG_MAP, "data": {"volcano-scheduler.conf": text}})
+        apply(cluster, queue("small", 1), queue("large", 3), *(pod("small", i, SHAPES[0]) for i in range(40)))
+        await until(lambda: _placed(client, ROOM))
+        before = await _names(client, "small")
+        apply(cluster, *(pod("large", i, SHAPES[0]) for i in range(40)))
+        if reclaims:
+            await until(lambda: _settled(cluster))
+            taken = before - await _names(client, "small")
+            assert len(taken) == 24
+        else:
+            await until(lambda: _told(client, "large", 40))
+            assert await _names(client, "small") == before
+            assert held(cluster)["large"]["held"] == {}
+        assert len(await _names(client, "large")) == 40, "who takes back is not taken from"
+
+
+async def _names(client: Client, queue: str) -> set[str]:
+    """The pods of a queue that are there to stay."""
+    found = (await client.list(PODS, "default")).items
+    living = (each["metadata"] for each in found if "deletionTimestamp" not in each["metadata"])
+    return {each["name"] for each in living if each["name"].startswith(queue)}
+
+
+async def _told(client: Client, queue: str, count: int) -> bool:
+    """Whether so many pods of a queue know why they wait."""
+    found = (await client.list(PODS, "default")).items
+    mine = [each["status"] for each in found if each["metadata"]["name"].startswith(queue)]
+    conditions = [status.get("conditions", [{}])[0] for status in mine]
+    return len([each for each in conditions if each.get("reason") == "Unschedulable"]) >= count
+
+
+async def _settled(cluster: Live) -> bool:
+    """Whether both queues hold what they deserve."""
+    views = held(cluster)
+    amounts = [(views[name]["held"], views[name]["deserved"]) for name in ("small", "large")]
+    return all(holds.get("nvidia/memory") == deserves.get("nvidia/memory") for holds, deserves in amounts)

@@ -121,6 +121,21 @@ async def test_a_pod_that_waits_is_told_why_with_its_story() -> None:
         assert (await get(one, "/pods/default/nobody"))[0] == 404
 
 
+async def test_a_gang_that_waits_is_told_why_with_the_stories_of_its_members() -> None:
+    gang = {f"gang.scheduling.koordinator.sh/{word}": text for word, text in (("name", "g"), ("min-available", "3"))}
+    async with replica() as (live, one):
+        await live.add_node("n2")
+        for name in ("a", "b", "c"):
+            await live.create(name, {MEMORY: "600"}, annotations=gang, schedulerName="subak")
+        await until(lambda: "fit;" in str(live.condition("a").get("message")))
+        code, said = await get_json(one, "/gangs/koordinator/default/g")
+        assert (code, said["minMember"], said["queue"]) == (200, 3, "default")
+        assert said["message"].startswith("2 of 3 members fit; 1 lacks a card with 600 MiB free")
+        assert said["members"]["default/a"] == {"status": "Pending", "node": ""}
+        assert "waits" in said["stories"]["default/b"][-1]
+        assert (await get(one, "/gangs/koordinator/default/other"))[0] == 404
+
+
 async def test_the_metrics_tell_what_happened() -> None:
     async with replica() as (live, one):
         await live.create("a", {MEMORY: "600"}, schedulerName="subak")

@@ -193,8 +193,9 @@ def _parts(outlook: Outlook) -> list[str]:
     parts += [f"{lack.members:,} {'lacks' if lack.members == 1 else 'lack'} {lack.what}" for lack in outlook.lacks]
     if outlook.bound < outlook.needed and outlook.held_back:
         parts.append(outlook.held_back)
-    if outlook.share is not None:
-        parts.append(f"queue {outlook.queue} holds {_of(outlook.share)}")
+    queue = f"queue {outlook.queue}"
+    if outlook.share is not None and not any(queue in part for part in parts):
+        parts.append(f"{queue} holds {_of(outlook.share)}")
     return parts
 
 

@@ -120,14 +120,15 @@ def _lines(console: Console, view: QueueView, wide: bool) -> Iterable[tuple[list
     if not names:
         yield [""] * (7 if wide else 6), ""
     for name in names:
-        held, most = view.held.get(name, 0), (view.deserved or {}).get(name, 0)
+        held, asked = view.held.get(name, 0), view.asked.get(name, 0)
+        most = (view.deserved or {}).get(name, 0)
         bar, deserved, note, style = "", NOTHING, "", ""
         if view.deserved is not None:
             bar, deserved = _bar(console, held, most), figure(name, most)
             above = not fits(held, most)
             note = "above its share" if above else "has its share" if view.overused and view.pods_waiting else ""
-            style = "red" if above else "yellow" if held >= most > 0 else "green" if held else ""
-        cells = [called(name), bar, figure(name, held), deserved, figure(name, view.asked.get(name, 0))]
+            style = "red" if above else "yellow" if fits(most, held) and asked > held else "green"
+        cells = [called(name), bar, figure(name, held), deserved, figure(name, asked)]
         limit = [figure(name, view.capability[name]) if name in view.capability else NOTHING] if wide else []
         yield [*cells, *limit, note], style
 

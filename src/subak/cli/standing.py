@@ -19,6 +19,7 @@ from subak.scheduler import served
 from subak.scheduler.batch_configuration import KEY, USUAL
 from subak.scheduler.configuration import ConfigMap
 from subak.scheduler.jobs import Jobs, governed
+from subak.scheduler.messages import AskOwner
 from tinykube.client import Client
 from tinykube.resource import CONFIG_MAPS
 from tinykube.status import ApiError
@@ -42,6 +43,8 @@ async def standing(client: Client, now: Picture) -> tuple[list[QueueView], list[
         jobs.see_group(group)
     _see_pods(jobs, now, now.pods.values())
     for ask in jobs.asking:
+        if not isinstance(ask, AskOwner):
+            continue
         made = known.get(f"{ask.namespace}/podgroup-{ask.uid}", Group(words="", key=""))
         _see_pods(jobs, now, [now.pods[key] for key in jobs.see_owner(ask.uid, made.min_member)])
     return overview(jobs.world, now.cluster, configuration), jobs.warnings

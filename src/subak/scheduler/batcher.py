@@ -17,7 +17,7 @@ from subak.batch.configuration import DEFAULT, Configuration
 from subak.batch.dimensions import Dimensions
 from subak.batch.overview import QueueView, overview
 from subak.batch.scoring import Scoring
-from subak.batch.world import HOLDING, Job, Status, Task
+from subak.batch.world import HOLDING, WAITING, Job, Phase, Status, Task
 from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
@@ -89,18 +89,19 @@ class Batcher:
         self.world = self.jobs.world
         self.configuration: Configuration = DEFAULT
         self._scoring = Scoring(DEFAULT, self._named)
-        self._hopes = Hopes(decider.snapshot)
+        self._hopes = Hopes(decider.snapshot, preemptor.nominations.leaving)
         self._halves = Halves()
         self._bulletin = Bulletin(
             self.jobs,
             self._halves,
             self._dimensions,
-            lambda node: len(preemptor.nominations.leaving(node)),
+            preemptor.nominations.leaving,
             self._tell_why,
         )
         self._failed: dict[str, None] = {}
         self._paused: dict[str, float] = {}
         self._over_quota: set[str] = set()
+        self._rejected = False
         self._rests_until = 0.0
         self._epoch = 0
         self._now = 0.0
@@ -199,8 +200,18 @@ class Batcher:
                 jobs.news = True
 
     def freed(self, nodes: Iterable[str]) -> None:
-        """Something was given back or has changed on these nodes."""
-        self._hopes.freed(nodes)
+        """Something was given back or has changed on these nodes, or somebody begins to leave them."""
+        if self._hopes or self._rejected:
+            self._hopes.freed(nodes)
+
+    def budgets_changed(self) -> None:
+        """Others may have to leave than before."""
+        self.jobs.news = self.jobs.news or self._takes
+
+    @property
+    def _takes(self) -> bool:
+        """Whether others may have to leave for those who wait."""
+        return not TAKING.isdisjoint(self.configuration.actions)
 
     def changed(self, changes: Collection[Hashable]) -> None:
         """This has happened somewhere."""
@@ -218,6 +229,14 @@ class Batcher:
         self.jobs.touched.update(dict.fromkeys(self.world.jobs))
         self.jobs.touched_queues.update(dict.fromkeys(self.world.queues))
         self.jobs.news = True
+
+    def stand_by(self) -> None:
+        """Another scheduler decides; what was whole once is remembered, where no object says so."""
+        for key in self.jobs.touched:
+            job = self.world.jobs.get(key)
+            if job is not None and not job.written:
+                job.phase = phase_of(job, unschedulable=False)
+        self.jobs.touched.clear()
 
     # Time
 
@@ -240,7 +259,7 @@ class Batcher:
         for text in self.jobs.warnings:
             self._emit(Warn(text))
         self.jobs.warnings.clear()
-        if self._hopes.in_doubt and (self._hopes.look() or self._any_kept()):
+        if self._hopes.in_doubt and (self._hopes.look() or self._rejected):
             self.jobs.news = True
 
     def due(self, now: float) -> bool:
@@ -275,6 +294,7 @@ class Batcher:
         )
         self._hopes.note_cures()
         self._over_quota = {key.partition("/")[0] for key in session.misfits}
+        self._rejected = any(job.phase is Phase.PENDING for job in self.jobs.waiting())
         self.jobs.touched.update(dict.fromkeys(job.key for job in session.admitted))
         if session.admitted or session.full:
             self.jobs.news = True
@@ -340,17 +360,21 @@ class Batcher:
         self.world.move(task, status)
         task.node = node
         self.jobs.touch(task.job)
-        if status is Status.PENDING:
-            self._hopes.wait(task.key, task.request)
-        else:
-            self._hopes.leave(task.key)
+        self._hope(task)
 
     # How events become tasks
 
     def _see(self, record: Record, request: Request) -> None:
+        known = self.jobs.tasks.get(record.key)
+        before = None if known is None else known.status
         task = self.jobs.see(record.pod, request, self._amounts(record, request), _status(record), record.node)
-        if task.status is Status.PENDING:
-            self._hopes.wait(task.key, request)
+        if task.status is not before and self._takes:
+            self.jobs.news = True
+        self._hope(task)
+
+    def _hope(self, task: Task) -> None:
+        if task.status in WAITING:
+            self._hopes.wait(task.key, task.request)
         else:
             self._hopes.leave(task.key)
 
@@ -408,9 +432,6 @@ class Batcher:
 
     # After sessions
 
-    def _any_kept(self) -> bool:
-        return any(job.counts[Status.PIPELINED] for job in self.world.jobs.values())
-
     def _look_after(self, now: float) -> None:
         """What has become of jobs of which something changed; and those whose time is over."""
         touched, self.jobs.touched = self.jobs.touched, {}
@@ -442,11 +463,10 @@ class Batcher:
 
     def _end_half(self, job: Job, now: float) -> None:
         """The members of a gang that could not be completed in time give back what they hold."""
-        bound = job.count(*HOLDING)
-        lasts = self._halves.lasts(job, now)
+        bound, lasts = job.count(*HOLDING), self._halves.lasts(job, now)
         message = (
-            f"{bound:,} of at least {job.min_member:,} members of {job.name} have been bound for {lasts:,.0f} s, "
-            f"and the others found no place"
+            f"{bound:,} of the {job.min_member:,} members that gang {job.name} needs were bound, "
+            f"and for {lasts:,.0f} s there was no place for the others"
         )
         self._halves.told(job, now)
         for task in list(job.with_status(Status.BOUND, Status.RUNNING)):

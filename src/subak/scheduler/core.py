@@ -88,6 +88,7 @@ class Core:
             lambda: self._moment,
             lambda record, pause: self.batch.lost_place(record, pause),
             lambda record: self.batch.see(record),
+            lambda node: self.batch.freed([node]),
         )
         self.batch = Batcher(
             self._decider,
@@ -191,8 +192,10 @@ class Core:
                 self._bind_failed(key, uid, message)
             case BudgetSeen(budget):
                 self._preemptor.budgets.put(budget)
+                self.batch.budgets_changed()
             case BudgetGone(key):
                 self._preemptor.budgets.remove(key)
+                self.batch.budgets_changed()
             case EvictFailed(key, uid):
                 self._preemptor.evict_failed(key, uid)
             case Configured():
@@ -234,6 +237,7 @@ class Core:
         self._books.pass_time(now)
         self._pass_on()
         self._line.tidy()
+        self.batch.stand_by()
         warnings: list[Instruction] = [each for each in self._out if isinstance(each, Warn)]
         self._out, self._moment = [], Moment()
         return warnings
