@@ -120,7 +120,8 @@ class Stage:
             if field in facts:
                 facts[field] = self.amounts(facts[field])
         facts["state"] = State(facts.get("state", "Open"))
-        queue = Queue(name, created=self._later(), uid=f"uid-{name}", **facts)
+        facts.setdefault("created", self._later())
+        queue = Queue(name, uid=f"uid-{name}", **facts)
         self.world.put_queue(queue)
         return queue
 

@@ -64,6 +64,14 @@ def acting(*actions: str) -> str:
     return SEED.replace("enqueue, allocate, backfill", ", ".join(actions))
 
 
+def preempting() -> str:
+    """The same with preemption; gang and drf, as Volcano has them, would keep it from pods by themselves."""
+    text = acting("enqueue", "allocate", "preempt", "backfill")
+    for name in ("gang", "drf"):
+        text = text.replace(f"- name: {name}\n", f"- name: {name}\n    enablePreemptable: false\n")
+    return text
+
+
 def hardware(nodes: int, cards: int, mib: int) -> list[Machine]:
     """Machines whose cards Volcano's and HAMi's words describe."""
     card = {"vendor": "nvidia", "model": "A100", "count": cards, "memory": f"{mib}Mi", "shares": 50}
@@ -358,6 +366,19 @@ class Stage:
         except TimeoutError:
             raise AssertionError(f"PodGroup {group} after {seconds:.0f} s: {status}") from None
 
+    async def until_queue(self, name: str, **wanted: Any) -> None:
+        """Wait until the status of a queue has these values."""
+        found: Json = {}
+        try:
+            async with asyncio.timeout(20):
+                while {**found, **wanted} != found:
+                    await asyncio.sleep(0.1)
+                    listing = await self.client.list(QUEUES, fields=f"metadata.name={name}")
+                    status: Json = next((each.get("status", {}) for each in listing.items), {})
+                    found = {**dict.fromkeys(wanted, 0), **status}
+        except TimeoutError:
+            raise AssertionError(f"queue {name}: {found}, not {wanted}") from None
+
     async def told(self, name: str) -> list[tuple[str, str]]:
         """Reasons and messages of the events about an object."""
         listing = await self.client.list(EVENTS, SPACE, fields=f"involvedObject.name={name}")
@@ -383,6 +404,11 @@ def pod(name: str, limits: Json, annotations: Json | None = None, labels: Json |
         "metadata": {"name": name, "annotations": annotations or {}, "labels": labels or {}},
         "spec": {"schedulerName": "volcano", "containers": [container], **spec},
     }
+
+
+def errors(running: Running) -> list[str]:
+    """What a controller complains about."""
+    return [line["event"] for line in running.lines() if line["level"] == "error"]
 
 
 def _object(resource: Resource, name: str, spec: Json) -> Json:

@@ -57,6 +57,7 @@ async def test_the_doctor_says_what_a_cluster_lacks(cluster: Cluster) -> None:
     somebody = User(cluster.kubeconfig)
     async with administrator(cluster) as client, fake_nodes(client, machines(*HARDWARE)):
         try:
+            await free_lease(client)
             await client.patch_status(NODES, "gpu", "", {"nodeInfo": {"containerRuntimeVersion": "containerd://2.3.7"}})
             found = await examined(somebody, code=1)
             bad = {name for name, state in states(found).items() if state == "failed"}

@@ -242,7 +242,7 @@ def test_a_pod_is_refused_while_what_it_asks_for_is_switched_off() -> None:
             await live.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
             body = {"metadata": {"name": NAME}, "data": {KEY: off}}
             await live.client.create(CONFIG_MAPS, body, NAMESPACE)
-            await live.until(lambda: bool(live.service.core.configuration.off))
+            await live.until(lambda: bool(live.service.core.batch.configuration.off))
             await live.create("refused", {MEMORY: "500"}, schedulerName="volcano")
             await live.create("other", {MEMORY: "500"}, schedulerName="subak")
             await live.until(lambda: live.condition("refused").get("status") == "False" and "other" in live.placed())
@@ -262,6 +262,6 @@ def test_the_configuration_is_known_before_anything_is_decided() -> None:
             await live.client.create(CONFIG_MAPS, body, NAMESPACE)
             await live.start()
             await live.service.ready.wait()
-            assert live.service.core.configuration.actions == ("allocate", "backfill")
+            assert live.service.core.batch.configuration.actions == ("allocate", "backfill")
 
     virtual.run(story())

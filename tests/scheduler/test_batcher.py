@@ -13,7 +13,7 @@ from tests.support.gangs import MEMORY, QUEUE, TIMEOUT, GangCluster, member
 from tests.support.scheduler import pod
 
 PLUGINS = (
-    (Option("priority"), Option("gang"), Option("conformance")),
+    (Option("priority"), Option("gang", {"enablePreemptable": False}), Option("conformance")),
     (Option("drf"), Option("predicates"), Option("proportion")),
 )
 PREEMPTING = Configuration(("enqueue", "allocate", "preempt", "backfill"), PLUGINS)
@@ -208,7 +208,7 @@ def test_the_event_of_a_gangs_timeout_has_numbers() -> None:
     (evict,) = [each for each in cluster.cycle() if isinstance(each, Evict)]
     assert (evict.key, evict.event, evict.reason) == ("default/a-0", "GangTimeout", "GangTimeout")
     assert evict.message == (
-        "1 of at least 2 members of default/a have been bound for 70 s, and the others found no place"
+        "1 of the 2 members that gang default/a needs were bound, and for 70 s there was no place for the others"
     )
     cluster.now += 1
     assert not [each for each in cluster.cycle() if isinstance(each, Evict)], "nobody is told twice"

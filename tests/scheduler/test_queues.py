@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from subak.model.group import QUEUES
+from subak.model.group import QUEUES, VOLCANO_GROUPS
 from subak.scheduler.queues import state_after
-from tests.scheduler.live import Answering, living, refuse
-from tests.scheduler.shows import Stage, play, stands
+from tests.scheduler.live import Answering, Json, living, refuse
+from tests.scheduler.shows import Stage, object_of, play, stands
 from tests.support import virtual
 from tests.support.custom import QUEUE
 from tinykube.client import MERGE_PATCH
@@ -58,6 +58,9 @@ def test_while_volcanos_controllers_live_only_what_is_held_is_written() -> None:
         stage.queues.by_volcano = True
         await stage.queues.show(stands("a", {"Running": 3}, {"cpu": "6"}))
         assert stage.queue("a")["status"] == {"allocated": {"cpu": "6"}}
+        stage.queues.by_volcano = False
+        await stage.queues.show_again()
+        assert stage.queue("a")["status"] == {"allocated": {"cpu": "6"}, "state": "Open", "running": 3}
 
     play(story)
 
@@ -105,6 +108,31 @@ def test_default_and_root_are_there_and_come_back() -> None:
             assert (specs["default"]["weight"], specs["default"]["reclaimable"]) == (1, True)
             await live.client.delete(QUEUES, "default")
             await live.until(lambda: any(each["metadata"]["name"] == "default" for each in live.store.list(QUEUE)))
+
+    virtual.run(story())
+
+
+def test_a_queue_without_jobs_opens_counts_its_groups_and_closes_when_they_are_gone() -> None:
+    async def story() -> None:
+        async with living() as live:
+
+            def status() -> Json:
+                found = live.store.get(QUEUE, "", "q")
+                return {} if found is None else dict(found.get("status", {}))
+
+            await live.client.create(QUEUES, object_of(QUEUES, "q", {}))
+            await live.until(lambda: status().get("state") == "Open")
+            await live.client.create(VOLCANO_GROUPS, object_of(VOLCANO_GROUPS, "g", {"queue": "q"}), "default")
+            await live.until(lambda: status().get("pending", 0) + status().get("inqueue", 0) == 1)
+            await live.client.patch_status(QUEUES, "q", "", {"state": "Closing"}, kind=MERGE_PATCH)
+            await asyncio.sleep(5)
+            assert status()["state"] == "Closing"
+            await live.client.delete(VOLCANO_GROUPS, "g", "default")
+            await live.until(lambda: status()["state"] == "Closed")
+            assert status().get("pending", 0) + status().get("inqueue", 0) == 0
+            await live.client.delete(QUEUES, "q")
+            await live.client.create(QUEUES, object_of(QUEUES, "q", {}))
+            await live.until(lambda: status().get("state") == "Open")
 
     virtual.run(story())
 

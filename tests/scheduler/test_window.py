@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from subak.scheduler.batch_configuration import KEY, NAME, NAMESPACE
+from subak.cli.window import Queues
 from subak.scheduler.controller import Controller, Settings
 from tests.scheduler.live import MEMORY, Live, refuse
 from tests.scheduler.replicas import Replica, cluster, renew
@@ -166,6 +168,7 @@ async def test_queues_are_shown_with_what_they_deserve_and_in_metrics() -> None:
         assert queue["deserved"]["nvidia/memory"] == 1000 << 20
         assert queue["asked"]["nvidia/memory"] == 1200 << 20
         assert [job["name"] for job in queue["jobs"]] == ["default/b", "default/a"]
+        assert any(view.name == "default" for view in msgspec.convert(said, Queues).queues), "as commands read it"
         found = samples((await get(one, "/metrics"))[1])
         assert found["subak_batch_queue_held"]["default", "nvidia/memory"] == 600 << 20
         assert found["subak_batch_queue_deserved"]["default", "nvidia/memory"] == 1000 << 20

@@ -21,6 +21,9 @@ MOST_ON_A_NODE = 256
 BITS = 33
 """Enough for a priority with its sign."""
 
+OFFSET = 1 << (3 * BITS)
+"""Added to each weight, so that two tasks of a negative weight cost more than one."""
+
 
 class Candidates:
     """The candidates of some queues, as they were when this was made; those who have left since are passed over."""
@@ -31,7 +34,7 @@ class Candidates:
         self._on: dict[str, list[Task]] = {}
         for queue in queues:
             for job in queue.jobs.values():
-                weight = ((queue.priority << BITS) + job.priority) << BITS
+                weight = OFFSET + (((queue.priority << BITS) + job.priority) << BITS)
                 for task in job.with_status(*TAKEABLE):
                     if task.preemptable:
                         self.tasks[task.key] = task

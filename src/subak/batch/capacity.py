@@ -110,7 +110,8 @@ class Capacity(Watcher):
                 # Where a node sets no limit, the sum is beyond 64 bits.
                 left[name] = left.get(name, 0) + sum(column[: pool.size][ready].tolist())
             for row, (family, kind) in enumerate(pool.make):
-                add(left, _left(pool, row, ready, family, kind == GPU))
+                for name, amount in _left(pool, row, ready, family, kind == GPU).items():
+                    left[name] = left.get(name, 0) + amount
             for at in np.flatnonzero(ready).tolist():
                 for name in pool.resources[at].keys() - _IN_COLUMNS:
                     others[name] = others.get(name, 0) + pool.resources[at][name]

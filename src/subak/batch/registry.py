@@ -54,9 +54,10 @@ def run(
     now: float = 0.0,
     refused: Refusals | None = None,
     budgets: Budgets | None = None,
+    most: int | None = None,
 ) -> Session:
     """Run all actions of a configuration once; the session tells what it found."""
-    session = Session(world, decider, configuration, PLUGINS, hand, pods, now, refused, budgets)
+    session = Session(world, decider, configuration, PLUGINS, hand, pods, now, refused, budgets, most)
     for name in configuration.actions:
         ACTIONS[name](session, Arguments(configuration.arguments.get(name, {}), f"action {name}", session.doubts))
     session.close()

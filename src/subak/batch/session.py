@@ -49,7 +49,8 @@ class Session:
 
     `refused` is what fits nowhere, as far as is known, for who keeps it between sessions.  `budgets` protect pods from
     having to leave.  `notes` say why jobs do not go on, `shortfalls` how far their trials came, by the jobs' keys, and
-    `misfits` why tasks do not fit, by theirs.  `registry.run` makes and runs sessions.
+    `misfits` why tasks do not fit, by theirs.  After `most` decisions no other job is begun.  `registry.run` makes and
+    runs sessions.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Session:
         now: float = 0.0,
         refused: Refusals | None = None,
         budgets: Budgets | None = None,
+        most: int | None = None,
     ) -> None:
         self.world = world
         self.decider = decider
@@ -73,6 +75,9 @@ class Session:
         self.now = now
         self.refused = Refusals() if refused is None else refused
         self.budgets = Budgets() if budgets is None else budgets
+        self.decided = 0
+        """How many tasks were decided on."""
+        self._most = most
         self.notes: dict[str, Problem] = {}
         self.shortfalls: dict[str, Shortfall] = {}
         self.misfits: dict[str, str] = {}
@@ -98,6 +103,11 @@ class Session:
         for tier in self._tiers:
             for plugin, _ in tier:
                 plugin.close()
+
+    @property
+    def full(self) -> bool:
+        """Whether so much was decided that the rest is left to the next session."""
+        return self._most is not None and self.decided >= self._most
 
     def plugin(self, name: str) -> Plugin | None:
         """The configured plugin of this name."""
@@ -253,6 +263,7 @@ class Session:
                 if not statement.kept:
                     statement.undo()
         if statement.kept:
+            self.decided += len(statement)
             if statement.carry_out(self.hand):
                 self.refused.clear()
             self.refused.moved()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from subak.batch.amounts import SLACK, Amounts, add, largest_part, minus, times, within
+from subak.batch.amounts import SLACK, Amounts, add, largest_part, times, within
 from subak.batch.world import Queue
 
 MOST_ROUNDS = 1_000
@@ -54,20 +54,21 @@ def deserved(queues: Collection[Queue], total: Amounts, guaranteed: Amounts) -> 
         weights = sum(queue.weight for queue in hungry)
         if not weights:
             break
-        given: dict[str, float] = {}
+        given = dict.fromkeys(remaining, 0.0)
         still: list[Queue] = []
         for queue in hungry:
             old = found[queue.name]
             new = _grown(old, times(remaining, queue.weight / weights), limits[queue.name], queue.guarantee)
             found[queue.name] = new
-            add(given, minus(new, old))
+            for name in given:  # exactly: what is lost in a round would be given once more in the next
+                given[name] += new.get(name, 0) - old.get(name, 0)
             if new != old and not within(queue.asked, new):
                 still.append(queue)
-        left = {name: max(amount - given.get(name, 0), 0) for name, amount in remaining.items()}
+        left = {name: max(amount - given[name], 0) for name, amount in remaining.items()}
         if left == remaining or all(amount < 0.1 for amount in left.values()):
             break
         hungry, remaining = still, left
-    return found
+    return {name: {each: amount for each, amount in mine.items() if amount > SLACK} for name, mine in found.items()}
 
 
 def share(held: Amounts, deserves: Amounts) -> float:
@@ -88,4 +89,4 @@ def _grown(old: Amounts, more: Amounts, limits: Amounts, guarantee: Amounts) -> 
     grown = {name: min(old.get(name, 0) + more.get(name, 0), limit) for name, limit in limits.items()}
     for name, amount in guarantee.items():
         grown[name] = max(grown.get(name, 0), amount)
-    return {name: amount for name, amount in grown.items() if amount > SLACK}
+    return grown

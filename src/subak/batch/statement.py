@@ -27,6 +27,11 @@ class Step:
     event: str = ""
     booking: Booking | None = None
 
+    @property
+    def held(self) -> Placement | None:
+        """The place that it had."""
+        return None if self.booking is None else self.booking.placement
+
 
 class Statement:
     """The decisions so far.  `frees` says that the trial has room which is taken outside of it."""
@@ -106,31 +111,28 @@ class Statement:
 
         Returns whether anybody leaves a place.
         """
-        placed = {step.task.key for step in self._steps if step.placement is not None}
-        held = {step.task.key: step.booking.placement for step in self._steps if step.booking is not None}
+        places = {step.task.key: step.placement for step in self._steps if step.placement is not None}
+        bound = {key for key in places if self._binds and self.job.tasks[key].status is Status.ALLOCATED}
         frees = False
         for step in self._steps:
             if step.victim_of is not None:
                 hand.evict(step.task, step.victim_of, step.event)
                 frees = True
-            elif step.placement is None and step.task.key not in placed:
+            elif step.placement is None and places.get(step.task.key) != step.held:
+                # Others of the job may get what it held, and be bound before it.
                 hand.drop(step.task, "its place is needed elsewhere")
                 frees = True
+        held = {step.task.key: step.held for step in self._steps if step.placement is None}
         for step in self._steps:
-            if step.placement is not None:
-                before = held.get(step.task.key)
-                self._hand_over(hand, step.task, step.placement, before)
-                frees |= before is not None and before != step.placement
+            if step.placement is None:
+                continue
+            if step.task.key in bound:
+                hand.bind(step.task, step.placement)
+                continue
+            self._world.move(step.task, Status.PIPELINED)
+            if step.placement != held.get(step.task.key):  # else it is kept already
+                hand.keep(step.task, step.placement)
         return frees
-
-    def _hand_over(self, hand: Hand, task: Task, placement: Placement, held: Placement | None) -> None:
-        """Bind, or keep the place; if it is the one that is kept already, there is nothing to do."""
-        if task.status is Status.ALLOCATED and self._binds:
-            hand.bind(task, placement)
-            return
-        self._world.move(task, Status.PIPELINED)
-        if placement != held:
-            hand.keep(task, placement)
 
     def _enter(self, step: Step, status: Status, node: str) -> None:
         self._steps.append(step)

@@ -16,7 +16,8 @@ def called(name: str) -> str:
     if found is None:
         return name
     family, part = found
-    return f"{vendor(family).title or family} {'whole cards' if part is Part.CARDS else part.value}"
+    title = vendor(family).title or family
+    return f"whole {title} cards" if part is Part.CARDS else f"{title} {part.value}"
 
 
 def figure(name: str, amount: float) -> str:
@@ -36,6 +37,8 @@ def in_bytes(amount: float) -> str:
 
 
 def words(name: str, amount: float) -> str:
-    """The amount, and what it is of: `40 GiB of NVIDIA memory`, `3 NVIDIA whole cards`."""
-    text = figure(name, amount)
-    return f"{text} of {called(name)}" if text.endswith("iB") else f"{text} {called(name)}"
+    """The amount, and what it is of: `40 GiB of NVIDIA memory`, `3 whole NVIDIA cards`."""
+    text, what = figure(name, amount), called(name)
+    if text.endswith("iB"):
+        return f"{text} of {what}"
+    return f"{text} {what.removesuffix('s') if text == '1' else what}"

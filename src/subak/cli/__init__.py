@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "Run one command with a slice of a local GPU.",
     "top": "Draw every card with those who share it.",
     "nodes": "List the nodes and what is taken of their cards.",
+    "queues": "Show what each queue holds of what it deserves, and who waits in it.",
     "why": "Say why a pod waits, or whom it shares its cards with.",
     "doctor": "Check the cluster or this node, and say what to do.",
     "get": "Show objects.",

@@ -39,7 +39,7 @@ async def picture(client: Client, interpreter: Interpreter | None = None) -> Pic
     see all of that.
     """
     interpreter = interpreter or await speaking(client)
-    listed = await asyncio.gather(*[_all(client, each, KINDS[each.kind]) for each in RESOURCES])
+    listed = await asyncio.gather(*[all_of(client, each, KINDS[each.kind]) for each in RESOURCES])
     cluster = Cluster(interpreter)
     cluster.fill({each.kind: objects for each, objects in zip(RESOURCES, listed, strict=True)})
     return Picture(cluster, {pod.key: pod for pod in listed[RESOURCES.index(PODS)]})
@@ -53,8 +53,8 @@ async def speaking(client: Client) -> Interpreter:
         raise ConfigError(f"{error}: correct it, or give the right one with --device-config") from None
 
 
-async def _all(client: Client, resource: Resource, type: type[Any]) -> list[Any]:
-    """All objects of a kind; none if the server does not have the kind."""
+async def all_of(client: Client, resource: Resource, type: type[Any]) -> list[Any]:
+    """All objects of a kind; none if the server does not have the kind.  Raises Blind if the user may not see them."""
     try:
         return (await client.list(resource, strict=False, type=type)).items
     except ApiError as error:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from subak.batch.overview import QueueView
 from subak.policy.explain import Explanation
 from subak.scheduler.configuration import NAMESPACE
 from tinykube.client import Client
@@ -37,6 +38,18 @@ class KnownGang(msgspec.Struct, frozen=True, kw_only=True):
 
     message: str = ""
     stories: dict[str, list[str]] = {}
+
+
+class Queues(msgspec.Struct, frozen=True):
+    """How queues stand."""
+
+    queues: list[QueueView]
+
+
+async def of_queues(client: Client) -> list[QueueView] | None:
+    """How queues stand; None if the controller does not answer."""
+    known = await _ask(client, "queues", Queues)
+    return None if known is None else known.queues
 
 
 async def of_pod(client: Client, namespace: str, name: str) -> Known | None:

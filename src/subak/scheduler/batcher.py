@@ -17,7 +17,7 @@ from subak.batch.configuration import DEFAULT, Configuration
 from subak.batch.dimensions import Dimensions
 from subak.batch.overview import QueueView, overview
 from subak.batch.scoring import Scoring
-from subak.batch.world import HOLDING, Job, Status, Task
+from subak.batch.world import HOLDING, WAITING, Job, Phase, Status, Task
 from subak.model import manifest
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
@@ -44,6 +44,9 @@ from subak.scheduler.messages import (
 from subak.scheduler.preemptor import Preemptor
 from subak.scheduler.record import Record, State
 from subak.scheduler.waiting import FIRST_PAUSE, LONGEST_PAUSE, NOBODY, Ticket
+
+MOST_PER_SESSION = 64
+"""After so many decisions a session leaves the rest to the next one, so that a cycle does not take too long."""
 
 REST = 0.1
 """Seconds after a session that decided nothing."""
@@ -86,18 +89,19 @@ class Batcher:
         self.world = self.jobs.world
         self.configuration: Configuration = DEFAULT
         self._scoring = Scoring(DEFAULT, self._named)
-        self._hopes = Hopes(decider.snapshot)
+        self._hopes = Hopes(decider.snapshot, preemptor.nominations.leaving)
         self._halves = Halves()
         self._bulletin = Bulletin(
             self.jobs,
             self._halves,
             self._dimensions,
-            lambda node: len(preemptor.nominations.leaving(node)),
+            preemptor.nominations.leaving,
             self._tell_why,
         )
         self._failed: dict[str, None] = {}
         self._paused: dict[str, float] = {}
         self._over_quota: set[str] = set()
+        self._rejected = False
         self._rests_until = 0.0
         self._epoch = 0
         self._now = 0.0
@@ -134,6 +138,7 @@ class Batcher:
     def wait(self, record: Record) -> None:
         """The pod waits for a place; after a binding that failed, it pauses first."""
         assert record.ticket is not None, "a pod that waits has a ticket"
+        record.ticket.epoch = self._present_epoch
         if record.ticket.failures:
             self._failed[record.key] = None
         self._see(record, record.ticket.request)
@@ -195,8 +200,18 @@ class Batcher:
                 jobs.news = True
 
     def freed(self, nodes: Iterable[str]) -> None:
-        """Something was given back or has changed on these nodes."""
-        self._hopes.freed(nodes)
+        """Something was given back or has changed on these nodes, or somebody begins to leave them."""
+        if self._hopes or self._rejected:
+            self._hopes.freed(nodes)
+
+    def budgets_changed(self) -> None:
+        """Others may have to leave than before."""
+        self.jobs.news = self.jobs.news or self._takes
+
+    @property
+    def _takes(self) -> bool:
+        """Whether others may have to leave for those who wait."""
+        return not TAKING.isdisjoint(self.configuration.actions)
 
     def changed(self, changes: Collection[Hashable]) -> None:
         """This has happened somewhere."""
@@ -212,7 +227,16 @@ class Batcher:
         """Begin to decide: others may have decided meanwhile."""
         self.jobs.read_phases()
         self.jobs.touched.update(dict.fromkeys(self.world.jobs))
+        self.jobs.touched_queues.update(dict.fromkeys(self.world.queues))
         self.jobs.news = True
+
+    def stand_by(self) -> None:
+        """Another scheduler decides; what was whole once is remembered, where no object says so."""
+        for key in self.jobs.touched:
+            job = self.world.jobs.get(key)
+            if job is not None and not job.written:
+                job.phase = phase_of(job, unschedulable=False)
+        self.jobs.touched.clear()
 
     # Time
 
@@ -235,7 +259,7 @@ class Batcher:
         for text in self.jobs.warnings:
             self._emit(Warn(text))
         self.jobs.warnings.clear()
-        if self._hopes.in_doubt and (self._hopes.look() or self._any_kept()):
+        if self._hopes.in_doubt and (self._hopes.look() or self._rejected):
             self.jobs.news = True
 
     def due(self, now: float) -> bool:
@@ -266,11 +290,13 @@ class Batcher:
             now,
             self._hopes.refused,
             self._preemptor.budgets,
+            MOST_PER_SESSION,
         )
         self._hopes.note_cures()
         self._over_quota = {key.partition("/")[0] for key in session.misfits}
+        self._rejected = any(job.phase is Phase.PENDING for job in self.jobs.waiting())
         self.jobs.touched.update(dict.fromkeys(job.key for job in session.admitted))
-        if session.admitted:
+        if session.admitted or session.full:
             self.jobs.news = True
         elif not self._decided:
             self._rests_until = now + REST
@@ -284,7 +310,7 @@ class Batcher:
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
-        if self._failed or self._hopes.in_doubt or self.jobs.touched:
+        if self._failed or self._hopes.in_doubt or self.jobs.touched or self.jobs.touched_queues:
             return 0.0
         due = [*self._paused.values(), *(self._halves.ends(self.world.jobs[key]) for key in self._halves)]
         if (news := self._bulletin.next()) is not None:
@@ -334,17 +360,21 @@ class Batcher:
         self.world.move(task, status)
         task.node = node
         self.jobs.touch(task.job)
-        if status is Status.PENDING:
-            self._hopes.wait(task.key, task.request)
-        else:
-            self._hopes.leave(task.key)
+        self._hope(task)
 
     # How events become tasks
 
     def _see(self, record: Record, request: Request) -> None:
+        known = self.jobs.tasks.get(record.key)
+        before = None if known is None else known.status
         task = self.jobs.see(record.pod, request, self._amounts(record, request), _status(record), record.node)
-        if task.status is Status.PENDING:
-            self._hopes.wait(task.key, request)
+        if task.status is not before and self._takes:
+            self.jobs.news = True
+        self._hope(task)
+
+    def _hope(self, task: Task) -> None:
+        if task.status in WAITING:
+            self._hopes.wait(task.key, task.request)
         else:
             self._hopes.leave(task.key)
 
@@ -379,24 +409,28 @@ class Batcher:
 
     def _read_again(self) -> None:
         """Read anew what may mean something else, because other pods have come that concern it, or other cards."""
-        epoch, estimated_at = self._decider.snapshot.epoch, self._dimensions.version
-        if estimated_at != self._estimated_at:
+        if self._estimated_at != self._dimensions.version:
+            self._estimated_at = self._dimensions.version
             self._scoring = Scoring(self.configuration, self._named)
             self.jobs.read_amounts()
-        elif epoch == self._epoch:
+        if self._epoch == self._present_epoch:
             return
-        self._epoch, self._estimated_at = epoch, estimated_at
+        self._epoch = self._present_epoch
         for job in self.jobs.waiting():
             for task in tuple(job.with_status(Status.PENDING)):
                 record = self._records[task.key]
                 assert record.ticket is not None, "a pod that waits has a ticket"
-                record.ticket.request = self.read(task.pod, self._decider.again(task.request, task.pod))
-                self._see(record, record.ticket.request)
+                if record.ticket.epoch != self._epoch:
+                    record.ticket.request = self.read(task.pod, self._decider.again(task.request, task.pod))
+                    record.ticket.epoch = self._epoch
+                    self._see(record, record.ticket.request)
+
+    @property
+    def _present_epoch(self) -> int:
+        """Grows when requests that were read before may mean something else."""
+        return self._decider.snapshot.epoch + self._dimensions.version
 
     # After sessions
-
-    def _any_kept(self) -> bool:
-        return any(job.counts[Status.PIPELINED] for job in self.world.jobs.values())
 
     def _look_after(self, now: float) -> None:
         """What has become of jobs of which something changed; and those whose time is over."""
@@ -408,6 +442,9 @@ class Batcher:
                 self._bulletin.forget(key)
             else:
                 self._look_at(job, now)
+        queues, self.jobs.touched_queues = self.jobs.touched_queues, {}
+        for name in queues:
+            self._bulletin.see_queue(name)
         for key in self._halves:
             job = self.world.jobs[key]
             if self._halves.ends(job) <= now:
@@ -426,11 +463,10 @@ class Batcher:
 
     def _end_half(self, job: Job, now: float) -> None:
         """The members of a gang that could not be completed in time give back what they hold."""
-        bound = job.count(*HOLDING)
-        lasts = self._halves.lasts(job, now)
+        bound, lasts = job.count(*HOLDING), self._halves.lasts(job, now)
         message = (
-            f"{bound:,} of at least {job.min_member:,} members of {job.name} have been bound for {lasts:,.0f} s, "
-            f"and the others found no place"
+            f"{bound:,} of the {job.min_member:,} members that gang {job.name} needs were bound, "
+            f"and for {lasts:,.0f} s there was no place for the others"
         )
         self._halves.told(job, now)
         for task in list(job.with_status(Status.BOUND, Status.RUNNING)):

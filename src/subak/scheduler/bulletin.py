@@ -7,7 +7,7 @@ one, since each of its pods gets it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from subak.batch import explain, phases
 from subak.batch.dimensions import Dimensions
@@ -16,8 +16,9 @@ from subak.batch.plugins.proportion import Proportion
 from subak.batch.refusals import Shortfall
 from subak.batch.session import Session
 from subak.batch.trial import waiting
-from subak.batch.world import Job, Queue, Status, Task
+from subak.batch.world import WAITING, Job, Queue, Status, Task
 from subak.model.reason import Reason
+from subak.policy.preempt import waits_for
 from subak.scheduler.halves import Halves
 from subak.scheduler.jobs import Jobs
 from subak.scheduler.messages import Note, ShowGroup, ShowQueue
@@ -34,14 +35,14 @@ Sentence = tuple[str, int]
 
 
 class Bulletin:
-    """All that is told.  `leaving` counts the pods that leave a node, `tell` gets a task and why it waits."""
+    """All that is told.  `leaving` gives the pods that leave a node, `tell` gets a task and why it waits."""
 
     def __init__(
         self,
         jobs: Jobs,
         halves: Halves,
         dimensions: Dimensions,
-        leaving: Callable[[str], int],
+        leaving: Callable[[str], Collection[str]],
         tell: Callable[[Task, str], None],
     ) -> None:
         self._jobs = jobs
@@ -54,16 +55,23 @@ class Bulletin:
         self._sentences: Pace[Sentence] = Pace()
         self._groups: Pace[ShowGroup] = Pace()
         self._queues: Pace[ShowQueue] = Pace()
+        self._busy: dict[str, float] = {}
+        """Queues of which something has changed, and when to look at them."""
 
     def learn(self, session: Session, now: float) -> None:
         """Take in what a session found out about jobs that wait."""
         for job in self._jobs.waiting():
             shortfall, problem = session.shortfalls.get(job.key), session.notes.get(job.key)
-            facts = (job.version, job.min_member, job.queue, shortfall, problem)
-            if self._known.get(job.key) == facts and job.words:
+            if session.full and shortfall is None and problem is None:
+                continue  # the next session comes to it
+            misfit = "" if job.words else session.misfits.get(job.name, "")
+            facts = (job.version, job.min_member, job.queue, shortfall, problem, misfit)
+            if self._known.get(job.key) == facts:
                 continue
             self._known[job.key] = facts
-            self._sentences.say(job.key, (self._why(session, job, shortfall, now), job.version))
+            why = self._why(session, job, shortfall, now)
+            if why or shortfall is not None:
+                self._sentences.say(job.key, (why, job.version))
             if job.written:
                 self._judge(session, job)
                 self._jobs.touch(job)
@@ -83,9 +91,10 @@ class Bulletin:
                 self._conditions[job.key] = Note(phases.SCHEDULED, "True", phases.READY_REASON, "")
             before, shown = self._groups.last(job.key), self._group(job)
             self._groups.say(job.key, shown, urgent=before is None or before.phase != shown.phase)
-        queue = self._jobs.world.queues.get(job.queue)
-        if queue is not None and queue.uid:
-            self._queues.say(queue.name, self._queue(queue))
+
+    def see_queue(self, name: str) -> None:
+        """Something about a queue or one of its jobs has changed."""
+        self._busy.setdefault(name, self._queues.free_at(name))
 
     def forget(self, key: str) -> None:
         """The job is gone."""
@@ -97,16 +106,23 @@ class Bulletin:
     def instructions(self, now: float) -> Iterator[ShowGroup | ShowQueue]:
         """What is to be shown now; pods are told why they wait."""
         for key, (message, _) in self._sentences.due(now, self._pause):
-            for task in self._jobs.world.jobs[key].with_status(Status.PENDING):
+            for task in self._jobs.world.jobs[key].with_status(*WAITING):
                 self._tell(task, message)
         for _, group in self._groups.due(now, lambda key: PAUSE):
             yield group
+        for name in [name for name, at in self._busy.items() if at <= now]:
+            del self._busy[name]
+            found = self._jobs.world.queues.get(name)
+            if found is None or not found.uid:  # without an object it is told nowhere
+                self._queues.forget(name)
+            else:
+                self._queues.say(name, self._queue(found))
         for _, queue in self._queues.due(now, lambda key: PAUSE):
             yield queue
 
     def next(self) -> float | None:
         """When something is to be told; None if nothing is."""
-        each = (self._sentences.next(), self._groups.next(), self._queues.next())
+        each = (self._sentences.next(), self._groups.next(), self._queues.next(), *self._busy.values())
         return min((time for time in each if time is not None), default=None)
 
     def _pause(self, key: str) -> float:
@@ -117,8 +133,10 @@ class Bulletin:
         held_back = "" if problem is None else problem.message
         missing = self._jobs.missing(job)
         if not job.words:
-            task = next(iter(job.tasks))
-            return missing or held_back or session.misfits.get(task, "") or (shortfall.why if shortfall else "")
+            kept = next(job.with_status(Status.PIPELINED), None)
+            if kept is not None:
+                return waits_for(kept.node, sorted(self._leaving(kept.node)))
+            return missing or held_back or session.misfits.get(job.name, "") or (shortfall.why if shortfall else "")
         proportion = session.plugin(Proportion.name)
         deserved = proportion.deserved.get(job.queue) if isinstance(proportion, Proportion) else None
         nodes = {task.node for task in job.with_status(Status.PIPELINED)}
@@ -129,7 +147,7 @@ class Bulletin:
             lacks=() if shortfall is None else self._lacks(session, job, shortfall),
             held_back=held_back,
             missing=missing,
-            leaving=sum(map(self._leaving, nodes)),
+            leaving=sum(len(self._leaving(node)) for node in nodes),
             deserved=deserved,
             seconds_left=self._halves.left(job, now),
         )

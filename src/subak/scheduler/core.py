@@ -12,9 +12,6 @@ from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
-from subak.batch.configuration import Configuration
-from subak.batch.overview import QueueView
-from subak.batch.world import World
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -91,6 +88,7 @@ class Core:
             lambda: self._moment,
             lambda record, pause: self.batch.lost_place(record, pause),
             lambda record: self.batch.see(record),
+            lambda node: self.batch.freed([node]),
         )
         self.batch = Batcher(
             self._decider,
@@ -110,25 +108,6 @@ class Core:
     def snapshot(self) -> Snapshot:
         """All nodes, what every pod holds, and what every namespace uses."""
         return self._decider.snapshot
-
-    @property
-    def configuration(self) -> Configuration:
-        """The scheduler configuration in force."""
-        return self.batch.configuration
-
-    @property
-    def sessions(self) -> int:
-        """How many sessions have run."""
-        return self.batch.sessions
-
-    def queues(self) -> list[QueueView]:
-        """How queues stand: what each deserves, holds and asks for, and which of its jobs come next."""
-        return self.batch.queues()
-
-    @property
-    def world(self) -> World:
-        """All gangs and queues."""
-        return self.batch.world
 
     @property
     def needs_variables(self) -> bool:
@@ -213,8 +192,10 @@ class Core:
                 self._bind_failed(key, uid, message)
             case BudgetSeen(budget):
                 self._preemptor.budgets.put(budget)
+                self.batch.budgets_changed()
             case BudgetGone(key):
                 self._preemptor.budgets.remove(key)
+                self.batch.budgets_changed()
             case EvictFailed(key, uid):
                 self._preemptor.evict_failed(key, uid)
             case Configured():
@@ -256,6 +237,7 @@ class Core:
         self._books.pass_time(now)
         self._pass_on()
         self._line.tidy()
+        self.batch.stand_by()
         warnings: list[Instruction] = [each for each in self._out if isinstance(each, Warn)]
         self._out, self._moment = [], Moment()
         return warnings

@@ -6,7 +6,7 @@ a node where something was freed their request may fit (`policy.demand`), or wha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from subak.model.request import Request
 from subak.policy import registry
 from subak.policy.demand import Demand
 from subak.snapshot.cluster import Snapshot
+from subak.snapshot.pool import Bools
 
 
 class Hopes:
@@ -23,7 +24,9 @@ class Hopes:
     `refused` is what fits nowhere, as far as is known.  A request leaves it as soon as it may fit.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, leaving: Callable[[str], Collection[str]]) -> None:
+        """`leaving` gives the pods that leave a node anyway."""
+        self._leaving = leaving
         self.refused = Refusals()
         self._snapshot = snapshot
         self._request_of: dict[str, Request] = {}
@@ -67,19 +70,27 @@ class Hopes:
             self._cures.pop(request, None)
 
     def freed(self, nodes: Iterable[str]) -> None:
-        """Something was given back or has changed on these nodes."""
-        if self._request_of:
-            self._freed.update(dict.fromkeys(nodes))
+        """Something was given back or has changed on these nodes, or somebody begins to leave them."""
+        self._freed.update(dict.fromkeys(nodes))
 
     def look(self) -> bool:
-        """Whether anybody may fit where something was freed."""
+        """Whether anybody may fit where something was freed, now or as soon as those have left who leave."""
         hope = False
-        for node in self._freed:
-            for at in np.flatnonzero(self._demand.may_fit(self._snapshot, node)).tolist():
+        for node in self._freed if self._request_of else ():
+            for at in np.flatnonzero(self._may_fit(node)).tolist():
                 self.refused.discard(self._asks[at])
                 hope = True
         self._freed.clear()
         return hope
+
+    def _may_fit(self, node: str) -> Bools:
+        leaving = self._leaving(node)
+        if not leaving:
+            return self._demand.may_fit(self._snapshot, node)
+        with self._snapshot.transaction():
+            for key in leaving:
+                self._snapshot.forget(key)
+            return self._demand.may_fit(self._snapshot, node)
 
     def changed(self, changes: Collection[Hashable]) -> bool:
         """This has happened somewhere: whether it may help anybody."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from subak.batch import gangs
@@ -45,17 +46,29 @@ def governed(pod: manifest.Pod) -> bool:
     return pod.spec.scheduler_name == VOLCANO or gangs.QUEUE in pod.annotations or gangs.membership(pod) is not None
 
 
+@dataclass(slots=True)
+class Owner:
+    """Who made pods: what it says of them, None if it has not been read; whether their group was made; their keys."""
+
+    ask: AskOwner
+    min_member: int | None = None
+    made: bool = False
+    pods: dict[str, None] = field(default_factory=dict)
+
+
 class Jobs:
     """All jobs with their tasks.  `news` says that something has changed that a session may care for.
 
-    `touched` are jobs of which something has changed, by key; who looks at them empties it.  So it is with `asking`,
-    what is to be asked of owners or made for them, and `warnings`.
+    `touched` are jobs of which something has changed, by key, and `touched_queues` those queues of which, or of whose
+    jobs, something has; who looks at them empties it.  So it is with `asking`, what is to be asked of owners or made
+    for them, and `warnings`.
     """
 
     def __init__(self, dimensions: Dimensions) -> None:
         self.world = World()
         self.tasks: dict[str, Task] = {}
         self.touched: dict[str, None] = {}
+        self.touched_queues: dict[str, None] = {}
         self.asking: list[AskOwner | MakeGroup] = []
         self.warnings: list[str] = []
         self.news = False
@@ -67,8 +80,7 @@ class Jobs:
         self._refused: dict[str, str] = {}
         self._warned: dict[str, tuple[str, ...]] = {}
         self._classes: dict[str, PriorityClass] = {}
-        self._owners: dict[str, int | None] = {}
-        self._made: set[str] = set()
+        self._owners: dict[str, Owner] = {}
         self._by_volcano = False
         self.world.put_queue(Queue(DEFAULT))
 
@@ -100,6 +112,7 @@ class Jobs:
     def touch(self, job: Job) -> None:
         """Something about the job has changed."""
         self.touched[job.key] = None
+        self.touched_queues[job.queue] = None
 
     # Pods
 
@@ -108,7 +121,7 @@ class Jobs:
         said = self._membership(pod)
         task = self.tasks.get(pod.key)
         if task is not None and self._member[pod.key] != said:
-            self.lose(pod.key)
+            self._leave(task)
             task = None
         if task is None:
             task = Task(pod.key, pod, request, amounts, said.role, status=status, node=node)
@@ -126,10 +139,16 @@ class Jobs:
 
     def lose(self, key: str) -> Task | None:
         """The pod is no longer there, or not ours any more."""
-        task = self.tasks.pop(key, None)
-        if task is None:
-            return None
-        job, said = task.job, self._member.pop(key)
+        task = self.tasks.get(key)
+        if task is not None:
+            self._leave_owner(task.pod)
+            self._leave(task)
+        return task
+
+    def _leave(self, task: Task) -> None:
+        """The task is no longer in its job."""
+        job, said = task.job, self._member.pop(task.key)
+        del self.tasks[task.key]
         self.world.remove_task(task)
         self.touch(job)
         self.news = True
@@ -145,7 +164,6 @@ class Jobs:
             self._describe(job)
         elif task.priority == job.priority:
             self._rank(job)
-        return task
 
     # Objects
 
@@ -232,10 +250,11 @@ class Jobs:
 
     def see_owner(self, uid: str, min_member: int) -> list[str]:
         """What an owner says of its pods; the keys of those to see anew."""
-        if self._owners.get(uid) == min_member:
+        owner = self._owners.get(uid)
+        if owner is None or owner.min_member == min_member:
             return []
-        self._owners[uid] = min_member
-        return [task.key for task in self.tasks.values() if _belongs_to(task.pod, uid)]
+        owner.min_member = min_member
+        return list(owner.pods)
 
     def groups_made(self, by_volcano: bool) -> list[str]:
         """Whether Volcano's controllers give pods their groups; the keys of pods to see anew."""
@@ -260,19 +279,29 @@ class Jobs:
 
     def _owned(self, pod: manifest.Pod, owner: manifest.OwnerReference) -> Membership:
         """The group of a pod whose owner may want one."""
-        ask = AskOwner(pod.namespace, owner.api_version, owner.kind, owner.name, owner.uid)
-        if owner.uid not in self._owners:
-            self._owners[owner.uid] = None
+        known = self._owners.get(owner.uid)
+        if known is None:
+            ask = AskOwner(pod.namespace, owner.api_version, owner.kind, owner.name, owner.uid)
+            known = self._owners[owner.uid] = Owner(ask)
             self.asking.append(ask)
-        least = self._owners[owner.uid]
+        known.pods[pod.key] = None
+        least = known.min_member
         if least is None or least <= 1:
             return Membership("", pod.key, least)
         name = f"{pod.namespace}/podgroup-{owner.uid}"
-        if gangs.key(Words.VOLCANO, name) not in self._groups and owner.uid not in self._made:
-            self._made.add(owner.uid)
+        if not known.made and gangs.key(Words.VOLCANO, name) not in self._groups:
+            known.made = True
             queue = pod.annotations.get(gangs.QUEUE, DEFAULT)
-            self.asking.append(MakeGroup(pod.namespace, ask, least, queue, pod.spec.priority_class_name))
+            self.asking.append(MakeGroup(pod.namespace, known.ask, least, queue, pod.spec.priority_class_name))
         return Membership(Words.VOLCANO, name, least)
+
+    def _leave_owner(self, pod: manifest.Pod) -> None:
+        reference = pod.metadata.controller
+        owner = None if reference is None else self._owners.get(reference.uid)
+        if reference is not None and owner is not None:
+            owner.pods.pop(pod.key, None)
+            if not owner.pods:
+                del self._owners[reference.uid]
 
     def _join(self, task: Task, said: Membership) -> None:
         key = gangs.key(said.words, said.name)
@@ -321,13 +350,15 @@ class Jobs:
                 queue = (each and each.queue) or self._wished_queue(job)
         if job.queue != queue:
             self.world.change_queue(job, queue)
+            self.touch(job)
         self.world.look(job)
         self._rank(job)
 
     def _forget(self, job: Job) -> None:
         self.world.remove_job(job.key)
         self._refused.pop(job.key, None)
-        self._warned.pop(job.key, None)
+        for about in (job.key, f"PodGroup {job.name}"):
+            self._warned.pop(about, None)
         self.touch(job)
 
     @staticmethod
@@ -367,6 +398,7 @@ class Jobs:
 
     def _queue_changed(self, name: str) -> None:
         self.news = True
+        self.touched_queues[name] = None
         for job in self.world.jobs.values():
             if job.queue == name:
                 self.touch(job)
@@ -383,11 +415,6 @@ def seconds_of(text: str | None) -> float:
         return datetime.fromisoformat(text or "").timestamp()
     except ValueError:
         return 0.0
-
-
-def _belongs_to(pod: manifest.Pod, uid: str) -> bool:
-    owner = pod.metadata.controller
-    return owner is not None and owner.uid == uid
 
 
 def _same_group(one: Group, other: Group) -> bool:

@@ -68,7 +68,7 @@ class Metrics(Collector):
         yield _histogram(
             "subak_batch_session_seconds", "Cycles in which gangs and queues were decided on.", counters.with_sessions
         )
-        yield from of_queues(service.core.queues())
+        yield from of_queues(service.core.batch.queues())
 
 
 def _histogram(name: str, text: str, durations: Durations) -> Metric:

@@ -71,12 +71,16 @@ class Nominations:
             return []
         return [key for node in nodes for key in self._nominated.get(node, ())]
 
-    def see(self, record: Record) -> None:
-        """Note whether a pod leaves its node."""
+    def see(self, record: Record) -> bool:
+        """Note whether a pod leaves its node; True if that is new."""
         if record.leaving:
-            self._leaving.setdefault(record.node, {})[record.key] = None
-        elif self._leaving:
+            there = self._leaving.setdefault(record.node, {})
+            new = record.key not in there
+            there[record.key] = None
+            return new
+        if self._leaving:
             _discard(self._leaving, record)
+        return False
 
     def enter(self, record: Record) -> None:
         """The pod waits on its node from now on."""

@@ -32,6 +32,10 @@ class Pace(Generic[T]):
         """What was told last."""
         return self._told.get(key)
 
+    def free_at(self, key: str) -> float:
+        """When something may be told about it."""
+        return self._free_at.get(key, 0.0)
+
     def forget(self, key: str) -> None:
         """There is no such thing any more."""
         for each in (self._told, self._waiting, self._free_at):

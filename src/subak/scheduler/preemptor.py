@@ -47,8 +47,12 @@ class Preemptor:
         moment: Callable[[], Moment],
         lost_place: Callable[[Record, bool], None],
         changed: Callable[[Record], None],
+        leaves: Callable[[str], None],
     ) -> None:
-        """`lost_place` gets pods that do not stand in the line, and whether to pause; `changed` who leaves or stays."""
+        """`lost_place` gets pods that do not stand in the line, and whether to pause.
+
+        `changed` gets who was sent away or stays, `leaves` each node that somebody begins to leave.
+        """
         self.returning: list[str] = []
         self._emit = emit
         self._books = books
@@ -57,6 +61,7 @@ class Preemptor:
         self._moment = moment
         self._lost_place = lost_place
         self._changed = changed
+        self._leaves = leaves
         self._nominations = Nominations(books.decider, records)
 
     @property
@@ -71,7 +76,8 @@ class Preemptor:
 
     def see(self, record: Record) -> None:
         """A bound pod has changed: it may be leaving."""
-        self._nominations.see(record)
+        if self._nominations.see(record):
+            self._leaves(record.node)
 
     def forget(self, record: Record) -> None:
         """The pod is no longer where it was: it is gone, or bound."""
@@ -133,7 +139,7 @@ class Preemptor:
         if victim is None or not victim.evicted or victim.pod.metadata.uid != uid:
             return
         victim.evicted = False
-        self._nominations.see(victim)
+        self.see(victim)
         self._changed(victim)
         for waiting in self._nominations.waiting([victim.node]):
             self._requeue(self._records[waiting], f"pod {key} could not be evicted", pause=True)
@@ -169,6 +175,8 @@ class Preemptor:
         record.state, record.ticket.nominated = State.NOMINATED, placement.node
         self._nominations.enter(record)
         self._emit(Nominate(record.key, record.pod.metadata.uid, record.node))
+        if record.batched:
+            self._finish_evictions(record)
 
     def give_up(self, record: Record, why: str) -> None:
         """Give up a place that was kept; the pod waits on."""
@@ -180,7 +188,7 @@ class Preemptor:
         if not victim.evicted and victim.pod.metadata.deletion_timestamp is None:
             victim.evicted = True
             victim.note(self._moment(), Word.EVICTED, message)
-            self._nominations.see(victim)
+            self.see(victim)
             self._emit(Evict(victim.key, victim.pod.metadata.uid, event, reason, message))
 
     def _carry_out(self, plan: Plan, record: Record, ticket: Ticket, now: float) -> Nominated:

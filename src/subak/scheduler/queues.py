@@ -36,6 +36,7 @@ class Queues:
 
     def __init__(self, client: Client, known: Reflector[Queue]) -> None:
         self.by_volcano = False
+        self._last: dict[str, ShowQueue] = {}
         self._client = client
         self._known = known
         self._statuses = StatusWriter(client, QUEUES, Queue, known)
@@ -44,7 +45,16 @@ class Queues:
 
     async def show(self, show: ShowQueue) -> None:
         """Write how a queue stands.  Never raises."""
+        self._last[show.name] = show
         await self._shown.carry_out(show.name, show)
+
+    async def show_again(self) -> None:
+        """Write how all queues stand, after somebody else has done that.  Never raises."""
+        await asyncio.gather(*map(self.show, list(self._last.values())))
+
+    def forget(self, name: str) -> None:
+        """The queue is gone."""
+        self._last.pop(name, None)
 
     async def complete(self) -> None:
         """Create the queues that are there in any case, if the server knows queues.  Never raises."""

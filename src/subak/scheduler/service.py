@@ -219,21 +219,24 @@ class Service:
         match event:
             case PodGone(key):
                 self._reporter.forget(key)
-            case QueueGone():
+            case QueueGone(name):
+                self._queues.forget(name)
                 self._complete_queues()
             case GroupsMade(by_volcano):
                 self._queues.by_volcano = by_volcano
+                if self._leading:
+                    self._begin(self._queues.show_again())
         self._news.set()
 
     def _cycle(self) -> None:
         """Decide, and begin to carry out the instructions."""
         self._news.clear()
-        began, sessions = time.perf_counter(), self.core.sessions
+        began, sessions = time.perf_counter(), self.core.batch.sessions
         instructions = self.core.cycle(self._now(), min(PER_CYCLE, UNDER_WAY - self._under_way))
         self.counters.cycles += 1
         took = time.perf_counter() - began
         self.counters.deciding_seconds += took
-        if self.core.sessions > sessions:
+        if self.core.batch.sessions > sessions:
             self.counters.with_sessions.add(took)
         for instruction in instructions:
             self._executors[type(instruction)](instruction)

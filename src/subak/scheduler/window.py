@@ -96,7 +96,7 @@ class Window(window.Window):
         service = self._shown.service
         if service is None or not service.ready.is_set():
             return web.json_response({"error": "nothing is known yet"}, status=503)
-        return web.json_response({"queues": msgspec.to_builtins(service.core.queues())})
+        return web.json_response({"queues": msgspec.to_builtins(service.core.batch.queues())})
 
     async def _pod(self, request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
@@ -120,7 +120,7 @@ class Window(window.Window):
     async def _gang(self, request: web.Request) -> web.Response:
         words, name = request.match_info["words"], request.match_info["name"]
         service = self._shown.service
-        job = None if service is None else service.core.world.jobs.get(gangs.key(words, name))
+        job = None if service is None else service.core.batch.world.jobs.get(gangs.key(words, name))
         if service is None or job is None:
             return web.json_response({"error": f"gang {name} is not known ({words})"}, status=404)
         core = service.core

@@ -108,7 +108,7 @@ def _take_turns(session: Session, jobs: Iterable[Job]) -> None:
     lines = {queue.name: Line(session, queue, by_queue[queue.name]) for queue in queues}
     heap = [(session.queue_rank(queue), queue) for queue in queues]
     heapify(heap)
-    while heap:
+    while heap and not session.full:
         _, queue = heappop(heap)
         if not session.overused(queue) and lines[queue.name].step():
             heappush(heap, (session.queue_rank(queue), queue))

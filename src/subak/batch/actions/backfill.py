@@ -18,6 +18,8 @@ def backfill(session: Session, arguments: Arguments) -> None:
     """Run the action."""
     look_at_kept_places(session)
     for job, tasks in order(session):
+        if session.full:
+            return
         left: Sequence[Task] = [
             task for task in tasks if task.status is Status.PENDING and task.paused_until <= session.now
         ]
