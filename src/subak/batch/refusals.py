@@ -7,15 +7,16 @@
 
 A shape or job is refused no longer as soon as one of its requests may fit somewhere.  So who keeps this between
 sessions says no more than which requests these are (`discard`), when something was freed or has changed, or a pod
-begins to leave.  Refusals by filters that look at other pods end besides when a session binds somebody (`moved`).
+begins to leave.  Refusals by filters that look at other pods end besides when a session binds somebody (`moved`).  The
+order of a job's tasks, which takes as long to find as all the rest, is remembered here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from subak.batch.world import Job
+from subak.batch.world import Job, Task
 from subak.model.request import Request
 
 MOST = 10_000
@@ -57,6 +58,7 @@ class Refusals:
         self._shapes: dict[Hashable, _Refusal] = {}
         self._jobs: dict[str, tuple[int, int, Mapping[str, int], _Refusal]] = {}
         self._kept: dict[str, tuple[int, Hashable, _Refusal]] = {}
+        self._orders: dict[str, tuple[int, Sequence[Task]]] = {}
 
     def __contains__(self, request: Request) -> bool:
         return request in self._requests
@@ -68,6 +70,7 @@ class Refusals:
         self._shapes.clear()
         self._jobs.clear()
         self._kept.clear()
+        self._orders.clear()
 
     def discard(self, request: Request) -> None:
         """The request may fit somewhere."""
@@ -95,7 +98,7 @@ class Refusals:
 
     def refuse_shape(self, shape: Hashable, requests: Iterable[Request], shortfall: Shortfall, curable: bool) -> None:
         """No job of this shape gets enough places."""
-        if len(self._shapes) + len(self._news) > MOST:
+        if len(self._shapes) + len(self._news) > MOST or len(self._orders) > MOST:
             self.clear()
         self._shapes[shape] = _Refusal(self._tick, tuple(requests), curable, shortfall)
 
@@ -124,6 +127,13 @@ class Refusals:
         """Whether that is so."""
         known = self._kept.get(job.key)
         return known is not None and known[:2] == (job.version, around) and self._holds(known[2])
+
+    def order(self, job: Job, sort: Callable[[], Sequence[Task]]) -> Sequence[Task]:
+        """The tasks of a job in their order, sorted anew when any of them has changed."""
+        known = self._orders.get(job.key)
+        if known is None or known[0] != job.version:
+            known = self._orders[job.key] = job.version, sort()
+        return known[1]
 
     def _holds(self, refusal: _Refusal) -> bool:
         if refusal.curable and refusal.tick < self._moved:

@@ -34,8 +34,8 @@ class Outcome:
 
 def waiting(session: Session, job: Job) -> list[Task]:
     """The tasks of a job that may be tried now, in their order."""
-    tasks = [task for task in job.with_status(Status.PENDING) if task.paused_until <= session.now]
-    return sorted(tasks, key=session.task_rank) if len(tasks) > 1 else tasks
+    tasks = session.refused.order(job, lambda: sorted(job.with_status(Status.PENDING), key=session.task_rank))
+    return [task for task in tasks if task.paused_until <= session.now]
 
 
 def advance(session: Session, job: Job, tasks: Sequence[Task], queue: Queue | None) -> Outcome:
