@@ -23,6 +23,7 @@ from tests.support.world import make, pods
 SOME = examples(quick=15, ci=300)
 TIERS = [["priority", "gang", "conformance"], ["drf", "predicates", "proportion"]]
 HELM = [["priority", "conformance"], ["predicates", "proportion"]]
+"""As in the default of Volcano's chart, gang and drf protect nobody."""
 TURNS = 40
 """More sessions than there are pods, so that only a circle takes as many."""
 
