@@ -139,6 +139,24 @@ async def test_two_gangs_that_want_the_same_room_do_not_block_each_other(cluster
             await on.books.until(lambda: on.books.bound(second) == 4, "then the other")
 
 
+async def test_writes_about_groups_and_queues_that_hang_hold_up_no_binding(cluster: Cluster) -> None:
+    def hang(request: web.Request) -> Fault | None:
+        shown = request.method == "PATCH" and ("podgroups" in request.path or "queues" in request.path)
+        return Fault(delay=3600) if shown else None
+
+    async with stage(cluster, hardware(2, 4, 10_000)) as on, Proxy(cluster) as between:
+        await on.configure(SEED)
+        between.fault = hang
+        async with on.controller(server=between.address):
+            for number in range(20):
+                await on.gang(f"g{number}", 2, 2000)
+            await on.books.until(lambda: on.books.bound("g") == 40, "all are bound", 20)
+            assert between.disturbed
+            between.fault = lambda request: None
+            for number in range(20):
+                await on.until_status(f"g{number}", lambda status: status.get("running") == 2)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_killed_again_and_again_while_bindings_fail_no_gang_stays_half_for_long(
     cluster: Cluster, seed: int
