@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from subak.model.group import QUEUES, VOLCANO_GROUPS
-from tests.e2e.batch import SEED, SPACE, acting, errors, hamis, hardware, pod, preempting, stage
+from tests.e2e.batch import MEMORY, SEED, SPACE, acting, errors, hamis, hardware, pod, preempting, stage
 from tests.e2e.cluster import Cluster
 from tests.e2e.controller import apply_manifests, kubectl
 from tinykube.resource import PODS
@@ -56,7 +56,8 @@ async def test_two_queues_get_what_their_weights_say_and_only_reclaim_takes_from
             assert abs(on.books.bound("b-") - 30) <= 1
             assert all(name.startswith("a-") for name in on.books.left)
             assert len(on.books.left) <= on.books.bound("b-") + 1, "one leaves for one"
-            await on.until_queue("b", state="Open", running=on.books.bound("b-"))
+            bound = on.books.bound("b-")
+            await on.until_queue("b", state="Open", allocated={"pods": str(bound), MEMORY: str(2000 * bound)})
 
 
 async def test_two_queues_that_come_at_once_share_by_their_weights_and_nobody_is_sent_away(cluster: Cluster) -> None:
