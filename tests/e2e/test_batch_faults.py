@@ -28,8 +28,11 @@ def _manifests(cluster: Cluster) -> None:
     apply_manifests(cluster)
 
 
-async def test_with_bindings_refused_at_random_gangs_become_whole_and_nothing_is_bound_twice(cluster: Cluster) -> None:
-    chance = random.Random(1)
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_with_bindings_refused_at_random_gangs_become_whole_and_nothing_is_bound_twice(
+    cluster: Cluster, seed: int
+) -> None:
+    chance = random.Random(seed)
 
     def refuse(request: web.Request) -> Fault | None:
         if request.path.endswith("/binding") and chance.random() < 0.3:
