@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from subak.scheduler.batch_configuration import KEY, NAME, NAMESPACE
 from subak.cli.window import Queues
+from subak.scheduler.batch_configuration import KEY, NAME, NAMESPACE
 from subak.scheduler.controller import Controller, Settings
 from tests.scheduler.live import MEMORY, Live, refuse
 from tests.scheduler.replicas import Replica, cluster, renew
