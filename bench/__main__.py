@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import click
 
-BENCHMARKS = ("decisions", "neighbours", "cluster", "churn")
+BENCHMARKS = ("decisions", "neighbours", "gangs", "cluster", "churn")
 BY_NAME = ("rate",)
 
 

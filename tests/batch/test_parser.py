@@ -100,11 +100,16 @@ def test_what_is_invalid_is_told_with_field_value_and_remedy(text: str, why: str
         ),
         (
             '{name: nodeorder, arguments: {leastrequested.weight: "3"}}',
-            "plugin nodeorder: argument leastrequested.weight is '3', not a whole number; 1 is used",
+            "plugin nodeorder: argument leastrequested.weight is '3', not a whole number up to 1,000,000; 1 is used",
+        ),
+        (
+            "{name: nodeorder, arguments: {mostrequested.weight: -9223372036854775808}}",
+            "plugin nodeorder: argument mostrequested.weight is -9223372036854775808, "
+            "not a whole number up to 1,000,000; 0 is used",
         ),
         (
             '{name: overcommit, arguments: {overcommit-factor: "2"}}',
-            "plugin overcommit: argument overcommit-factor is '2', not a number; 1.2 is used",
+            "plugin overcommit: argument overcommit-factor is '2', not a number up to 1,000,000; 1.2 is used",
         ),
         (
             "{name: predicates, arguments: {predicate.GPUSharingEnable: 1}}",

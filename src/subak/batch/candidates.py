@@ -7,10 +7,11 @@ They run or are about to, and their users let them be taken.  Who of them may go
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from subak.batch.world import Queue, Status, Task
+from subak.batch.world import Job, Status, Task, World
+from subak.model.request import Request
 
 TAKEABLE = frozenset({Status.BOUND, Status.RUNNING})
 """Tasks that can be evicted.  One that is being bound may still be refused: it is left alone until that is known."""
@@ -26,20 +27,25 @@ OFFSET = 1 << (3 * BITS)
 
 
 class Candidates:
-    """The candidates of some queues, as they were when this was made; those who have left since are passed over."""
+    """The candidates among some jobs, as they were when this was made; those who have left since are passed over.
 
-    def __init__(self, queues: Iterable[Queue]) -> None:
+    `hopeful` are the nodes worth a look for a request, once somebody has found out.
+    """
+
+    def __init__(self, world: World, jobs: Iterable[Job]) -> None:
         self.tasks: dict[str, Task] = {}
         self.weights: dict[str, int] = {}
+        self.hopeful: dict[Request, Sequence[str]] = {}
         self._on: dict[str, list[Task]] = {}
-        for queue in queues:
-            for job in queue.jobs.values():
-                weight = OFFSET + (((queue.priority << BITS) + job.priority) << BITS)
-                for task in job.with_status(*TAKEABLE):
-                    if task.preemptable:
-                        self.tasks[task.key] = task
-                        self.weights[task.key] = weight + task.priority
-                        self._on.setdefault(task.node, []).append(task)
+        for job in jobs:
+            if not job.count(*TAKEABLE):
+                continue
+            weight = OFFSET + (((world.queues[job.queue].priority << BITS) + job.priority) << BITS)
+            for task in job.with_status(*TAKEABLE):
+                if task.preemptable:
+                    self.tasks[task.key] = task
+                    self.weights[task.key] = weight + task.priority
+                    self._on.setdefault(task.node, []).append(task)
         for tasks in self._on.values():
             tasks.sort(key=lambda task: (self.weights[task.key], task.key))
 
