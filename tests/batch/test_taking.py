@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from subak.batch.actions.preempt import preempt
 from subak.batch.arguments import Arguments
 from subak.batch.candidates import Candidates
-from subak.batch.configuration import Configuration
+from subak.batch.configuration import Configuration, Option
 from subak.batch.registry import PLUGINS
 from subak.batch.session import Session
 from subak.batch.world import Status, Task
@@ -32,9 +32,12 @@ THOROUGH = examples(quick=20, ci=600)
 MOST = 8
 """So many tasks on a node have 255 sets."""
 
-CONFIGURATIONS = [
+BREAKABLE = Option("gang", {"enablePreemptable": False})
+"""Gangs start whole, but may lose members to others, as in Volcano's own default."""
+
+CONFIGURATIONS: list[list[list[str | Option]]] = [
     [["conformance", "gang", "priority"]],
-    [["priority", "conformance"]],
+    [["priority", BREAKABLE, "conformance"]],
     [["priority", "gang", "conformance"], ["drf", "proportion"]],
     [["gang", "drf", "conformance", "proportion"]],
 ]
@@ -64,7 +67,7 @@ class Story:
     least: int
     priority: int
     protected: bool
-    tiers: list[list[str]]
+    tiers: list[list[str | Option]]
 
 
 @st.composite
