@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from subak.batch import gangs
+from subak.model import manifest
+from subak.model.group import GROUPS
 from tests.support.commands import Answer, subak, write
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -31,7 +35,8 @@ def place(folder: str, *pods: str, cluster: str = "") -> Answer:
 
 
 def placed(answer: Answer) -> list[Any]:
-    assert (answer.code, answer.err) == (0, "")
+    notes = [line for line in answer.err.splitlines() if not line.endswith(": PodGroup skipped: only Pods are placed")]
+    assert (answer.code, notes) == (0, [])
     result: list[Any] = answer.data["placed"]
     return result
 
@@ -136,6 +141,41 @@ def test_the_three_share_the_card_in_the_whole_cluster_too() -> None:
     answer = place("shared", *PODS["shared"], "4-too-big", cluster="all")
     assert {card["uuid"] for each in answer.data["placed"] for card in each["containers"][0]["cards"]} == {A10}
     assert answer.pending["reasons"] == {"CardInsufficientMemory": 1, "NodeSelectorMismatch": 7}
+
+
+GANGS = {
+    "volcano/gang/training": ("volcano", "default/training", 3),
+    "volcano/gang/serving": ("volcano", "default/serving", 2),
+    "volcano/gang/too-big": ("volcano", "default/too-big", 9),
+    "koordinator/gang/gangs": ("koordinator", "default/leaders,default/workers", 3),
+    "koordinator/gang/podgroup": ("koordinator", "default/pair", 2),
+}
+
+
+@pytest.mark.parametrize("name", GANGS)
+def test_the_pods_of_a_gang_agree_on_how_many_start(name: str) -> None:
+    objects = list(yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text()))
+    groups = [
+        msgspec.convert(each, GROUPS[resource]).as_group()
+        for each in objects
+        for resource in GROUPS
+        if (each["apiVersion"], each["kind"]) == (resource.api_version, resource.kind)
+    ]
+    pods = [each for each in objects if each["kind"] == "Pod"]
+    pods += [each["spec"]["template"] for each in objects if each["kind"] == "Job"]
+    members = [gangs.membership(msgspec.convert(each, manifest.Pod)) for each in pods]
+    words, full, least = GANGS[name]
+    assert {(each.words, each.name) for each in members if each} == {(words, full)}
+    assert None not in members
+    terms = gangs.agreed([each for each in members if each], next(iter(groups), None))
+    assert terms is not None
+    assert (terms.min_member, terms.warnings) == (least, ())
+
+
+def test_members_of_gangs_share_cards() -> None:
+    serving = placed(place("volcano", "gang/serving"))
+    assert {each["containers"][0]["cards"][0]["index"] for each in serving} == {0}
+    assert len(placed(place("koordinator", "gang/gangs", "gang/podgroup"))) == 5
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -135,3 +135,20 @@ def test_the_label_by_which_agents_find_their_pods_is_a_record_too() -> None:
     guard(OWNED, WRITERS, Review(UPDATE, "pods", "", "team", ADMIN, labelled, labelled))
     error = refusal(Review(UPDATE, "pods", "", "team", ADMIN, {"metadata": {"name": "p"}}, labelled))
     assert f'may not remove metadata.labels[{label}], which is "n1"' in error.message
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "scheduling.k8s.io/group-name",
+        "scheduling.volcano.sh/group-name",
+        "scheduling.volcano.sh/queue-name",
+        "volcano.sh/task-spec",
+        "volcano.sh/preemptable",
+        "gang.scheduling.koordinator.sh/name",
+        "pod-group.scheduling.sigs.k8s.io/min-available",
+    ],
+)
+def test_to_which_gang_a_pod_belongs_is_its_users_own_business(word: str) -> None:
+    guard(OWNED, WRITERS, update({}, {word: "a"}))
+    guard(OWNED, WRITERS, update({word: "a"}, {}))

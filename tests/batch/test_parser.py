@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import yaml
 from hypothesis import given
@@ -10,9 +13,18 @@ from hypothesis import strategies as st
 from subak.batch import registry
 from subak.batch.configuration import DEFAULT, FLAGS, Configuration
 from subak.batch.parser import parse
-from subak.batch.volcano import ABSENT_ACTIONS, ABSENT_PLUGINS, ACTION_ARGUMENTS, ALWAYS, FLAGS_WITHOUT_EFFECT
+from subak.batch.volcano import (
+    ABSENT_ACTIONS,
+    ABSENT_PLUGINS,
+    ACTION_ARGUMENTS,
+    ALWAYS,
+    ARGUMENTS_WITHOUT_EFFECT,
+    FLAGS_WITHOUT_EFFECT,
+)
 from tests.batch.test_cases_q import SEED
 from tests.support.bombs import BOMB
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "batch.md"
 
 
 def warnings(plugin: str, more: str = "") -> tuple[str, ...]:
@@ -29,6 +41,14 @@ def test_names_are_either_here_or_absent() -> None:
     assert not registry.ACTIONS.keys() & ABSENT_ACTIONS
     assert not registry.PLUGINS.keys() & ABSENT_PLUGINS
     assert not set(FLAGS.values()) & FLAGS_WITHOUT_EFFECT.keys()
+
+
+def test_the_page_names_all_that_a_configuration_may_say() -> None:
+    named = set(re.findall(r"`([\w./-]+)`", PAGE.read_text()))
+    arguments = {key for plugin in registry.PLUGINS.values() for key in plugin.arguments}
+    in_force = {key.replace("*", "NAME") for key in arguments - ARGUMENTS_WITHOUT_EFFECT.keys() - {*ALWAYS}}
+    wanted = {*registry.ACTIONS, *registry.PLUGINS, *FLAGS.values(), *in_force, *ABSENT_ACTIONS, *ABSENT_PLUGINS}
+    assert wanted - named == set()
 
 
 def test_switches_and_arguments_are_kept() -> None:
@@ -100,11 +120,16 @@ def test_what_is_invalid_is_told_with_field_value_and_remedy(text: str, why: str
         ),
         (
             '{name: nodeorder, arguments: {leastrequested.weight: "3"}}',
-            "plugin nodeorder: argument leastrequested.weight is '3', not a whole number; 1 is used",
+            "plugin nodeorder: argument leastrequested.weight is '3', not a whole number up to 1,000,000; 1 is used",
+        ),
+        (
+            "{name: nodeorder, arguments: {mostrequested.weight: -9223372036854775808}}",
+            "plugin nodeorder: argument mostrequested.weight is -9223372036854775808, "
+            "not a whole number up to 1,000,000; 0 is used",
         ),
         (
             '{name: overcommit, arguments: {overcommit-factor: "2"}}',
-            "plugin overcommit: argument overcommit-factor is '2', not a number; 1.2 is used",
+            "plugin overcommit: argument overcommit-factor is '2', not a number up to 1,000,000; 1.2 is used",
         ),
         (
             "{name: predicates, arguments: {predicate.GPUSharingEnable: 1}}",

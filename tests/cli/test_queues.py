@@ -148,7 +148,7 @@ def test_a_live_cluster_shows_its_queues() -> None:
     assert "2 run, 1 wait" in found["research"]
     assert "8 GiB     8 GiB  12 GiB" in found["research"]
     assert found["nowhere"].split()[1] == "Missing"
-    assert "queue nowhere does not exist: its 1 jobs wait until it is created" in answer.err
+    assert "queue nowhere does not exist: its pods wait until it is created" in answer.err
 
 
 @pytest.mark.usefixtures("_speak_to_it")

@@ -1,8 +1,12 @@
-"""Gangs whose bindings are refused, lost or cut off: none stays half for longer than it may, nothing is bound twice."""
+"""Gangs whose bindings are refused, lost or cut off: none stays half for longer than it may, nothing is bound twice.
+
+`SUBAK_E2E_SEEDS=20` tries more histories.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 from typing import Any
@@ -16,14 +20,19 @@ from tests.e2e.controller import apply_manifests, free_lease
 from tests.e2e.proxy import Fault, Proxy
 from tinykube.resource import PODS
 
+SEEDS = range(int(os.environ.get("SUBAK_E2E_SEEDS", "1")))
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _manifests(cluster: Cluster) -> None:
     apply_manifests(cluster)
 
 
-async def test_with_bindings_refused_at_random_gangs_become_whole_and_nothing_is_bound_twice(cluster: Cluster) -> None:
-    chance = random.Random(1)
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_with_bindings_refused_at_random_gangs_become_whole_and_nothing_is_bound_twice(
+    cluster: Cluster, seed: int
+) -> None:
+    chance = random.Random(seed)
 
     def refuse(request: web.Request) -> Fault | None:
         if request.path.endswith("/binding") and chance.random() < 0.3:
@@ -133,8 +142,29 @@ async def test_two_gangs_that_want_the_same_room_do_not_block_each_other(cluster
             await on.books.until(lambda: on.books.bound(second) == 4, "then the other")
 
 
-async def test_killed_again_and_again_while_bindings_fail_no_gang_stays_half_for_long(cluster: Cluster) -> None:
-    chance = random.Random(7)
+async def test_writes_about_groups_and_queues_that_hang_hold_up_no_binding(cluster: Cluster) -> None:
+    def hang(request: web.Request) -> Fault | None:
+        shown = request.method == "PATCH" and ("podgroups" in request.path or "queues" in request.path)
+        return Fault(delay=3600) if shown else None
+
+    async with stage(cluster, hardware(2, 4, 10_000)) as on, Proxy(cluster) as between:
+        await on.configure(SEED)
+        between.fault = hang
+        async with on.controller(server=between.address):
+            for number in range(20):
+                await on.gang(f"g{number}", 2, 2000)
+            await on.books.until(lambda: on.books.bound("g") == 40, "all are bound", 20)
+            assert between.disturbed
+            between.fault = lambda request: None
+            for number in range(20):
+                await on.until_status(f"g{number}", lambda status: status.get("running") == 2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_killed_again_and_again_while_bindings_fail_no_gang_stays_half_for_long(
+    cluster: Cluster, seed: int
+) -> None:
+    chance = random.Random(seed)
     timeout = 8.0
 
     def disturb(request: web.Request) -> Fault | None:
@@ -150,16 +180,14 @@ async def test_killed_again_and_again_while_bindings_fail_no_gang_stays_half_for
             await on.gang(f"g{number}", 4, chance.choice((4000, 6000, 8000)))
         for _ in range(4):
             async with on.controller(f"--group-timeout={timeout:.0f}s", server=between.address) as running:
-                try:
-                    await on.books.until(halves.look, "", chance.uniform(0.3, 2.0))
-                except AssertionError:
-                    on.books.check()
+                await on.books.for_a_while(halves.see, "", chance.uniform(0.3, 2.0))
                 await running.end(signal.SIGKILL)
         between.fault = lambda request: None
         async with on.controller(f"--group-timeout={timeout:.0f}s"):
-            await on.books.until(lambda: halves.look() and halves.whole() >= 3, "gangs are whole", 40)
-            await on.books.until(lambda: halves.look() or not halves.any(), "no half gang is left", 30)
-        assert max(halves.longest.values(), default=0.0) < 3 * timeout + 10, halves.longest
+            await on.books.until(lambda: halves.see() and halves.whole() >= 3, "some gangs are whole", 30)
+            await on.books.until(lambda: halves.see() and not halves.since, "and none is half", 30)
+        # Time counts anew for each controller, and starting one takes its time too.
+        assert max(halves.longest.values(), default=0.0) < 5 * timeout, halves.longest
 
 
 class Halves:
@@ -168,23 +196,19 @@ class Halves:
     def __init__(self, on: Stage, least: dict[str, int]) -> None:
         self._books = on.books
         self._least = least
-        self._since: dict[str, float] = {}
+        self.since: dict[str, float] = {}
         self.longest: dict[str, float] = {}
 
-    def look(self) -> bool:
-        """Look at all gangs; True if none is half bound."""
+    def see(self) -> bool:
+        """Look at all gangs."""
         now = asyncio.get_running_loop().time()
         for name, least in self._least.items():
             if 0 < self._books.bound(f"{name}-") < least:
-                since = self._since.setdefault(name, now)
+                since = self.since.setdefault(name, now)
                 self.longest[name] = max(self.longest.get(name, 0.0), now - since)
             else:
-                self._since.pop(name, None)
-        return not self._since
-
-    def any(self) -> bool:
-        """Whether any gang is half bound."""
-        return not self.look()
+                self.since.pop(name, None)
+        return True
 
     def whole(self) -> int:
         """How many have all that they need."""

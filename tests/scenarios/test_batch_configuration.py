@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 import yaml
 
+from subak.dialects.interpreter import Interpreter
+from subak.local.cluster import LocalCluster
+from subak.local.hardware import profiles
 from subak.local.volcano import CONFIG_MAP
+from subak.scheduler.record import State
 from tests.scenarios.test_up import until
-from tests.support.live import Live, live
+from tests.support.live import PATIENCE, Live, live
+from tinykube.resource import CONFIG_MAPS, PODS, PRIORITY_CLASSES
 from tinykube.yaml import read
 
 KEY = "volcano-scheduler.conf"
 GUIDE = CONFIG_MAP.read_text()
+LARGE = 20_000
+"""MiB that only one card of the cluster has."""
+PREEMPTING = GUIDE.replace("enqueue, allocate", "enqueue, preempt, allocate").replace(
+    "name: gang", "name: gang\n        enablePreemptable: false"
+)
+"""So that a pod by itself may leave, which its gang of one needs: as in Volcano's chart."""
 ON, OFF = "predicate.GPUSharingEnable: true", "predicate.GPUSharingEnable: false"
 
 
-def pod(name: str, **limits: int) -> str:
+def pod(name: str, priority: str = "", **limits: int) -> str:
     named = {f"volcano.sh/{key.replace('_', '-')}": amount for key, amount in limits.items()}
     container = {"name": "c", "image": "busybox", "resources": {"limits": named}}
-    spec = {"schedulerName": "volcano", "containers": [container]}
+    spec = {
+        "schedulerName": "volcano",
+        "priorityClassName": priority,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+    }
     return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
@@ -74,3 +91,23 @@ def test_an_edit_takes_effect_and_an_invalid_one_does_not(capfd: pytest.CaptureF
 
         cluster.apply(GUIDE)
         cluster.ready("refused")
+
+
+async def test_preempt_makes_room_as_soon_as_it_is_among_the_actions() -> None:
+    interpreter = Interpreter()
+    async with LocalCluster(profiles.default(interpreter), interpreter, runtime="none") as cluster:
+        client, core = cluster.client, cluster.scheduler.core
+
+        async def state(name: str, wanted: State | None) -> None:
+            async with asyncio.timeout(PATIENCE):
+                while core.state(f"default/{name}") is not wanted:
+                    await asyncio.sleep(0.02)
+
+        await client.create(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+        await client.create(PODS, read(pod("low", gpu_memory=LARGE)).content, "default")
+        await state("low", State.HELD)
+        await client.create(PODS, read(pod("important", "high", gpu_memory=LARGE)).content, "default")
+        await state("important", State.WAITING)
+        await client.patch(CONFIG_MAPS, "volcano-scheduler-configmap", "volcano-system", read(PREEMPTING).content)
+        await state("important", State.HELD)
+        await state("low", None)

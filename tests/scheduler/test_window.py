@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from subak.cli.window import Jobs, Queues
 from subak.scheduler.batch_configuration import KEY, NAME, NAMESPACE
-from subak.cli.window import Queues
 from subak.scheduler.controller import Controller, Settings
 from tests.scheduler.live import MEMORY, Live, refuse
 from tests.scheduler.replicas import Replica, cluster, renew
@@ -167,8 +167,10 @@ async def test_queues_are_shown_with_what_they_deserve_and_in_metrics() -> None:
         assert queue["held"]["nvidia/memory"] == 600 << 20
         assert queue["deserved"]["nvidia/memory"] == 1000 << 20
         assert queue["asked"]["nvidia/memory"] == 1200 << 20
-        assert [job["name"] for job in queue["jobs"]] == ["default/b", "default/a"]
         assert any(view.name == "default" for view in msgspec.convert(said, Queues).queues), "as commands read it"
+        code, said = await get_json(one, "/queues/default")
+        assert code == 200
+        assert [job.name for job in msgspec.convert(said, Jobs).jobs] == ["default/b", "default/a"]
         found = samples((await get(one, "/metrics"))[1])
         assert found["subak_batch_queue_held"]["default", "nvidia/memory"] == 600 << 20
         assert found["subak_batch_queue_deserved"]["default", "nvidia/memory"] == 1000 << 20

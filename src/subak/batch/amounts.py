@@ -77,7 +77,7 @@ def excess(amounts: Amounts, limits: Amounts) -> dict[str, float]:
 
 def largest_part(amounts: Amounts, of: Amounts) -> float:
     """The dominant share: the largest quotient over all names of the whole; 0/0 is 0, anything else of 0 is 1."""
-    return max((_part(amounts.get(name, 0), whole) for name, whole in of.items()), default=0.0)
+    return max([_part(amount, of[name]) for name, amount in amounts.items() if name in of], default=0.0)
 
 
 def _part(amount: float, whole: float) -> float:

@@ -4,7 +4,8 @@
     float   a YAML number
     bool    a YAML bool, or a text that reads as one ("true", "1", "t", ...)
 
-A value of another type is ignored, and the default stays; `doubts` says so.
+A value of another type is ignored, and the default stays; `doubts` says so.  So is a number beyond all reason, with
+which sums of scores would overflow.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+MOST = 1_000_000
+"""The largest number, above and below 0."""
 
 TRUE, FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
 
@@ -30,16 +34,16 @@ class Arguments:
     def integer(self, name: str, default: int) -> int:
         """A whole number."""
         value = self.values.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST:
             return value
-        return self._doubt(name, value, "a whole number", default)
+        return self._doubt(name, value, f"a whole number up to {MOST:,}", default)
 
     def number(self, name: str, default: float) -> float:
         """A number."""
         value = self.values.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST:
             return float(value)
-        return self._doubt(name, value, "a number", default)
+        return self._doubt(name, value, f"a number up to {MOST:,}", default)
 
     def flag(self, name: str, default: bool) -> bool:
         """True or false."""

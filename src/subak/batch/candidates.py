@@ -7,10 +7,12 @@ They run or are about to, and their users let them be taken.  Who of them may go
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from subak.batch.world import Queue, Status, Task
+from subak.batch.world import Job, Status, Task, World
+from subak.model.request import Request
+from subak.policy.victims import started
 
 TAKEABLE = frozenset({Status.BOUND, Status.RUNNING})
 """Tasks that can be evicted.  One that is being bound may still be refused: it is left alone until that is known."""
@@ -26,27 +28,32 @@ OFFSET = 1 << (3 * BITS)
 
 
 class Candidates:
-    """The candidates of some queues, as they were when this was made; those who have left since are passed over."""
+    """The candidates among some jobs, as they were when this was made; those who have left since are passed over.
 
-    def __init__(self, queues: Iterable[Queue]) -> None:
+    `hopeful` are the nodes worth a look for a request, once somebody has found out.
+    """
+
+    def __init__(self, world: World, jobs: Iterable[Job]) -> None:
         self.tasks: dict[str, Task] = {}
         self.weights: dict[str, int] = {}
+        self.hopeful: dict[Request, Sequence[str]] = {}
         self._on: dict[str, list[Task]] = {}
-        for queue in queues:
-            for job in queue.jobs.values():
-                weight = OFFSET + (((queue.priority << BITS) + job.priority) << BITS)
-                for task in job.with_status(*TAKEABLE):
-                    if task.preemptable:
-                        self.tasks[task.key] = task
-                        self.weights[task.key] = weight + task.priority
-                        self._on.setdefault(task.node, []).append(task)
-        for tasks in self._on.values():
-            tasks.sort(key=lambda task: (self.weights[task.key], task.key))
+        for job in jobs:
+            if not job.count(*TAKEABLE):
+                continue
+            weight = OFFSET + (((world.queues[job.queue].priority << BITS) + job.priority) << BITS)
+            for task in job.with_status(*TAKEABLE):
+                if task.preemptable:
+                    self.tasks[task.key] = task
+                    self.weights[task.key] = weight + task.priority
+                    self._on.setdefault(task.node, []).append(task)
+        self._sorted: set[str] = set()
 
     @cached_property
     def nodes(self) -> list[str]:
         """The nodes that have any, those with the least important ones first."""
-        return sorted(self._on, key=lambda name: (self.weights[self._on[name][0].key], name))
+        lowest = {name: min(self.weights[task.key] for task in tasks) for name, tasks in self._on.items()}
+        return sorted(lowest, key=lambda name: (lowest[name], name))
 
     @cached_property
     def highest(self) -> int:
@@ -54,5 +61,9 @@ class Candidates:
         return max((task.pod.priority for task in self.tasks.values()), default=0)
 
     def on(self, node: str) -> list[Task]:
-        """Those of a node, the least important first."""
-        return [task for task in self._on.get(node, ()) if task.status in TAKEABLE][:MOST_ON_A_NODE]
+        """Those of a node, the least important first; of equals the one that was started last."""
+        tasks = self._on.get(node, [])
+        if node not in self._sorted:
+            self._sorted.add(node)
+            tasks.sort(key=lambda task: (-self.weights[task.key], started(task.pod), task.key), reverse=True)
+        return [task for task in tasks if task.status in TAKEABLE][:MOST_ON_A_NODE]

@@ -84,8 +84,11 @@ class Capacity(Watcher):
         return min(families, key=lambda each: (-self._gpus(each), each))
 
     def node_seen(self, node: Node) -> None:
-        names = set(self.total)
         old = self._nodes.pop(node.name, None)
+        if old is not None and _alike(old, node):
+            self._nodes[node.name] = node
+            return
+        names = set(self.total)
         if old is not None:
             self._count(old, -1)
         if node.ready:
@@ -113,8 +116,9 @@ class Capacity(Watcher):
                 for name, amount in _left(pool, row, ready, family, kind == GPU).items():
                     left[name] = left.get(name, 0) + amount
             for at in np.flatnonzero(ready).tolist():
-                for name in pool.resources[at].keys() - _IN_COLUMNS:
-                    others[name] = others.get(name, 0) + pool.resources[at][name]
+                held = pool.resources[at]
+                if not _IN_COLUMNS.issuperset(held):
+                    add(others, {name: held[name] for name in held.keys() - _IN_COLUMNS})
         used = {name: self.total.get(name, 0) - amount for name, amount in left.items()}
         return {name: amount for name, amount in (used | others).items() if amount}
 
@@ -182,6 +186,11 @@ def _left(pool: Pool, row: int, ready: Bools, family: str, is_gpu: bool) -> Amou
         amounts[dimension(family, Part.SLOTS)] = int(state[SLOTS].sum())
         amounts[dimension(family, Part.CARDS)] = int((~full).sum())
     return amounts
+
+
+def _alike(old: Node, new: Node) -> bool:
+    """Whether both count for the same: most news of a node is its heartbeat."""
+    return old.ready == new.ready and old.allocatable == new.allocatable and old.devices == new.devices
 
 
 def _families(node: Node) -> set[str]:

@@ -7,7 +7,6 @@ of `batch.amounts`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from subak.batch.plugins.proportion import Proportion
 from subak.batch.registry import PLUGINS
 from subak.batch.session import Session
 from subak.batch.shares import share
-from subak.batch.world import HOLDING, WAITING, Job, Queue, World
+from subak.batch.world import Job, Queue, Status, World
 from subak.policy.decider import Decider
 
 MISSING = "Missing"
@@ -43,7 +42,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """How a queue stands.
 
     `deserved` and `share` are None where the configuration lets queues share nothing.  `groups` are counted by phase;
-    pods by themselves are in none.  `jobs` come in the order in which they are tried, then those that wait for nothing.
+    pods by themselves are in none.
     """
 
     name: str
@@ -62,18 +61,30 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     half_bound: int = 0
     pods_waiting: int = 0
     pods_running: int = 0
-    jobs: list[JobView] = []
 
 
-def overview(world: World, decider: Decider, configuration: Configuration) -> list[QueueView]:
+def look(world: World, decider: Decider, configuration: Configuration) -> Session:
+    """A session in which nothing is decided."""
+    nobody: Any = None
+    return Session(world, decider, configuration, PLUGINS, nobody, nobody)
+
+
+def jobs_of(session: Session, name: str) -> list[JobView]:
+    """The jobs of a queue in the order in which they are tried, then those that wait for nothing; it may be missing."""
+    jobs = [job for job in session.world.jobs.values() if job.queue == name]
+    waiting = sorted((job for job in jobs if _waits(job)), key=session.job_rank)
+    others = sorted((job for job in jobs if not _waits(job)), key=lambda job: (job.created, job.key))
+    return [_job_view(job) for job in (*waiting, *others)]
+
+
+def overview(session: Session) -> list[QueueView]:
     """All queues, also those that jobs name and that are not there, by name."""
-    nobody: Any = None  # nothing is decided
-    session = Session(world, decider, configuration, PLUGINS, nobody, nobody)
+    world = session.world
     proportion = session.plugin(Proportion.name)
     deserved = proportion.deserved if isinstance(proportion, Proportion) else None
     found = []
     for queue in world.queues.values():
-        view = _view(queue, session)
+        view = _view(queue)
         if deserved is not None:
             mine = dict(deserved.get(queue.name, {}))
             overused = bool(queue.jobs) and session.overused(queue)
@@ -81,14 +92,12 @@ def overview(world: World, decider: Decider, configuration: Configuration) -> li
         found.append(view)
     for name in {job.queue for job in world.jobs.values()} - {"", *world.queues}:
         absent = Queue(name, jobs={key: job for key, job in world.jobs.items() if job.queue == name})
-        found.append(msgspec.structs.replace(_view(absent, session), state=MISSING))
+        found.append(msgspec.structs.replace(_view(absent), state=MISSING))
     return sorted(found, key=lambda view: view.name)
 
 
-def _view(queue: Queue, session: Session) -> QueueView:
+def _view(queue: Queue) -> QueueView:
     jobs = list(queue.jobs.values())
-    waiting = sorted((job for job in jobs if _waits(job)), key=session.job_rank)
-    others = sorted((job for job in jobs if not _waits(job)), key=lambda job: (job.created, job.key))
     return QueueView(
         name=queue.name,
         state=queue.state.value,
@@ -101,9 +110,8 @@ def _view(queue: Queue, session: Session) -> QueueView:
         asked=dict(queue.asked),
         groups=dict(Counter(job.phase.value for job in jobs if job.words)),
         half_bound=sum(job.half_bound for job in jobs),
-        pods_waiting=_count(jobs, WAITING),
-        pods_running=_count(jobs, HOLDING),
-        jobs=[_job_view(job) for job in (*waiting, *others)],
+        pods_waiting=sum(job.waiting_count for job in jobs),
+        pods_running=sum(job.ready_count - job.counts[Status.SUCCEEDED] for job in jobs),
     )
 
 
@@ -124,7 +132,3 @@ def _job_view(job: Job) -> JobView:
 
 def _waits(job: Job) -> bool:
     return bool(job.waiting_count) or job.ready_count < job.min_member
-
-
-def _count(jobs: Iterable[Job], statuses: Iterable[Any]) -> int:
-    return sum(job.counts[status] for job in jobs for status in statuses)

@@ -10,7 +10,7 @@ an earlier victim needless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from subak.batch.candidates import Candidates
@@ -42,7 +42,7 @@ class Room:
     free only after others have left, be it victims or pods that leave anyway.
     """
 
-    def __init__(self, session: Session, statement: Statement, candidates: Candidates, terms: Terms) -> None:
+    def __init__(self, session: Session, statement: Statement, takings: Takings) -> None:
         self.victims: list[Victim] = []
         self.placed: dict[Task, Placement] = {}
         self.waits = False
@@ -50,9 +50,7 @@ class Room:
         self._snapshot = session.snapshot
         self._statement = statement
         self._queue = session.world.queues[statement.job.queue]
-        self._candidates = candidates
-        self._terms = terms
-        self._takings = Takings(session, self._queue, candidates, terms)
+        self._takings = takings
         self._settled = False
 
     def find(self, task: Task) -> bool:
@@ -69,7 +67,7 @@ class Room:
             return False
         self.waits = True
         for occupant in plan.victims:
-            victim = Victim(self._candidates.tasks[occupant.key], task, occupant)
+            victim = Victim(self._takings.candidates.tasks[occupant.key], task, occupant)
             self.victims.append(victim)
             self._evict(victim)
         self._put(task, plan.placement)
@@ -107,7 +105,7 @@ class Room:
         self._takings.changed(self.placed.pop(task).node)
 
     def _evict(self, victim: Victim) -> None:
-        self._statement.evict(victim.task, victim.taker, self._terms.event)
+        self._statement.evict(victim.task, victim.taker, self._takings.terms.event)
         self._takings.taken(victim.occupant)
 
     def _needless(self, victim: Victim) -> bool:
@@ -147,10 +145,12 @@ class Room:
         return True
 
 
-def make_room(session: Session, job: Job, tasks: Iterable[Task], candidates: Candidates, terms: Terms) -> bool:
+def make_room(session: Session, job: Job, tasks: Sequence[Task], candidates: Candidates, terms: Terms) -> bool:
     """Try to get places for tasks of a job, as many as it takes; False if nothing came of it, and nothing changed."""
+    takings = Takings(session, session.world.queues[job.queue], candidates, terms)
+    takings.look(task.request for task in tasks)
     with session.statement(job) as statement:
-        room = Room(session, statement, candidates, terms)
+        room = Room(session, statement, takings)
         failed = set()
         for task in tasks:
             if not session.starving(job):

@@ -80,6 +80,8 @@ class Session:
         self._most = most
         self.notes: dict[str, Problem] = {}
         self.shortfalls: dict[str, Shortfall] = {}
+        self.limited: set[str] = set()
+        """Jobs of which a queue or a quota kept tasks off, by key."""
         self.misfits: dict[str, str] = {}
         self.admitted: list[Job] = []
         """Jobs that were let in, in this session."""
@@ -240,8 +242,8 @@ class Session:
         """What stands against the task now, beside all that the trial has placed; empty if that takes too long."""
         if task.key in self.misfits:
             return self.misfits[task.key]
-        if task.request in self.refused:
-            return self.refused.why(task.request)
+        if task.request in self.refused and (why := self.refused.why(task.request)):
+            return why
         self._explained += 1
         if self._explained > MOST_EXPLANATIONS:
             return ""

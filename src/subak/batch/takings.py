@@ -1,7 +1,8 @@
 """The cheapest way to a place for one task: on which node, and who has to leave there.
 
-A set of tasks may leave if the plugins, asked about just these, let all of them go.  What a set costs is
-kube-scheduler's order, with the weights of `batch.candidates` for priorities; `policy.victims` searches card by card.
+A set of tasks may leave if the plugins, asked about just these, let all of them go; nobody leaves a node of whose tasks
+they let none go.  What a set costs is kube-scheduler's order, with the weights of `batch.candidates` for priorities;
+`policy.victims` searches card by card.
 A queue that may not have the task may have it once enough of its own tasks are gone.
 
 Bounds keep a search short, as in `policy.preempt`: MOST_LOOKS nodes are asked, those with the least important
@@ -12,7 +13,7 @@ where amounts may suffice.  What a node costs at least is remembered until a tas
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -64,14 +65,27 @@ class Takings:
         self._session = session
         self._snapshot = session.snapshot
         self._queue = queue
-        self._candidates = candidates
-        self._terms = terms
+        self.candidates = candidates
+        self.terms = terms
         self._used: Counter[str] = Counter()
         self._bounds: dict[tuple[Request, bool], dict[str, Price | None]] = {}
 
+    def look(self, requests: Iterable[Request]) -> None:
+        """Find out on which nodes requests may get room: before the trial begins, because columns forget what it does.
+
+        Trials only take of what columns count as free once all candidates have left.
+        """
+        for request in requests:
+            if request not in self.candidates.hopeful:
+                names = self.candidates.nodes
+                if len(names) > MOST_LOOKS:
+                    there = self._sufficient(request)
+                    names = [name for name in names if name in there]
+                self.candidates.hopeful[request] = names[:MOST_LOOKS]
+
     def plan(self, task: Task) -> Plan | None:
         """The cheapest way to a place; None if there is none."""
-        names = self._hopeful(task.request)
+        names = iter(self.candidates.hopeful[task.request])
         while chunk := list(islice(names, AT_ONCE)):
             best = self._cheapest(chunk, task)
             if best is not None:
@@ -90,19 +104,11 @@ class Takings:
 
     # Where
 
-    def _hopeful(self, request: Request) -> Iterator[str]:
-        """Nodes worth a look: all that have candidates, or if these are many those where amounts may suffice."""
-        names = self._candidates.nodes
-        if len(names) > MOST_LOOKS:
-            there = self._sufficient(request)
-            names = [name for name in names if name in there]
-        yield from names[:MOST_LOOKS]
-
     def _sufficient(self, request: Request) -> set[str]:
         """Nodes that have enough if all pods leave that are no more important than some candidate."""
         plain = tuple((name, amount) for name, amount in request.needs.resources if name in PLAIN)
         easier = replace(request, needs=replace(request.needs, resources=plain))
-        relief, limit = self._snapshot.watched(Reliefs).relief, self._candidates.highest
+        relief, limit = self._snapshot.watched(Reliefs).relief, self.candidates.highest
         return {
             pool.nodes[at].name
             for pool in self._snapshot.pools
@@ -181,12 +187,12 @@ class Takings:
 
     def _willing(self, name: str, task: Task) -> tuple[list[Task], list[Task]]:
         """Candidates of whom each may leave, and those who may all leave; the least important come first."""
-        there = [each for each in self._candidates.on(name) if self._there(each) and self._terms.concerns(task, each)]
-        together = self._terms.consent(task, there) if there else []
-        if len(together) == len(there):
-            return there, there
+        there = [each for each in self.candidates.on(name) if self._there(each) and self.terms.concerns(task, each)]
+        together = self.terms.consent(task, there) if there else []
+        if not together or len(together) == len(there):
+            return together, together
         agreed = {each.key for each in together}
-        willing = [each for each in there if each.key in agreed or self._terms.consent(task, [each])]
+        willing = [each for each in there if each.key in agreed or self.terms.consent(task, [each])]
         return willing, [each for each in there if each.key in agreed]
 
     def _there(self, task: Task) -> bool:
@@ -195,11 +201,11 @@ class Takings:
 
     def _allowed(self, task: Task, victims: Sequence[Occupant]) -> bool:
         """Whether the plugins let all of these go."""
-        tasks = [self._candidates.tasks[each.key] for each in reversed(victims)]
-        return not tasks or len(self._terms.consent(task, tasks)) == len(tasks)
+        tasks = [self.candidates.tasks[each.key] for each in reversed(victims)]
+        return not tasks or len(self.terms.consent(task, tasks)) == len(tasks)
 
     def _occupants(self, tasks: Iterable[Task]) -> list[Occupant]:
-        bookings, weights = self._snapshot.bookings, self._candidates.weights
+        bookings, weights = self._snapshot.bookings, self.candidates.weights
         return [
             Occupant(task.key, task.pod, bookings[task.key], self._budgets(task), started(task.pod), weights[task.key])
             for task in tasks

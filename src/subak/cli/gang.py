@@ -209,7 +209,7 @@ async def named(connection: Connection, namespace: str, name: str) -> list[Gang]
 
 
 async def of_pod(connection: Connection, pod: manifest.Pod) -> Gang | None:
-    """The gang of a pod; None if it is by itself, or says of its gang what cannot be."""
+    """The gang of a pod; None if it is by itself, says of its gang what cannot be, or the user may not see others."""
     try:
         member = gangs.membership(pod)
     except Refusal:
@@ -217,7 +217,12 @@ async def of_pod(connection: Connection, pod: manifest.Pod) -> Gang | None:
     if member is None:
         return None
     namespaces = {each.partition("/")[0] for each in member.name.split(",")}
-    found = await _members(connection, sorted(namespaces), member.name)
+    try:
+        found = await _members(connection, sorted(namespaces), member.name)
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return None
     gang = found.get((member.words, member.name), Gang(member.words, member.name))
     return await _completed(connection, gang)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from subak.batch.amounts import fits
 from subak.batch.capacity import card_part
-from subak.batch.overview import MISSING, JobView, QueueView
+from subak.batch.overview import MISSING, JobView, QueueView, jobs_of, overview
 from subak.batch.wording import called, figure, words
 from subak.cli import window
 from subak.cli.cards import line, strokes, terminal
@@ -55,33 +55,35 @@ async def queues(connection: Connection, name: str | None, output: str, device_c
 
     Exit code 2 if a queue that is asked for does not exist.
     """
-    found = await window.of_queues(connection.client)
-    if found is None:
-        now = await picture(connection.client, device_config)
-        found, warnings = await standing(connection.client, now)
-        complain((), warnings)
+    found, jobs = await _look(connection, name, device_config)
     chosen = [view for view in found if name in (None, view.name)]
     if not chosen:
         complain([f"queue {name} is not there; there are: {', '.join(view.name for view in found)}"])
         return UNKNOWN
     if output in ("json", "yaml"):
-        emit({"queues": [_data(view, with_jobs=name is not None) for view in chosen]}, output)
+        more = {} if name is None else {"jobs": msgspec.to_builtins(jobs)}
+        emit({"queues": [msgspec.to_builtins(view) | more for view in chosen]}, output)
         return 0
-    console = terminal()
-    _show_queues(console, chosen, wide=output == "wide")
+    _show_queues(terminal(), chosen, wide=output == "wide")
     if name is not None:
-        _show_jobs(chosen[0].jobs)
-    for view in chosen:
-        if view.state == MISSING:
-            complain((), [f"queue {view.name} does not exist: its {len(view.jobs):,} jobs wait until it is created"])
+        _show_jobs(jobs)
+    missing = (view for view in chosen if view.state == MISSING)
+    complain((), [f"queue {view.name} does not exist: its pods wait until it is created" for view in missing])
     return 0
 
 
-def _data(view: QueueView, with_jobs: bool) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(view)
-    if not with_jobs:
-        del data["jobs"]
-    return data
+async def _look(
+    connection: Connection, name: str | None, device_config: Interpreter | None
+) -> tuple[list[QueueView], list[JobView]]:
+    """How queues stand, and the jobs of the one that is asked for: from the controller, or from all objects."""
+    found = await window.of_queues(connection.client)
+    jobs = await window.of_jobs(connection.client, name) if found and name else []
+    if found is not None and jobs is not None:
+        return found, jobs
+    now = await picture(connection.client, device_config)
+    session, warnings = await standing(connection.client, now)
+    complain((), warnings)
+    return overview(session), jobs_of(session, name) if name else []
 
 
 def _show_queues(console: Console, views: Sequence[QueueView], wide: bool) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from subak.batch.configuration import DEFAULT, Configuration
 from subak.batch.dimensions import Dimensions
-from subak.batch.overview import QueueView, overview
+from subak.batch.overview import look
 from subak.batch.parser import parse
+from subak.batch.session import Session
 from subak.batch.world import Status
 from subak.cli.live import Picture, all_of
 from subak.model import manifest
@@ -25,8 +26,11 @@ from tinykube.resource import CONFIG_MAPS
 from tinykube.status import ApiError
 
 
-async def standing(client: Client, now: Picture) -> tuple[list[QueueView], list[str]]:
-    """How queues stand, and what is wrong with them.  Raises Blind if the user may not see queues and groups."""
+async def standing(client: Client, now: Picture) -> tuple[Session, list[str]]:
+    """A session of what the objects say, and what is wrong with them.
+
+    Raises Blind if the user may not see queues and groups.
+    """
     configuration, queues, classes, *groups = await asyncio.gather(
         _configuration(client),
         all_of(client, QUEUES, Queue),
@@ -47,7 +51,7 @@ async def standing(client: Client, now: Picture) -> tuple[list[QueueView], list[
             continue
         made = known.get(f"{ask.namespace}/podgroup-{ask.uid}", Group(words="", key=""))
         _see_pods(jobs, now, [now.pods[key] for key in jobs.see_owner(ask.uid, made.min_member)])
-    return overview(jobs.world, now.cluster, configuration), jobs.warnings
+    return look(jobs.world, now.cluster, configuration), jobs.warnings
 
 
 async def _configuration(client: Client) -> Configuration:

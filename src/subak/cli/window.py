@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from subak.batch.overview import QueueView
+from subak.batch.overview import JobView, QueueView
 from subak.policy.explain import Explanation
 from subak.scheduler.configuration import NAMESPACE
 from tinykube.client import Client
@@ -46,10 +46,22 @@ class Queues(msgspec.Struct, frozen=True):
     queues: list[QueueView]
 
 
+class Jobs(msgspec.Struct, frozen=True):
+    """The jobs of a queue, in their order."""
+
+    jobs: list[JobView]
+
+
 async def of_queues(client: Client) -> list[QueueView] | None:
     """How queues stand; None if the controller does not answer."""
     known = await _ask(client, "queues", Queues)
     return None if known is None else known.queues
+
+
+async def of_jobs(client: Client, queue: str) -> list[JobView] | None:
+    """The jobs of a queue, in their order; None if the controller does not answer."""
+    known = await _ask(client, f"queues/{queue}", Jobs)
+    return None if known is None else known.jobs
 
 
 async def of_pod(client: Client, namespace: str, name: str) -> Known | None:

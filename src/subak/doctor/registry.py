@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from subak.doctor import Checks
-from subak.doctor.cluster import Cluster, admission, api, controller, ledger, nodes, published, rights, settings
+from subak.doctor.cluster import Cluster, admission, api, controller, gangs, ledger, nodes, published, rights, settings
 from subak.doctor.node import Computer, agent, driver, kubelet, library, nri, paths, runtime, security
 
 CLUSTER: Checks[Cluster] = {
@@ -19,6 +19,10 @@ CLUSTER: Checks[Cluster] = {
         "device config": settings.config,
         "scheduler names": settings.names,
         "rights": rights.accounts,
+    },
+    "gangs": {
+        "configuration": gangs.configuration,
+        "groups and queues": gangs.objects,
     },
     "admission": {
         "webhooks": admission.webhooks,

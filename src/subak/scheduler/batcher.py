@@ -15,7 +15,7 @@ from subak.batch import registry, switches
 from subak.batch.amounts import Amounts
 from subak.batch.configuration import DEFAULT, Configuration
 from subak.batch.dimensions import Dimensions
-from subak.batch.overview import QueueView, overview
+from subak.batch.overview import JobView, QueueView, jobs_of, look, overview
 from subak.batch.scoring import Scoring
 from subak.batch.world import HOLDING, WAITING, Job, Phase, Status, Task
 from subak.model import manifest
@@ -112,7 +112,11 @@ class Batcher:
 
     def queues(self) -> list[QueueView]:
         """How queues stand."""
-        return overview(self.world, self._decider, self.configuration)
+        return overview(look(self.world, self._decider, self.configuration))
+
+    def jobs_of(self, queue: str) -> list[JobView]:
+        """The jobs of a queue, in their order."""
+        return jobs_of(look(self.world, self._decider, self.configuration), queue)
 
     def __len__(self) -> int:
         """How many pods have no place yet."""

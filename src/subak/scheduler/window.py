@@ -3,7 +3,8 @@
     /healthz               200 while it works: its event loop answers, and no watch is stuck
     /readyz                200 once it knows all objects, be it the leader or a standby; which names it serves
     /metrics               docs/reference/controller.md lists them
-    /queues                how queues stand: what each deserves, holds and asks for, and its jobs in their order
+    /queues                how queues stand: what each deserves, holds and asks for
+    /queues/NAME           the jobs of a queue, in the order in which they are tried
     /pods/NAMESPACE/NAME   where a pod is in its life, its story, and what every node says to it while it waits
     /gangs/WORDS/NAME      why a gang waits, and where each of its members is; in whose words, and its namespace/name
 
@@ -62,6 +63,7 @@ class Window(window.Window):
             "/readyz": self._readyz,
             "/metrics": self._metrics,
             "/queues": self._queues,
+            "/queues/{name}": self._jobs,
             "/pods/{namespace}/{name}": self._pod,
             "/gangs/{words}/{name:.+}": self._gang,
         }
@@ -97,6 +99,13 @@ class Window(window.Window):
         if service is None or not service.ready.is_set():
             return web.json_response({"error": "nothing is known yet"}, status=503)
         return web.json_response({"queues": msgspec.to_builtins(service.core.batch.queues())})
+
+    async def _jobs(self, request: web.Request) -> web.Response:
+        service = self._shown.service
+        if service is None or not service.ready.is_set():
+            return web.json_response({"error": "nothing is known yet"}, status=503)
+        jobs = service.core.batch.jobs_of(request.match_info["name"])
+        return web.json_response({"jobs": msgspec.to_builtins(jobs)})
 
     async def _pod(self, request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"

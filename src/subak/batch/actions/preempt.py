@@ -27,25 +27,26 @@ def preempt(session: Session, arguments: Arguments) -> None:
 
 
 def _within(session: Session, queue: Queue, jobs: Sequence[Job]) -> None:
-    candidates, failures = Candidates([queue]), Failures()
+    candidates, failures = Candidates(session.world, queue.jobs.values()), Failures()
     from_others = Terms(_of_another_job, session.preemptable, EVENT)
     for job in jobs:
         tasks = waiting(session, job)
         if not failures.known(job, tasks) and not make_room(session, job, tasks, candidates, from_others):
             failures.add(job, tasks)
-    within_the_job = Terms(_of_the_same_job, session.preemptable, EVENT)
     for job in jobs:
+        _within_job(session, job)
+
+
+def _within_job(session: Session, job: Job) -> None:
+    candidates = Candidates(session.world, [job])
+    if candidates.tasks:
         for task in waiting(session, job):
-            if not make_room(session, job, [task], candidates, within_the_job):
+            if not make_room(session, job, [task], candidates, Terms(_may_ask, session.preemptable, EVENT)):
                 break
 
 
 def _of_another_job(preemptor: Task, candidate: Task) -> bool:
     return candidate.job is not preemptor.job and _may_ask(preemptor, candidate)
-
-
-def _of_the_same_job(preemptor: Task, candidate: Task) -> bool:
-    return candidate.job is preemptor.job and _may_ask(preemptor, candidate)
 
 
 def _may_ask(preemptor: Task, candidate: Task) -> bool:

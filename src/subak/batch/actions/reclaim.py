@@ -23,7 +23,8 @@ def reclaim(session: Session, arguments: Arguments) -> None:
     if not jobs:
         return
     queues = [session.world.queues[name] for name in jobs]
-    candidates, failures = Candidates(queue for queue in session.queues if queue.reclaimable), Failures()
+    others = (job for queue in session.queues if queue.reclaimable for job in queue.jobs.values())
+    candidates, failures = Candidates(session.world, others), Failures()
     terms = Terms(_of_another_queue, session.reclaimable, EVENT)
     while queues:
         queue = min(queues, key=session.queue_rank)
