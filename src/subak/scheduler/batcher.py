@@ -244,6 +244,7 @@ class Batcher:
             if job is not None and not job.written:
                 job.phase = phase_of(job, unschedulable=False)
         self.jobs.touched.clear()
+        self.jobs.touched_queues.clear()
 
     # Time
 
@@ -328,6 +329,8 @@ class Batcher:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
         if self._failed or self._hopes.in_doubt or self.jobs.touched or self.jobs.touched_queues:
             return 0.0
+        if not (self.jobs.news or self._paused or self._halves or self._bulletin):
+            return None
         due = [*self._paused.values(), *(self._halves.ends(self.world.jobs[key]) for key in self._halves)]
         if (news := self._bulletin.next()) is not None:
             due.append(news)
@@ -450,7 +453,7 @@ class Batcher:
 
     def _look_after(self, now: float) -> None:
         """What has become of jobs of which something changed; and those whose time is over."""
-        if not self.jobs.touched and not self._halves:
+        if not (self.jobs.touched or self.jobs.touched_queues or self._halves):
             return
         touched, self.jobs.touched = self.jobs.touched, {}
         for key in touched:
