@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import yaml
 from hypothesis import given
@@ -10,9 +13,18 @@ from hypothesis import strategies as st
 from subak.batch import registry
 from subak.batch.configuration import DEFAULT, FLAGS, Configuration
 from subak.batch.parser import parse
-from subak.batch.volcano import ABSENT_ACTIONS, ABSENT_PLUGINS, ACTION_ARGUMENTS, ALWAYS, FLAGS_WITHOUT_EFFECT
+from subak.batch.volcano import (
+    ABSENT_ACTIONS,
+    ABSENT_PLUGINS,
+    ACTION_ARGUMENTS,
+    ALWAYS,
+    ARGUMENTS_WITHOUT_EFFECT,
+    FLAGS_WITHOUT_EFFECT,
+)
 from tests.batch.test_cases_q import SEED
 from tests.support.bombs import BOMB
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "batch.md"
 
 
 def warnings(plugin: str, more: str = "") -> tuple[str, ...]:
@@ -29,6 +41,14 @@ def test_names_are_either_here_or_absent() -> None:
     assert not registry.ACTIONS.keys() & ABSENT_ACTIONS
     assert not registry.PLUGINS.keys() & ABSENT_PLUGINS
     assert not set(FLAGS.values()) & FLAGS_WITHOUT_EFFECT.keys()
+
+
+def test_the_page_names_all_that_a_configuration_may_say() -> None:
+    named = set(re.findall(r"`([\w./-]+)`", PAGE.read_text()))
+    arguments = {key for plugin in registry.PLUGINS.values() for key in plugin.arguments}
+    in_force = {key.replace("*", "NAME") for key in arguments - ARGUMENTS_WITHOUT_EFFECT.keys() - {*ALWAYS}}
+    wanted = {*registry.ACTIONS, *registry.PLUGINS, *FLAGS.values(), *in_force, *ABSENT_ACTIONS, *ABSENT_PLUGINS}
+    assert wanted - named == set()
 
 
 def test_switches_and_arguments_are_kept() -> None:

@@ -64,6 +64,11 @@ def acting(*actions: str) -> str:
     return SEED.replace("enqueue, allocate, backfill", ", ".join(actions))
 
 
+def hamis(mib: int) -> Json:
+    """So many MiB of a card, in HAMi's words."""
+    return {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(mib)}
+
+
 def preempting() -> str:
     """The same with preemption; gang and drf, as Volcano has them, would keep it from pods by themselves."""
     text = acting("enqueue", "allocate", "preempt", "backfill")
@@ -339,14 +344,23 @@ class Stage:
         await self.group(name, members if least is None else least, **spec)
         await self.pods([f"{name}-{number}" for number in range(members)], memory, group=name)
 
-    async def pods(self, names: Sequence[str], memory: int, *, group: str = "", queue: str = "", **spec: Any) -> None:
-        """Pods of scheduler `volcano`, each with so many MiB of a card."""
+    async def pods(
+        self,
+        names: Sequence[str],
+        memory: int,
+        *,
+        group: str = "",
+        queue: str = "",
+        words: Callable[[int], Json] = lambda mib: {MEMORY: str(mib)},
+        **spec: Any,
+    ) -> None:
+        """Pods of scheduler `volcano`, each with so many MiB of a card; `words` are those in which they ask for it."""
         annotations = {key: value for key, value in ((GROUP, group), (QUEUE, queue)) if value}
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def one(name: str) -> None:
             async with slots:
-                await self.client.create(PODS, pod(name, {MEMORY: str(memory)}, annotations, **spec), SPACE)
+                await self.client.create(PODS, pod(name, words(memory), annotations, **spec), SPACE)
 
         await asyncio.gather(*map(one, names))
 

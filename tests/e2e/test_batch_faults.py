@@ -28,8 +28,11 @@ def _manifests(cluster: Cluster) -> None:
     apply_manifests(cluster)
 
 
-async def test_with_bindings_refused_at_random_gangs_become_whole_and_nothing_is_bound_twice(cluster: Cluster) -> None:
-    chance = random.Random(1)
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_with_bindings_refused_at_random_gangs_become_whole_and_nothing_is_bound_twice(
+    cluster: Cluster, seed: int
+) -> None:
+    chance = random.Random(seed)
 
     def refuse(request: web.Request) -> Fault | None:
         if request.path.endswith("/binding") and chance.random() < 0.3:
@@ -137,6 +140,24 @@ async def test_two_gangs_that_want_the_same_room_do_not_block_each_other(cluster
             first, second = ("one", "two") if on.books.bound("one") else ("two", "one")
             await on.books.remove(*(f"{first}-{number}" for number in range(4)))
             await on.books.until(lambda: on.books.bound(second) == 4, "then the other")
+
+
+async def test_writes_about_groups_and_queues_that_hang_hold_up_no_binding(cluster: Cluster) -> None:
+    def hang(request: web.Request) -> Fault | None:
+        shown = request.method == "PATCH" and ("podgroups" in request.path or "queues" in request.path)
+        return Fault(delay=3600) if shown else None
+
+    async with stage(cluster, hardware(2, 4, 10_000)) as on, Proxy(cluster) as between:
+        await on.configure(SEED)
+        between.fault = hang
+        async with on.controller(server=between.address):
+            for number in range(20):
+                await on.gang(f"g{number}", 2, 2000)
+            await on.books.until(lambda: on.books.bound("g") == 40, "all are bound", 20)
+            assert between.disturbed
+            between.fault = lambda request: None
+            for number in range(20):
+                await on.until_status(f"g{number}", lambda status: status.get("running") == 2)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -15,6 +15,7 @@ from subak.dialects import metax_links as links
 from subak.dialects import metax_rules as metax
 from subak.dialects.koordinator_rules import KoordinatorRules
 from subak.dialects.metax_rules import Shared, Whole
+from subak.dialects.volcano_rules import Apart
 from subak.model.card import CardState
 from subak.model.device import Device
 from subak.model.manifest import Role
@@ -50,6 +51,8 @@ class Used:
     memory: int = 0
     cores: int = 0
     neighbours: list[tuple[str, str]] = field(default_factory=list)
+    others: list[tuple[str, str]] = field(default_factory=list)
+    """The tags of other pods alone."""
     tenants: dict[str, Charge] = field(default_factory=dict)
     instances: list[MigInstance] = field(default_factory=list)
 
@@ -80,6 +83,7 @@ class Reference:
                     card.memory += memory
                     card.cores += cores
                     card.neighbours.append(mine[0].tag)
+                    card.others.append(mine[0].tag)
                     instances = [s.mig for g in mine for s in g.shares if s.id == card.device.id and s.mig]
                     card.instances += instances
                     card.tenants[key] = Charge(shares, slots, memory, cores, extras, mine[0].tag)
@@ -338,6 +342,8 @@ def fits(card: Used, claim: Claim) -> bool:
     if device.memory_bytes - card.memory < wanted(device, claim):
         return False
     if (claim.idle or claim.policy.mutex) and card.shares:
+        return False
+    if isinstance(claim.rules, Apart) and any(("pod group", claim.rules.group) == tag for tag in card.others):
         return False
     rules = shared(claim)
     if not rules.online:

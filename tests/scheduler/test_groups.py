@@ -12,6 +12,7 @@ from subak.scheduler.groups import own_changes
 from subak.scheduler.messages import AskOwner, MakeGroup
 from subak.scheduler.owners import OWNERS
 from tests.scheduler.live import Answering, refuse
+from tests.scheduler.replicas import Replica, cluster, until_one_leads
 from tests.scheduler.shows import READY, SHORT, Stage, object_of, play, show
 from tests.support import virtual
 from tests.support.custom import POD_GROUP
@@ -201,3 +202,23 @@ def test_groups_that_are_no_objects_show_nothing() -> None:
         assert not stage.way.writes
 
     play(story)
+
+
+def test_only_the_leader_writes_about_groups_and_queues() -> None:
+    async def main() -> None:
+        live = await cluster()
+        await live.client.create(VOLCANO_GROUPS, object_of(VOLCANO_GROUPS, "g", {"minMember": 2}), "default")
+        replicas = [Replica(live, name) for name in ("one", "two")]
+        leader = await until_one_leads(replicas)
+        (standby,) = (each for each in replicas if each is not leader)
+        await virtual.until(lambda: any("podgroups/g" in path for path in leader.way.sent))
+        await virtual.until(lambda: any("queues/default/status" in path for path in leader.way.sent))
+        assert not [path for path in standby.way.sent if "leases" not in path]
+        await leader.kill()
+        await live.client.patch(VOLCANO_GROUPS, "g", "default", {"status": None})
+        await until_one_leads([standby])
+        await virtual.until(lambda: any("podgroups/g" in path for path in standby.way.sent))
+        await standby.kill()
+        await live.server.close()
+
+    virtual.run(main())

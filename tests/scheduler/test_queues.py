@@ -81,6 +81,18 @@ def test_states_follow_one_another(state: str, empty: bool, after: str) -> None:
     assert state_after(state, empty) == after
 
 
+def test_a_closing_queue_waits_for_pods_by_themselves_too() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.add_queue("a")
+        await stage.client.patch_status(QUEUES, "a", "", {"state": "Closing"}, kind=MERGE_PATCH)
+        await stage.queues.show(stands("a", {}, {"pods": "1"}))
+        assert stage.queue("a")["status"]["state"] == "Closing"
+        await stage.queues.show(stands("a", {}))
+        assert stage.queue("a")["status"]["state"] == "Closed"
+
+    play(story)
+
+
 def test_what_an_administrator_sets_meanwhile_is_not_set_back() -> None:
     async def story(stage: Stage) -> None:
         await stage.add_queue("a")

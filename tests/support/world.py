@@ -283,6 +283,9 @@ def pods(draw: st.DrawFn, dialects: tuple[str, ...] = DIALECTS) -> manifest.Pod:
             {"nvidia.com/use-gpuuuid": "GPU-node-0-2"},
         ]
         annotations |= draw(st.sampled_from(wishes))
+    if dialect == "volcano-vgpu" and draw(st.booleans()):
+        group = draw(st.sampled_from(["a", "b"]))
+        annotations |= {"scheduling.k8s.io/group-name": group, "volcano.sh/vgpu-podgroup-policy": "spread"}
     if dialect == "sgpu":
         annotations |= draw(
             st.sampled_from(

@@ -3,18 +3,20 @@
     request   no node takes it: all tasks that ask for the same are refused
     shape     each task of a gang may fit alone, but not enough of them together: so for all gangs of the same requests
     job       it has been tried, and nothing of it has changed since
+    kept      places are kept for it that others have not left yet
 
 A shape or job is refused no longer as soon as one of its requests may fit somewhere.  So who keeps this between
 sessions says no more than which requests these are (`discard`), when something was freed or has changed, or a pod
-begins to leave.  Refusals by filters that look at other pods end besides when a session binds somebody (`moved`).
+begins to leave.  Refusals by filters that look at other pods end besides when a session binds somebody (`moved`).  The
+order of a job's tasks, which takes as long to find as all the rest, is remembered here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from subak.batch.world import Job
+from subak.batch.world import Job, Task
 from subak.model.request import Request
 
 MOST = 10_000
@@ -46,7 +48,7 @@ class _Refusal:
 
 
 class Refusals:
-    """Requests, shapes of gangs, and jobs."""
+    """Requests, shapes of gangs, jobs, and kept places."""
 
     def __init__(self) -> None:
         self._tick = 0
@@ -54,8 +56,9 @@ class Refusals:
         self._news: dict[Request, int] = {}
         self._requests: dict[Request, str] = {}
         self._shapes: dict[Hashable, _Refusal] = {}
-        self._jobs: dict[str, tuple[int, int, _Refusal]] = {}
-        self._kept: dict[str, tuple[int, frozenset[str], _Refusal]] = {}
+        self._jobs: dict[str, tuple[int, int, Mapping[str, int], _Refusal]] = {}
+        self._kept: dict[str, tuple[int, Hashable, _Refusal]] = {}
+        self._orders: dict[str, tuple[int, Sequence[Task]]] = {}
 
     def __contains__(self, request: Request) -> bool:
         return request in self._requests
@@ -67,6 +70,7 @@ class Refusals:
         self._shapes.clear()
         self._jobs.clear()
         self._kept.clear()
+        self._orders.clear()
 
     def discard(self, request: Request) -> None:
         """The request may fit somewhere."""
@@ -92,38 +96,44 @@ class Refusals:
         """What was said to a refused request."""
         return self._requests[request]
 
-    def refuse_job(
-        self, job: Job, shape: Hashable, requests: Iterable[Request], shortfall: Shortfall, curable: bool
-    ) -> None:
-        """The job as it is now does not get enough places, and no other of this shape does."""
-        if len(self._shapes) + len(self._news) > MOST:
+    def refuse_shape(self, shape: Hashable, requests: Iterable[Request], shortfall: Shortfall, curable: bool) -> None:
+        """No job of this shape gets enough places."""
+        if len(self._shapes) + len(self._news) > MOST or len(self._orders) > MOST:
             self.clear()
-        refusal = self._shapes[shape] = _Refusal(self._tick, tuple(set(requests)), curable, shortfall)
-        self._jobs[job.key] = job.version, job.min_member, refusal
+        self._shapes[shape] = _Refusal(self._tick, tuple(requests), curable, shortfall)
 
-    def shape(self, job: Job, shape: Hashable) -> Shortfall | None:
-        """How far gangs of this shape came, of which the job is one; None if it is worth a trial."""
+    def shape(self, shape: Hashable) -> Shortfall | None:
+        """How far jobs of this shape came; None if they are worth a trial."""
         known = self._shapes.get(shape)
-        if known is None or not self._holds(known):
-            return None
-        self._jobs[job.key] = job.version, job.min_member, known
-        return known.shortfall
+        return known.shortfall if known is not None and self._holds(known) else None
+
+    def refuse_job(self, job: Job, requests: Iterable[Request], shortfall: Shortfall, curable: bool) -> None:
+        """The job as it is now, of which these requests wait, gets no further."""
+        refusal = _Refusal(self._tick, tuple(requests), curable, shortfall)
+        self._jobs[job.key] = job.version, job.min_member, job.min_roles, refusal
 
     def job(self, job: Job) -> Shortfall | None:
         """How far the job came; None if it is worth a trial."""
         known = self._jobs.get(job.key)
-        if known is None or known[0] != job.version or known[1] != job.min_member or not self._holds(known[2]):
+        if known is None or known[:3] != (job.version, job.min_member, job.min_roles) or not self._holds(known[3]):
             return None
-        return known[2].shortfall
+        return known[3].shortfall
 
-    def keep(self, job: Job, requests: Iterable[Request], leaving: frozenset[str]) -> None:
-        """The places that are kept for a job are not free before one of these pods has left."""
-        self._kept[job.key] = job.version, leaving, _Refusal(self._tick, tuple(requests), False, Shortfall())
+    def keep(self, job: Job, requests: Iterable[Request], around: Hashable) -> None:
+        """The places that are kept for a job are not free as long as everything around them is like this."""
+        self._kept[job.key] = job.version, around, _Refusal(self._tick, tuple(requests), False, Shortfall())
 
-    def keeps(self, job: Job, leaving: frozenset[str]) -> bool:
-        """Whether that is so, while these are leaving."""
+    def keeps(self, job: Job, around: Hashable) -> bool:
+        """Whether that is so."""
         known = self._kept.get(job.key)
-        return known is not None and known[:2] == (job.version, leaving) and self._holds(known[2])
+        return known is not None and known[:2] == (job.version, around) and self._holds(known[2])
+
+    def order(self, job: Job, sort: Callable[[], Sequence[Task]]) -> Sequence[Task]:
+        """The tasks of a job in their order, sorted anew when any of them has changed."""
+        known = self._orders.get(job.key)
+        if known is None or known[0] != job.version:
+            known = self._orders[job.key] = job.version, sort()
+        return known[1]
 
     def _holds(self, refusal: _Refusal) -> bool:
         if refusal.curable and refusal.tick < self._moved:

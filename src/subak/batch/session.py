@@ -80,6 +80,8 @@ class Session:
         self._most = most
         self.notes: dict[str, Problem] = {}
         self.shortfalls: dict[str, Shortfall] = {}
+        self.limited: set[str] = set()
+        """Jobs of which a queue or a quota kept tasks off, by key."""
         self.misfits: dict[str, str] = {}
         self.admitted: list[Job] = []
         """Jobs that were let in, in this session."""

@@ -34,37 +34,54 @@ class Outcome:
 
 def waiting(session: Session, job: Job) -> list[Task]:
     """The tasks of a job that may be tried now, in their order."""
-    tasks = [task for task in job.with_status(Status.PENDING) if task.paused_until <= session.now]
-    return sorted(tasks, key=session.task_rank) if len(tasks) > 1 else tasks
+    tasks = session.refused.order(job, lambda: sorted(job.with_status(Status.PENDING), key=session.task_rank))
+    return [task for task in tasks if task.paused_until <= session.now]
 
 
 def advance(session: Session, job: Job, tasks: Sequence[Task], queue: Queue | None) -> Outcome:
     """Try tasks of a job until it is ready.  Where `queue` is given, it must be allowed to have them."""
     shape = _shape(job, tasks)
-    known = session.refused.shape(job, shape)
-    if known is not None:
-        session.shortfalls[job.key] = known
-        return Outcome()
-    with session.statement(job) as statement:
-        trial = Trial(session, statement, tasks, queue)
-        left = trial.run()
-        if len(statement) and session.ready(job):
-            statement.commit()
-        elif len(statement) and session.pipelined(job):
-            statement.keep()
-    if statement.kept:
-        return Outcome(True, left)
-    session.shortfalls[job.key] = trial.shortfall
-    if not trial.limited:
-        requests = {task.request for task in tasks}
-        session.refused.refuse_job(job, shape, requests, trial.shortfall, trial.curable)
+    known = session.refused.shape(shape)
+    if known is None:
+        with session.statement(job) as statement:
+            trial = Trial(session, statement, tasks, queue)
+            left = trial.run()
+            if len(statement) and session.ready(job):
+                statement.commit()
+            elif len(statement) and session.pipelined(job):
+                statement.keep()
+        if trial.limited:
+            session.limited.add(job.key)
+        if statement.kept:
+            return Outcome(True, left)
+        known = trial.shortfall
+        if not trial.limited:
+            session.refused.refuse_shape(shape, {task.request for task in tasks}, known, trial.curable)
+    session.shortfalls[job.key] = known
+    if queue is not None:
+        _remember(session, job, known)
     return Outcome()
+
+
+def _remember(session: Session, job: Job, shortfall: Shortfall) -> None:
+    """Note that the job gets no further, unless that ends by itself: with a pause, or a limit of a queue or quota."""
+    pending = list(job.with_status(Status.PENDING))
+    if job.key in session.limited or any(task.paused_until > session.now for task in pending):
+        return
+    requests = {task.request for task in pending}
+    curable = any(cured_by_pods(session, request) for request in requests)
+    session.refused.refuse_job(job, requests, shortfall, curable)
+
+
+def cured_by_pods(session: Session, request: Request) -> bool:
+    """Whether a request that fits nowhere may do so after another pod got a place."""
+    return bool(request.reads and registry.cures(session.snapshot, request))
 
 
 def review(session: Session, job: Job) -> None:
     """Look at the places that are kept for a job: bind it if they are free now; give them up if they never will be."""
     tasks = sorted(job.with_status(Status.PIPELINED), key=session.task_rank)
-    if session.refused.keeps(job, _leaving(session, tasks)):
+    if session.refused.keeps(job, _around(session, tasks)):
         return
     with session.statement(job) as statement:
         kept = [(task, statement.release(task)) for task in tasks]
@@ -82,12 +99,14 @@ def review(session: Session, job: Job) -> None:
             statement.commit()
     if job.counts[Status.PIPELINED]:
         still = list(job.with_status(Status.PIPELINED))
-        session.refused.keep(job, {task.request for task in still}, _leaving(session, still))
+        session.refused.keep(job, {task.request for task in still}, _around(session, still))
 
 
-def _leaving(session: Session, tasks: Iterable[Task]) -> frozenset[str]:
-    """Those who leave the places that are kept for these tasks."""
-    return frozenset(key for node in {task.node for task in tasks} for key in session.pods.leaving(node))
+def _around(session: Session, tasks: Iterable[Task]) -> Hashable:
+    """Who is on the nodes that are kept for these tasks, and who leaves them."""
+    nodes = sorted({task.node for task in tasks})
+    there = tuple([frozenset(session.snapshot.pods_on(node)) for node in nodes])
+    return there, tuple([frozenset(session.pods.leaving(node)) for node in nodes])
 
 
 def _shape(job: Job, tasks: Sequence[Task]) -> Hashable:
@@ -146,7 +165,7 @@ class Trial:
                     progress = True
                     if self._session.ready(self._job):
                         return round_[at + 1 :] + later
-                elif self._cured_by_pods(task.request):
+                elif cured_by_pods(self._session, task.request):
                     later.append(task)  # a later member may be what it waits for
                 elif not self._reachable():
                     return []
@@ -200,14 +219,10 @@ class Trial:
     def _fail(self, task: Task) -> None:
         if self._first is None:
             self._first, self._why = task, self._session.explain(task)
-        if self._cured_by_pods(task.request):
+        if cured_by_pods(self._session, task.request):
             self.curable = True
         else:
             self._failed[task.request] = None
-
-    def _cured_by_pods(self, request: Request) -> bool:
-        """Whether it may fit after another pod got a place."""
-        return bool(request.reads and registry.cures(self._session.snapshot, request))
 
     def _permitted(self, task: Task) -> bool:
         if self._queue is None:

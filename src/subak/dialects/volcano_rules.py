@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from subak.model.card import CardState
+from subak.model.card import OWN, CardState
 from subak.model.reason import Reason
 from subak.model.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
 class Apart(Rules):
-    """A member of a group, `namespace/name`, that wants cards without other members of it."""
+    """A member of a group, `namespace/name`, that wants cards without other members of it.
+
+    Its own containers may share a card.
+    """
 
     group: str = ""
 
@@ -21,8 +24,7 @@ class Apart(Rules):
         return ("pod group", self.group)
 
     def refuse(self, card: CardState, cores: int) -> Reason | None:
-        # Keys of pods have a slash; others are the pod's own containers, which may share a card.
-        members = any(charge.tag == self.tag for key, charge in card.tenants.items() if "/" in key)
+        members = any(charge.tag == self.tag for key, charge in card.tenants.items() if not key.startswith(OWN))
         return Reason.CARD_POD_GROUP_CONFLICT if members else None
 
     def in_columns(self, families: Collection[str]) -> bool:

@@ -9,6 +9,9 @@ import msgspec
 from subak.model.device import Device
 from subak.model.placement import Charge
 
+OWN = "container "
+"""How keys of tenants begin that are containers of the very pod that is being placed."""
+
 
 class CardState(msgspec.Struct, gc=False):
     """What policies look at.  It is a copy: to change it, as a trial placement does, changes no ledger.

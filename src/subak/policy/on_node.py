@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from subak.model.card import CardState
+from subak.model.card import OWN, CardState
 from subak.model.device import MIG
 from subak.model.manifest import Role
 from subak.model.node import Node
@@ -148,7 +148,7 @@ def _starting(claims: Sequence[Claim]) -> list[Claim]:
 
 def _book(cards: Iterable[CardState], given: Grant, sign: int) -> None:
     """Let the pod's other containers see (or no longer see) what this one takes."""
-    owner, taken = f"container {given.containers[0]}", charges((given,))
+    owner, taken = f"{OWN}{given.containers[0]}", charges((given,))
     for card in cards:
         charge = taken.get(card.device.id)
         if charge is None:

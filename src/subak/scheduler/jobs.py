@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import msgspec
+
 from subak.batch import gangs
 from subak.batch.amounts import Amounts
 from subak.batch.dimensions import Dimensions
@@ -419,8 +421,7 @@ def seconds_of(text: str | None) -> float:
 
 def _same_group(one: Group, other: Group) -> bool:
     """Whether both versions of a group mean the same; how far it is, we know better."""
-    facts = ("uid", "min_member", "min_roles", "min_resources", "queue", "priority_class", "timeout", "refusal")
-    return all(getattr(one, name) == getattr(other, name) for name in facts)
+    return msgspec.structs.replace(one, version=other.version, phase=other.phase) == other
 
 
 def _same_queue(one: Queue, other: Queue) -> bool:

@@ -1,8 +1,8 @@
 """Shows on Volcano's Queues how they stand, and sees to it that `default` and `root` are there.
 
 While Volcano's own controllers live, they set the states and counts of queues, and we write only what a queue holds, as
-Volcano's scheduler does.  Otherwise a new queue becomes Open, and a Closing one Closed when its last group is gone.  An
-administrator closes and opens queues by `status.state`.
+Volcano's scheduler does.  Otherwise a new queue becomes Open, and a Closing one Closed when its last group is gone and
+nothing is held.  An administrator closes and opens queues by `status.state`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def changes(queue: Queue, show: ShowQueue, by_volcano: bool) -> Status:
     found: Status = {}
     if not by_volcano:
         counts = {phase.lower(): show.phases.get(phase, 0) for phase in PHASES}
-        wanted = {"state": state_after(status.state, empty=not any(show.phases.values())), **counts}
+        empty = not any(show.phases.values()) and not show.allocated  # pods by themselves are no groups, but hold cards
+        wanted = {"state": state_after(status.state, empty), **counts}
         found = {name: value for name, value in wanted.items() if getattr(status, name) != value}
     held = {name: str(amount) for name, amount in (status.allocated or {}).items()}
     if held != show.allocated:

@@ -242,8 +242,11 @@ class Service:
             self._executors[type(instruction)](instruction)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something be done that never fails, and that nothing waits for."""
-        self._tasks.create_task(work)
+        """Let something be done that never fails, and that nothing waits for; not if the service just ends."""
+        try:
+            self._tasks.create_task(work)
+        except RuntimeError:  # a list may come in while all tasks are being cancelled
+            work.close()
 
     def _complete_queues(self) -> None:
         """See to it that the queues are there that always are."""

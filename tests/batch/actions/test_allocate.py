@@ -142,6 +142,10 @@ def test_a_gang_waits_for_a_member_on_pause_and_others_go_on() -> None:
     stage.task("pg1-0").paused_until = 10.0
     stage.run(GANG)
     assert stage.bound == {"pg2-0": "n1"}
+    stage.node("n2", cards=[8_000])
+    stage.now = 10.0
+    stage.run(GANG)
+    assert sorted(stage.bound) == ["pg1-0", "pg1-1", "pg2-0"]
 
 
 def test_a_gang_goes_on_without_a_member_on_pause_that_it_does_not_need() -> None:
@@ -210,6 +214,35 @@ def test_a_quota_with_room_again_needs_no_word_to_the_session() -> None:
     stage.decider.quotas.replace("default", [])
     stage.run(GANG)
     assert len(stage.bound) == 2
+
+
+def test_a_job_that_grows_is_tried_again_for_the_sake_of_any_of_its_tasks() -> None:
+    stage = Stage()
+    stage.node("n1", cards=[8_000, 8_000])
+    stage.group("pg1", 1)
+    stage.pod("whole", limits={MEMORY: 8_000}, node="n1", status=Status.RUNNING)
+    for number, mib in enumerate((8_000, 6_000, 6_000)):
+        stage.pod(f"p-{number}", "pg1", limits={MEMORY: mib}, priority=-number)
+    stage.pod("other", limits={MEMORY: 1_000}, node="n1", status=Status.RUNNING)
+    stage.run(GANG)
+    assert list(stage.bound) == ["p-1"]
+    large = stage.task("p-0").request
+    stage.snapshot.forget("default/whole")
+    stage.refused.discard(large)  # no more is said than that this one may fit
+    stage.run(GANG)
+    assert list(stage.bound) == ["p-1", "p-0"]
+
+
+def test_kept_places_are_looked_at_when_somebody_else_makes_room_there() -> None:
+    stage = two_cards_one_of_them_left()
+    stage.pod("runs", limits={MEMORY: 6_000}, node="n1", status=Status.RUNNING)
+    gang(stage, "pg1", 1, 6_000)
+    stage.run(GANG)
+    assert stage.kept == {"pg1-0": "n1"}
+    stage.run(GANG)
+    stage.snapshot.forget("default/runs")
+    stage.run(GANG)
+    assert stage.bound == {"pg1-0": "n1"}
 
 
 # Members that want each other

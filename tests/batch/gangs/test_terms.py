@@ -38,6 +38,14 @@ def test_an_object_counts_more_than_members() -> None:
     assert "4 start together, its PodGroup 2, which counts" in terms.warnings[0]
 
 
+def test_what_an_object_means_otherwise_than_in_koordinator_is_a_warning() -> None:
+    annotations = {"gang.scheduling.koordinator.sh/mode": "NonStrict"}
+    terms = agreed([], Group(words=KOORDINATOR, key="default/a", annotations=annotations))
+    assert terms is not None
+    (warning,) = terms.warnings
+    assert warning.startswith("default/a: gang.scheduling.koordinator.sh/mode is NonStrict")
+
+
 def bundled(gang: str, minimum: int) -> Membership:
     roles = tuple((each, minimum if each == gang else 1) for each in ("x/a", "x/b"))
     return Membership(KOORDINATOR, "x/a,x/b", minimum + 1, roles, gang)

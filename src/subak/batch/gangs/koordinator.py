@@ -58,7 +58,7 @@ def membership(pod: manifest.Pod) -> Membership | None:
     _check(pod.annotations)
     minimum = _minimum(pod)
     timeout = _timeout(pod.annotations)
-    warnings = _warnings(pod.annotations)
+    warnings = doubts(pod.annotations)
     bundle = _bundle(pod.annotations, gang)
     if len(bundle) == 1:
         return Membership(Words.KOORDINATOR, gang, minimum, timeout=timeout, warnings=warnings, field=field)
@@ -92,6 +92,13 @@ def objection(group: Group) -> str:
             f"give the pods of all these gangs {GROUPS} and {MIN}"
         )
     return ""
+
+
+def doubts(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """What annotations of a pod or a PodGroup mean otherwise than in Koordinator."""
+    if annotations.get(MODE) == "NonStrict":
+        return (f"{MODE} is NonStrict: no places are kept for a part of the gang, as in Strict mode",)
+    return ()
 
 
 def _named(pod: manifest.Pod) -> tuple[str, str]:
@@ -148,12 +155,6 @@ def _check(annotations: Mapping[str, str]) -> None:
 def _timeout(annotations: Mapping[str, str]) -> float | None:
     text = annotations.get(WAITING)
     return duration(annotation(WAITING), text) if text else None
-
-
-def _warnings(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    if annotations.get(MODE) == "NonStrict":
-        return (f"{MODE} is NonStrict: no places are kept for a part of the gang, as in Strict mode",)
-    return ()
 
 
 def _bundle(annotations: Mapping[str, str], gang: str) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from subak.batch.gangs import koordinator
 from subak.batch.gangs.membership import Membership
-from subak.model.group import Group
+from subak.model.group import Group, Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ def agreed(members: Iterable[Membership], group: Group | None = None) -> Terms |
             if number != group.min_member
         ]
         warnings += group.warnings
+        if group.words == Words.KOORDINATOR:
+            warnings += [f"{group.key}: {doubt}" for doubt in koordinator.doubts(group.annotations)]
         found = group.timeout if group.timeout is not None else timeout
         return Terms(group.min_member, group.min_roles, found, _once(warnings))
     if not stated:
