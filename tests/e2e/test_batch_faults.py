@@ -42,7 +42,7 @@ async def test_with_bindings_refused_at_random_gangs_become_whole_and_nothing_is
     async with stage(cluster, hardware(3, 4, 10_000)) as on, Proxy(cluster) as between:
         await on.configure(SEED)
         between.fault = refuse
-        async with on.controller("--group-timeout=20s", server=between.address):
+        async with on.controller("--group-timeout=120s", server=between.address):
             for number in range(4):
                 await on.gang(f"g{number}", 6, 5000)
             await on.books.until(lambda: on.books.bound("g") == 24, "all gangs are whole")
