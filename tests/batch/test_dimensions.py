@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from subak.batch.dimensions import Dimensions
@@ -210,8 +210,9 @@ def test_every_resource_of_every_dialect_that_counts_something_is_understood() -
 
 @given(kinds=st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=3), asking=st.lists(pods(), max_size=6))
 def test_nobody_holds_less_than_was_asked_where_cards_are_alike(kinds: list[int], asking: list[manifest.Pod]) -> None:
-    """An estimate is what will be held, but for MIG instances, templates and cards of other sizes, which are larger."""
+    """A MIG instance may be smaller than the card of which all was asked for; templates are larger than what was."""
     decider, dimensions = cluster(*(make(kinds[0], f"node-{i}") for i in range(len(kinds))))
+    assume(not any(node.cut for node in decider.snapshot))
     for i, each in enumerate(asking):
         try:
             request = decider.request(decider.interpreter.admit(each))

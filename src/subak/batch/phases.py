@@ -18,7 +18,7 @@ from subak.batch.plugins.gang import NOT_ENOUGH_OF_ROLE, NOT_ENOUGH_TASKS
 from subak.batch.refusals import Shortfall
 from subak.batch.session import Session
 from subak.batch.trial import waiting
-from subak.batch.world import FINISHED, Job, Phase, Status, Task
+from subak.batch.world import FINISHED, Job, Phase, Status
 
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 """Types of conditions."""
@@ -62,18 +62,6 @@ def condition(session: Session, job: Job) -> Condition | None:
     lacking = job.min_member - job.ready_count - shortfall.fitting
     message = f"{lacking}/{len(job.tasks)} tasks in gang unschedulable: {_summary(session, job, shortfall)}"
     return Condition(UNSCHEDULABLE, NOT_ENOUGH_RESOURCES, message)
-
-
-def message(session: Session, task: Task) -> str:
-    """Why a task waits, for the user of its pod; empty if nothing is known yet."""
-    job = task.job
-    found = condition(session, job)
-    if found is not None and found.type == UNSCHEDULABLE and (len(job.tasks) > 1 or job.min_member > 1):
-        return found.message
-    note = session.notes.get(job.key)
-    if note is not None:
-        return note.message
-    return session.misfits.get(task.key) or session.shortfalls.get(job.key, UNTRIED).why
 
 
 def _leaving(job: Job) -> int:

@@ -28,7 +28,7 @@ class Shortfall:
     """How far the trial of a job came.
 
     So many of its tasks had places together, so many are known to have none.  `first` is the position of the first of
-    these in the order of tasks, -1 if there is none, and `why` is what stood against it.
+    these among the waiting tasks in their order, -1 if there is none, and `why` is what stood against it.
     """
 
     fitting: int = 0
@@ -93,7 +93,7 @@ class Refusals:
         self._requests[request] = why
 
     def why(self, request: Request) -> str:
-        """What was said to a refused request."""
+        """What was said to a refused request; empty if nobody asked."""
         return self._requests[request]
 
     def refuse_shape(self, shape: Hashable, requests: Iterable[Request], shortfall: Shortfall, curable: bool) -> None:

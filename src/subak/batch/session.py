@@ -242,8 +242,8 @@ class Session:
         """What stands against the task now, beside all that the trial has placed; empty if that takes too long."""
         if task.key in self.misfits:
             return self.misfits[task.key]
-        if task.request in self.refused:
-            return self.refused.why(task.request)
+        if task.request in self.refused and (why := self.refused.why(task.request)):
+            return why
         self._explained += 1
         if self._explained > MOST_EXPLANATIONS:
             return ""

@@ -143,9 +143,9 @@ class Trial:
 
     @property
     def shortfall(self) -> Shortfall:
-        """How far it came."""
+        """How far it came; to be asked after it was taken back."""
         missing = sum(1 for task in self._tasks if task.request in self._failed and task.key not in self._fitting)
-        first = -1 if self._first is None else list(self._tasks).index(self._first)
+        first = -1 if self._first is None else waiting(self._session, self._job).index(self._first)
         return Shortfall(len(self._fitting), missing, first, self._why)
 
     def run(self) -> list[Task]:
@@ -214,7 +214,7 @@ class Trial:
         if task.key in self._session.misfits:
             self.limited = True
         elif not len(self._statement) and task.request in self._failed:
-            self._session.refused.refuse(task.request, self._why)
+            self._session.refused.refuse(task.request, self._why if task is self._first else "")
 
     def _fail(self, task: Task) -> None:
         if self._first is None:
