@@ -15,9 +15,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from subak.local.custom import CRDS
@@ -25,7 +24,7 @@ from subak.local.volcano import CONFIG_MAP
 from subak.model.group import PLUGIN_GROUPS, QUEUES, VOLCANO_GROUPS
 from subak.node.machine import Machine
 from tests.e2e.cluster import ADDRESS, Cluster
-from tests.e2e.controller import Running, controller, free_lease
+from tests.e2e.controller import Running, apply_manifests, controller, free_lease, kubectl
 from tests.e2e.fakes import DEFINITIONS, administrator, fake_nodes
 from tests.support.machines import machines
 from tinykube.client import MERGE_PATCH, Client
@@ -49,11 +48,10 @@ KEY = "volcano-scheduler.conf"
 SEED = str(CONTENT["data"][KEY])
 """The configuration as the document prints it."""
 
-PLUGINS_GROUP = Path(__file__).with_name("scheduler-plugins-podgroups.yaml")
 DEFINED = {
     VOLCANO_GROUPS: CRDS / "podgroups.yaml",
     QUEUES: CRDS / "queues.yaml",
-    PLUGIN_GROUPS: PLUGINS_GROUP,
+    PLUGIN_GROUPS: CRDS / "podgroups_plugins.yaml",
 }
 PATIENCE = 60.0
 AT_ONCE = 16
@@ -107,6 +105,13 @@ async def undefine(client: Client, *resources: Resource) -> None:
         async with asyncio.timeout(PATIENCE):
             while await _served(client, resource):
                 await asyncio.sleep(0.05)
+
+
+def installed(cluster: Cluster) -> Iterator[None]:
+    """The manifests, for the tests of a file; at the end no kinds are left, which others' controllers would fill."""
+    apply_manifests(cluster)
+    yield
+    kubectl(cluster, "delete", "--ignore-not-found", *(f"customresourcedefinition/{each}" for each in DEFINED))
 
 
 async def _served(client: Client, resource: Resource) -> bool:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from subak.model.group import QUEUES, VOLCANO_GROUPS
-from tests.e2e.batch import MEMORY, SEED, SPACE, acting, errors, hamis, hardware, pod, preempting, stage
+from tests.e2e.batch import MEMORY, SEED, SPACE, acting, errors, hamis, hardware, installed, pod, preempting, stage
 from tests.e2e.cluster import Cluster
-from tests.e2e.controller import apply_manifests, kubectl
+from tests.e2e.controller import kubectl
 from tinykube.resource import PODS
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _manifests(cluster: Cluster) -> None:
-    apply_manifests(cluster)
+def _installed(cluster: Cluster) -> Iterator[None]:
+    yield from installed(cluster)
 
 
 async def test_the_documents_configuration_and_pods_work_as_printed(cluster: Cluster) -> None:

@@ -9,14 +9,15 @@ import asyncio
 import os
 import random
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.e2e.batch import MEMORY, SEED, SPACE, Stage, hardware, pod, stage
+from tests.e2e.batch import MEMORY, SEED, SPACE, Stage, hardware, installed, pod, stage
 from tests.e2e.cluster import Cluster
-from tests.e2e.controller import apply_manifests, free_lease
+from tests.e2e.controller import free_lease
 from tests.e2e.proxy import Fault, Proxy
 from tinykube.resource import PODS
 
@@ -24,8 +25,8 @@ SEEDS = range(int(os.environ.get("SUBAK_E2E_SEEDS", "1")))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _manifests(cluster: Cluster) -> None:
-    apply_manifests(cluster)
+def _installed(cluster: Cluster) -> Iterator[None]:
+    yield from installed(cluster)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -42,7 +43,7 @@ async def test_with_bindings_refused_at_random_gangs_become_whole_and_nothing_is
     async with stage(cluster, hardware(3, 4, 10_000)) as on, Proxy(cluster) as between:
         await on.configure(SEED)
         between.fault = refuse
-        async with on.controller("--group-timeout=20s", server=between.address):
+        async with on.controller("--group-timeout=120s", server=between.address):
             for number in range(4):
                 await on.gang(f"g{number}", 6, 5000)
             await on.books.until(lambda: on.books.bound("g") == 24, "all gangs are whole")

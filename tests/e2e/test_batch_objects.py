@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from subak.model.group import KUBERNETES_GROUPS, PLUGIN_GROUPS, QUEUES, VOLCANO_GROUPS
-from tests.e2e.batch import GROUP, MEMORY, SEED, SPACE, define, errors, hardware, pod, preempting, stage
+from tests.e2e.batch import GROUP, MEMORY, SEED, SPACE, define, errors, hardware, installed, pod, preempting, stage
 from tests.e2e.cluster import Cluster
-from tests.e2e.controller import apply_manifests, kubectl
+from tests.e2e.controller import kubectl
 from tinykube.client import MERGE_PATCH, Client
 from tinykube.lease import Elector, Terms
 from tinykube.resource import LEASES, PODS
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _manifests(cluster: Cluster) -> None:
-    apply_manifests(cluster)
+def _installed(cluster: Cluster) -> Iterator[None]:
+    yield from installed(cluster)
 
 
 async def test_kinds_that_are_installed_after_the_controller_are_noticed(cluster: Cluster) -> None:

@@ -79,6 +79,12 @@ def test_the_annotation_says_how_many(
 def test_an_owner_is_read_once() -> None:
     async def story(stage: Stage) -> None:
         ask = await stage.job("train", "4")
+
+        async def slowly(answer: Answering) -> Response:
+            await asyncio.sleep(1)
+            return await answer()
+
+        stage.disturb = slowly
         await asyncio.gather(*(stage.owners.ask(ask) for _ in range(5)))
         assert stage.answers == [OwnerSeen(ask.uid, 4)]
         await stage.owners.ask(ask)
