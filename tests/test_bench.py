@@ -208,7 +208,7 @@ def test_decisions_notice_a_pod_that_has_not_left() -> None:
 def test_an_unknown_benchmark_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert __main__.main(["speed"]) == 2
     assert __main__.main(["churn", "cluster", "--nodes", "1"]) == 2
-    assert "there are: decisions, neighbours, cluster, churn" in capsys.readouterr().err
+    assert "there are: decisions, neighbours, gangs, cluster, churn" in capsys.readouterr().err
     assert __main__.main(["churn", "--against", "/nowhere"]) == 2
     assert "'/nowhere' does not exist" in capsys.readouterr().err
 

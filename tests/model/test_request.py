@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from subak.model.device import MIB
 from subak.model.manifest import Toleration
-from subak.model.request import SPREAD, CardPolicy, Claim, Needs, Request, Selection, Weights
+from subak.model.request import SPREAD, CardPolicy, Claim, Mixture, Needs, Request, Selection, Weights
 from tests.support.cards import claim, device
 
 
@@ -35,11 +35,12 @@ def test_every_field_of_a_request_tells_shapes_apart() -> None:
         replace(same(), needs=Needs()),
         replace(same(), node_policy=SPREAD),
         replace(same(), reads=(("labels", "a"),)),
+        replace(same(), mixture=Mixture(least=1)),
     ]
     assert len(others) == len([each for each in fields(Request) if each.init])
     shapes = {same(), *others}
-    assert len(shapes) == 5
-    assert len({hash(shape) for shape in shapes}) == 5
+    assert len(shapes) == 6
+    assert len({hash(shape) for shape in shapes}) == 6
 
 
 def test_requests_do_not_change() -> None:

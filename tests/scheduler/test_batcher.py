@@ -31,6 +31,12 @@ def shows(cluster: GangCluster, gang: str) -> ShowGroup:
     return [each for each in cluster.shown if isinstance(each, ShowGroup) and each.key == f"default/{gang}"][-1]
 
 
+def condition(cluster: GangCluster, gang: str) -> str:
+    """The type of the condition that was shown last of a group."""
+    shown = shows(cluster, gang).condition
+    return "" if shown is None else shown.type
+
+
 def fail_bindings(cluster: GangCluster, *names: str) -> None:
     """One cycle in which the bindings of these pods are refused."""
     cluster.see()
@@ -43,15 +49,16 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     cluster = cluster_with(2, 1)
     cluster.gang("a", 4)
     cluster.settle()
-    assert not cluster.placed() and not cluster.core.snapshot.bookings
+    assert not cluster.placed()
+    assert not cluster.core.snapshot.bookings
     assert cluster.phase("a") == "Inqueue"
     assert "3 of 4 members fit" in cluster.reports["default/a-3"]
-    assert shows(cluster, "a").condition is not None and shows(cluster, "a").condition.type == "Unschedulable"
+    assert condition(cluster, "a") == "Unschedulable"
     cluster.add_nodes(2, 2)
     cluster.settle()
     assert cluster.bound("a") == 4
     assert cluster.phase("a") == "Running"
-    assert shows(cluster, "a").condition.type == "Scheduled"
+    assert condition(cluster, "a") == "Scheduled"
 
 
 def test_a_gang_starts_when_others_have_left() -> None:
@@ -187,7 +194,8 @@ def test_a_half_bound_gang_gives_its_places_back_after_its_timeout() -> None:
     fail_bindings(cluster, "a-1")
     cluster.create(pod("plain", {MEMORY: 1000}))
     cluster.settle(until=TIMEOUT - 1)
-    assert cluster.evictions == [] and cluster.bound("a") == 1
+    assert cluster.evictions == []
+    assert cluster.bound("a") == 1
     assert "1 of 2 is bound" in cluster.reports["default/a-1"]
     began = cluster.now
     cluster.settle()
@@ -294,10 +302,12 @@ def test_a_gang_that_preempts_keeps_its_places_until_the_victims_are_gone() -> N
     cluster.delete("default/low-0")
     cluster.create(pod("plain", {MEMORY: 1000}))
     cluster.settle()
-    assert cluster.bound("a") == 0 and "plain" not in cluster.placed(), "what was freed is kept"
+    assert cluster.bound("a") == 0
+    assert "plain" not in cluster.placed(), "what was freed is kept"
     cluster.delete("default/low-1")
     cluster.settle()
-    assert cluster.bound("a") == 2 and "plain" not in cluster.placed()
+    assert cluster.bound("a") == 2
+    assert "plain" not in cluster.placed()
 
 
 def test_kept_places_are_found_again_after_a_restart() -> None:
@@ -389,7 +399,8 @@ def test_pods_of_an_owner_without_a_minimum_are_jobs_of_one() -> None:
     cluster = cluster_with(2)
     cluster.create(owned("rs-0"))
     cluster.settle()
-    assert cluster.bound("rs") == 1 and not cluster.groups
+    assert cluster.bound("rs") == 1
+    assert not cluster.groups
 
 
 def test_while_volcanos_controllers_make_groups_pods_wait_for_theirs() -> None:
@@ -438,7 +449,8 @@ def test_a_late_failure_of_a_binding_that_was_given_up_changes_nothing() -> None
     cluster.settle()
     cluster.core.handle(BindFailed("default/a-0", "uid-a-0", "too late"))
     cluster.settle()
-    assert cluster.bound("a") == 1 and not cluster.evictions
+    assert cluster.bound("a") == 1
+    assert not cluster.evictions
 
 
 def test_making_a_group_is_asked_for_once() -> None:

@@ -1,4 +1,4 @@
-"""Gangs under random faults: whatever is late, lost or refused, they start whole, and no half of one goes on for ever."""
+"""Gangs under random faults: whatever is late, lost or refused, they start whole, and no half goes on for ever."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +13,6 @@ from subak.model.group import Group, PriorityClass, Queue, Words
 from subak.scheduler.core import Core
 from subak.scheduler.messages import (
     AskOwner,
-    BindFailed,
     Configured,
     Event,
     GroupGone,
@@ -169,6 +167,3 @@ class GangCluster(Cluster):
     def phase(self, gang: str) -> str:
         """How far a group is, as its object says."""
         return self.groups[f"default/{gang}"].phase
-
-
-__all__ = ["BindFailed", "GangCluster", "Mapping", "member"]

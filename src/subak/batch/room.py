@@ -51,15 +51,15 @@ class Room:
         self._statement = statement
         self._queue = session.world.queues[statement.job.queue]
         self._takings = takings
-        self._settled = False
+        self._settled = self._without_leaving = False
 
     def find(self, task: Task) -> bool:
         """Give the task a place, and send away whom that takes; False if there is none."""
         placement = self._anywhere(task)
         if placement is None and self._settle():
             placement = self._anywhere(task)
-            self.waits |= placement is not None
         if placement is not None:
+            self.waits |= self._without_leaving
             self._put(task, placement)
             return True
         plan = None if task.pod.spec.preemption_policy == NEVER else self._takings.plan(task)
@@ -87,7 +87,8 @@ class Room:
         pods = self._session.pods
         leaving = [key for name in sorted(pods.unsettled())[:MOST_LOOKS] for key in pods.leaving(name)]
         self._statement.without(leaving)
-        return bool(leaving)
+        self._without_leaving = bool(leaving)
+        return self._without_leaving
 
     def _anywhere(self, task: Task) -> Placement | None:
         """A place that is free in the trial."""

@@ -153,6 +153,7 @@ class Batcher:
         if task is not None and record.state in (State.WAITING, State.NOMINATED, State.ASSUMED):
             self._see(record, task.request)
         elif record.state is State.HELD and self._is_ours(record.pod):
+            record.batched = True
             self._see(record, self._request(record.pod) if task is None else task.request)
         elif task is not None:
             self.lose(record.key)
@@ -207,6 +208,8 @@ class Batcher:
         """Something was given back or has changed on these nodes, or somebody begins to leave them."""
         if self._hopes or self._rejected:
             self._hopes.freed(nodes)
+            if self._preemptor.nominations.waiting(nodes):  # what is kept for them does not look free
+                self.jobs.news = True
 
     def budgets_changed(self) -> None:
         """Others may have to leave than before."""
@@ -247,6 +250,15 @@ class Batcher:
     def begin(self, now: float) -> None:
         """A cycle begins."""
         self._now, self._ran, self._first = now, False, None
+        if self._failed or self._paused:
+            self._pass_pauses(now)
+        self._look_after(now)
+        if self.jobs.asking or self.jobs.warnings:
+            self._ask_and_warn()
+        if self._hopes.in_doubt and (self._hopes.look() or self._rejected):
+            self.jobs.news = True
+
+    def _pass_pauses(self, now: float) -> None:
         for key in self._failed:
             task, ticket = self.jobs.tasks[key], self._records[key].ticket
             if ticket is not None and task.status is Status.PENDING:
@@ -256,15 +268,14 @@ class Batcher:
         for key in [key for key, until in self._paused.items() if until <= now]:
             del self._paused[key]
             self.jobs.news = True
-        self._look_after(now)
+
+    def _ask_and_warn(self) -> None:
         for ask in self.jobs.asking:
             self._emit(ask)
         self.jobs.asking.clear()
         for text in self.jobs.warnings:
             self._emit(Warn(text))
         self.jobs.warnings.clear()
-        if self._hopes.in_doubt and (self._hopes.look() or self._rejected):
-            self.jobs.news = True
 
     def due(self, now: float) -> bool:
         """Whether a session may do something for somebody, and none has run in this cycle."""
@@ -309,8 +320,9 @@ class Batcher:
     def end(self, now: float) -> None:
         """A cycle ends."""
         self._look_after(now)
-        for instruction in self._bulletin.instructions(now):
-            self._emit(instruction)
+        if self._bulletin:
+            for instruction in self._bulletin.instructions(now):
+                self._emit(instruction)
 
     def wakes_at(self) -> float | None:
         """When the next cycle is due without an event: 0 for at once, None if only an event can bring work."""
@@ -438,6 +450,8 @@ class Batcher:
 
     def _look_after(self, now: float) -> None:
         """What has become of jobs of which something changed; and those whose time is over."""
+        if not self.jobs.touched and not self._halves:
+            return
         touched, self.jobs.touched = self.jobs.touched, {}
         for key in touched:
             job = self.world.jobs.get(key)

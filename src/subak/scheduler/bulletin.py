@@ -58,6 +58,10 @@ class Bulletin:
         self._busy: dict[str, float] = {}
         """Queues of which something has changed, and when to look at them."""
 
+    def __bool__(self) -> bool:
+        """Whether there is something to tell, now or later."""
+        return bool(self._busy or self._sentences or self._groups or self._queues)
+
     def learn(self, session: Session, now: float) -> None:
         """Take in what a session found out about jobs that wait."""
         for job in self._jobs.waiting():

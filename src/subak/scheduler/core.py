@@ -317,7 +317,8 @@ class Core:
             record.see(pod, carried)
             self._hold(record, before)
             self._preemptor.see(record)
-            self.batch.see(record)
+            if record.batched or before is pod or before.annotations != pod.annotations or before.labels != pod.labels:
+                self.batch.see(record)
         elif record.state is State.ASSUMED:
             before = record.pod
             record.see(pod, carried)

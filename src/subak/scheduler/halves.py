@@ -69,5 +69,8 @@ class Halves:
         over = self._since[job.key] + (self.timeout if job.timeout is None else job.timeout)
         return self._again.get(job.key, over)
 
+    def __len__(self) -> int:
+        return len(self._since)
+
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._since))

@@ -19,6 +19,9 @@ class Pace(Generic[T]):
         self._waiting: dict[str, T] = {}
         self._free_at: dict[str, float] = {}
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def say(self, key: str, word: T, urgent: bool = False) -> None:
         """This is to be told, as soon as it may be."""
         if self._told.get(key) == word:

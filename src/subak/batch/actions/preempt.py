@@ -30,6 +30,8 @@ def _within(session: Session, queue: Queue, jobs: Sequence[Job]) -> None:
     candidates, failures = Candidates(session.world, queue.jobs.values()), Failures()
     from_others = Terms(_of_another_job, session.preemptable, EVENT)
     for job in jobs:
+        if session.full:
+            return
         tasks = waiting(session, job)
         if not failures.known(job, tasks) and not make_room(session, job, tasks, candidates, from_others):
             failures.add(job, tasks)

@@ -26,7 +26,7 @@ def reclaim(session: Session, arguments: Arguments) -> None:
     others = (job for queue in session.queues if queue.reclaimable for job in queue.jobs.values())
     candidates, failures = Candidates(session.world, others), Failures()
     terms = Terms(_of_another_queue, session.reclaimable, EVENT)
-    while queues:
+    while queues and not session.full:
         queue = min(queues, key=session.queue_rank)
         if session.overused(queue) or not jobs[queue.name]:
             queues.remove(queue)
