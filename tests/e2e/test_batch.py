@@ -31,8 +31,8 @@ async def test_the_documents_configuration_and_pods_work_as_printed(cluster: Clu
             await on.books.until(lambda: on.books.bound("gpu-pod") == 2, "both pods share the card")
             await on.books.for_a_while(lambda: not on.books.left, "nobody is sent away", 1)
             assert not (await on.client.list(VOLCANO_GROUPS)).items  # a pod by itself is a group of one in memory
-            assert {each["metadata"]["name"] for each in (await on.client.list(QUEUES)).items} == {"default", "root"}
             await on.until_queue("default", state="Open")
+            assert {each["metadata"]["name"] for each in (await on.client.list(QUEUES)).items} == {"default", "root"}
             assert await running.end(signal.SIGTERM) == 0
             assert not errors(running), running.log
 

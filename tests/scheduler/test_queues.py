@@ -170,7 +170,7 @@ def test_a_server_without_queues_is_not_asked_to_make_some() -> None:
 
 def test_a_queue_that_cannot_be_made_yet_is_made_later() -> None:
     async def story(stage: Stage) -> None:
-        troubles = [refuse(500)] * 3
+        troubles = [refuse(500), refuse(404), refuse(500)]
 
         async def disturb(request: Request, answer: Answering) -> Response:
             return troubles.pop() if request.method == "POST" and troubles else await answer()

@@ -70,6 +70,8 @@ class Queues:
         try:
             await self._client.create(QUEUES, body, type=manifest.Object)
         except ApiError as error:
+            if error.code == 404 and self._known.present:
+                raise ConnectionError("the server has the kind, and does not take objects of it yet") from error
             if error.code not in (404, 409):
                 raise
 
