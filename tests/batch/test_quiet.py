@@ -20,7 +20,7 @@ from tests.policy.test_preempt import HOUSES, named
 from tests.support.fuzz import examples
 from tests.support.world import make, pods
 
-SOME = examples(quick=15, ci=300)
+SOME = examples(quick=15, ci=80)
 TIERS = [["priority", "gang", "conformance"], ["drf", "predicates", "proportion"]]
 HELM = [["priority", "conformance"], ["predicates", "proportion"]]
 """As in the default of Volcano's chart, gang and drf protect nobody."""
