@@ -133,7 +133,7 @@ class Session:
 
     def job_rank(self, job: Job) -> Ranks:
         """The lowest comes first; half-bound jobs before all others."""
-        return (not job.half_bound, *[ask(job) for ask in self._all("job_rank")], job.created, job.uid, job.key)
+        return (not job.half_bound, *[ask(job) for ask in self._all("job_rank")], *_age(job))
 
     def task_rank(self, task: Task) -> Ranks:
         """The lowest comes first."""
@@ -327,6 +327,11 @@ class Session:
             for plugin, option in tier
             if question in plugin.vetoes and option.takes_part(question)
         ]
+
+
+def _age(job: Job) -> tuple[float, int, str, str]:
+    """The oldest comes first."""
+    return job.created, job.arrived, job.uid, job.key
 
 
 Action = Callable[[Session, Arguments], None]

@@ -110,9 +110,9 @@ class Job:
     `words` are those in which it was said (`model.group.Words`), empty for a pod by itself.  `min_roles` are how many
     of each role must be among them.  `min_resources` is what it must get at least, None if it does not say.  `timeout`
     is for how long a part of it may run alone; None for the default.  `written` says that there is an object that shows
-    how far it is.  `held` and `asked` are tallies of its tasks.  `ready_count` is how many have their places,
-    `waiting_count` how many have not, of which `best_effort_count` ask for nothing, and `roles` how many of each role
-    have which status.
+    how far it is.  `arrived` numbers jobs in the order in which they came, because servers tell whole seconds.  `held`
+    and `asked` are tallies of its tasks.  `ready_count` is how many have their places, `waiting_count` how many have
+    not, of which `best_effort_count` ask for nothing, and `roles` how many of each role have which status.
     """
 
     key: str
@@ -125,6 +125,7 @@ class Job:
     min_resources: Amounts | None = None
     priority: int = 0
     created: float = 0.0
+    arrived: int = 0
     phase: Phase = Phase.PENDING
     timeout: float | None = None
     written: bool = False

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 
 import msgspec
 
@@ -84,6 +85,7 @@ class Jobs:
         self._classes: dict[str, PriorityClass] = {}
         self._owners: dict[str, Owner] = {}
         self._by_volcano = False
+        self._numbers = count(1)
         self.world.put_queue(Queue(DEFAULT))
 
     def waiting(self) -> Iterator[Job]:
@@ -176,7 +178,7 @@ class Jobs:
         self._groups[key] = group
         job = self.world.jobs.get(key)
         if job is None:
-            job = Job(key, group.key, group.words, queue=NOWHERE)
+            job = Job(key, group.key, group.words, queue=NOWHERE, arrived=next(self._numbers))
             self.world.put_job(job)
         if before is None or before.uid != group.uid:
             job.phase = phase_of(group)
@@ -309,7 +311,7 @@ class Jobs:
         key = gangs.key(said.words, said.name)
         job = self.world.jobs.get(key)
         if job is None:
-            job = Job(key, said.name, said.words, queue=NOWHERE, created=task.created)
+            job = Job(key, said.name, said.words, queue=NOWHERE, created=task.created, arrived=next(self._numbers))
             self.world.put_job(job)
         self.tasks[task.key], self._member[task.key] = task, said
         self.world.put_task(job, task)
