@@ -45,6 +45,15 @@ def fail_bindings(cluster: GangCluster, *names: str) -> None:
         cluster.carry_out(instruction, refuse=refused)
 
 
+def test_of_pods_of_one_second_the_first_to_come_goes_first() -> None:
+    cluster = cluster_with(1)
+    for name in ("second-in-name", "first-in-name"):
+        metadata = {"uid": f"uid-{len(name)}-{name}", "creationTimestamp": "2026-11-01T10:00:00Z"}
+        cluster.create(pod(name, {MEMORY: 700}, schedulerName="volcano", metadata=metadata))
+    cluster.settle()
+    assert cluster.placed().keys() == {"second-in-name"}
+
+
 def test_a_gang_starts_whole_or_not_at_all() -> None:
     cluster = cluster_with(2, 1)
     cluster.gang("a", 4)
