@@ -17,10 +17,10 @@ from subak.model.reason import Refusal
 from tests.batch.test_taking import overcommitted
 from tests.batch.worlds import Stage, configuration
 from tests.policy.test_preempt import HOUSES, named
-from tests.support.fuzz import examples
+from tests.support.fuzz import rare
 from tests.support.world import make, pods
 
-SOME = examples(quick=15, ci=80)
+SOME = rare(quick=15, ci=80)
 TIERS = [["priority", "gang", "conformance"], ["drf", "predicates", "proportion"]]
 HELM = [["priority", "conformance"], ["predicates", "proportion"]]
 """As in the default of Volcano's chart, gang and drf protect nobody."""

@@ -26,10 +26,10 @@ from subak.policy.victims import Occupant, Price, price, started
 from tests.batch.worlds import Stage, configuration
 from tests.policy.test_place import ledger
 from tests.policy.test_preempt import BUDGETS, HOUSES, named
-from tests.support.fuzz import examples
+from tests.support.fuzz import rare
 from tests.support.world import make, pods
 
-THOROUGH = examples(quick=20, ci=100)
+THOROUGH = rare(quick=20, ci=100)
 MOST = 8
 """So many tasks on a node have 255 sets."""
 

@@ -194,13 +194,20 @@ def search(claims: Sequence[Claim], cards: list[Used], given: list[Grant], node_
     ordered = sorted(mine, key=lambda card: preference(card, claim))
     for chosen in choices(claim, ordered, node_policy):
         before = [(card, Used(**vars(card))) for card in cards]
-        tag = (shared(claim).qos or "", shared(claim).app_class)
+        tag = tag_of(claim)
         shares = tuple(take(card, claim, tag) for card in chosen)
         grant = Grant(claim.dialect, claim.containers, claim.role, shares, tag, claim.slotted)
         if passes(grant):
             restore(before)
         yield from search(rest, cards, [*given, grant], node_policy)
         restore(before)
+
+
+def tag_of(claim: Claim) -> tuple[str, str]:
+    """To whom its shares may be neighbours: members of a group that keep apart, or MetaX's classes."""
+    if isinstance(claim.rules, Apart):
+        return "pod group", claim.rules.group
+    return shared(claim).qos or "", shared(claim).app_class
 
 
 def take(card: Used, claim: Claim, tag: tuple[str, str]) -> Share:

@@ -35,6 +35,11 @@ def examples(quick: int, ci: int) -> settings:
     return settings(max_examples=ci if long() else quick)
 
 
+def rare(quick: int, ci: int) -> settings:
+    """The same for a property of a case that most examples do not come to (`assume`)."""
+    return settings(examples(quick, ci), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+
+
 def histories(quick: int = 40, ci: int = 2_000) -> settings:
     """The settings of a property over long stories of events, for which a hundred examples say little."""
     return examples(quick, ci)
