@@ -9,7 +9,8 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -70,19 +71,21 @@ async def test_a_member_that_is_always_refused_ends_its_gang_after_the_timeout_a
             await on.books.until(lambda: on.books.bound("next") == 4, "another gang gets the room")
 
 
+def stall_after(bindings: int) -> Callable[[web.Request], Fault | None]:
+    """Lets so many bindings pass; the others get no answer."""
+    passed = count(1)
+
+    def fault(request: web.Request) -> Fault | None:
+        stalls = request.path.endswith("/binding") and next(passed) > bindings
+        return Fault(delay=3600) if stalls else None
+
+    return fault
+
+
 async def test_killed_between_two_bindings_the_next_controller_completes_the_gang_first(cluster: Cluster) -> None:
-    passed = 0
-
-    def stall(request: web.Request) -> Fault | None:
-        nonlocal passed
-        if not request.path.endswith("/binding"):
-            return None
-        passed += 1
-        return None if passed <= 3 else Fault(delay=3600)
-
     async with stage(cluster, hardware(2, 4, 10_000)) as on, Proxy(cluster) as between:
         await on.configure(SEED)
-        between.fault = stall
+        between.fault = stall_after(3)
         async with on.controller("--group-timeout=60s", server=between.address) as running:
             await on.gang("torn", 8, 8000)
             await on.books.until(lambda: on.books.bound("torn") == 3, "three of eight are bound")
@@ -99,18 +102,9 @@ async def test_killed_between_two_bindings_the_next_controller_completes_the_gan
 
 
 async def test_killed_midway_and_the_room_is_gone_the_half_gang_leaves_after_its_timeout(cluster: Cluster) -> None:
-    passed = 0
-
-    def stall(request: web.Request) -> Fault | None:
-        nonlocal passed
-        if not request.path.endswith("/binding"):
-            return None
-        passed += 1
-        return None if passed <= 2 else Fault(delay=3600)
-
     async with stage(cluster, hardware(1, 4, 10_000)) as on, Proxy(cluster) as between:
         await on.configure(SEED)
-        between.fault = stall
+        between.fault = stall_after(2)
         async with on.controller("--group-timeout=4s", server=between.address) as running:
             await on.gang("torn", 4, 8000)
             await on.books.until(lambda: on.books.bound("torn") == 2, "two of four are bound")

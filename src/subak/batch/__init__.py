@@ -107,9 +107,6 @@ class Plugin:
         """Those who may all leave, together, for a task of another queue."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """The session ends."""
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -60,7 +60,6 @@ def run(
     session = Session(world, decider, configuration, PLUGINS, hand, pods, now, refused, budgets, most)
     for name in configuration.actions:
         ACTIONS[name](session, Arguments(configuration.arguments.get(name, {}), f"action {name}", session.doubts))
-    session.close()
     return session
 
 

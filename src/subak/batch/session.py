@@ -100,12 +100,6 @@ class Session:
             for tier in configuration.tiers
         ]
 
-    def close(self) -> None:
-        """All actions have run."""
-        for tier in self._tiers:
-            for plugin, _ in tier:
-                plugin.close()
-
     @property
     def full(self) -> bool:
         """Whether so much was decided that the rest is left to the next session."""
