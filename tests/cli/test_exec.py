@@ -127,7 +127,7 @@ def test_input_that_does_not_end_keeps_nobody_waiting(cluster: Live) -> None:
         os.close(writer)
 
 
-@pytest.mark.parametrize("size", [0, 3, 1 << 20])
+@pytest.mark.parametrize("size", [0, pytest.param(3, marks=pytest.mark.long), 1 << 20])
 def test_a_file_is_passed_on_to_its_end(cluster: Live, tmp_path: Path, size: int) -> None:
     path = tmp_path / "input"
     path.write_bytes(b"x" * size)
