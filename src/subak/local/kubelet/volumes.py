@@ -86,7 +86,7 @@ class Volumes:
                 assert volume.empty_dir is not None
                 made.append(Mount(destination, read_only=mount.read_only, size=_size(volume.empty_dir)))
                 continue
-            host = volume.host_path and Path(volume.host_path.path)
+            host = Path(volume.host_path.path) if volume.host_path else None
             known = host is not None and host.exists()
             made.append(
                 Mount(

@@ -7,8 +7,8 @@ change nor read their own files.  So:
   the container may read them: under root, what every user of the machine may read; under an ordinary user, what that
   user may read;
 - of all other directories of the root, a container sees nothing.  Those that programs expect (`/tmp`, `/var`, `/srv`,
-  home directories, ...) start empty: data, keys, tokens, histories and sockets stay outside.  A pod that needs something
-  from there mounts it as a volume (`hostPath`);
+  home directories, ...) start empty: data, keys, tokens, histories and sockets stay outside.  A pod that needs
+  something from there mounts it as a volume (`hostPath`);
 - programs are the exception: if the interpreter that runs Subak or a directory of the PATH lies in such a place (pyenv,
   conda, a virtual environment, `~/.local/bin`), that installation is visible, and nothing beside it.  A pod names it by
   its path or sets PATH itself, since containers do not inherit the PATH of the user who started the cluster.
