@@ -28,6 +28,7 @@ from subak.model import manifest
 from subak.model.mount import Mount, Purpose
 from subak.node import library, trees, turns
 from subak.node.monitor import state
+from tinykube import private
 
 MOST_FILES = 64
 
@@ -144,6 +145,7 @@ class Host:
         return self._containers / owner
 
     def _for_container(self, owner: str) -> Path:
+        private.directory(self._containers)  # other users of the machine never get to what containers make there
         place = _for_everybody(self._of_container(owner))
         # The library is mounted over this file.  The container can write here, so no link of its own is followed.
         with suppress(FileExistsError):
