@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,39 @@ async def test_an_id_beyond_the_usual_ones_is_one_of_its_own(runtime: Namespaces
     script = "id -u; id -g; id -G; touch /tmp/file && stat -c %u:%g /tmp/file; echo out > /dev/stdout"
     outcome = await run(runtime, script, uid=1000680000, gid=2000000000, groups=(1000680000, 7))
     assert outcome.stdout == "1000680000\n2000000000\n2000000000 7 1000680000\n1000680000:2000000000\nout\n", outcome
+
+
+# The root of a user namespace with the usual range, as rootless Podman makes it, starts a container.
+PROGRAM = """
+import asyncio, os, sys, ctypes
+asked, answer = os.pipe(), os.pipe()
+child = os.fork()
+if child:
+    os.read(asked[0], 1)
+    for name in ("uid_map", "gid_map"):
+        with open(f"/proc/{child}/{name}", "w") as file:
+            file.write("0 0 1\\n1 100000 65536\\n")
+    os.write(answer[1], b"x")
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+user, mount = 0x10000000, 0x20000
+assert ctypes.CDLL(None).unshare(user | mount * int(sys.argv[1])) == 0
+os.write(asked[1], b"x")
+os.read(answer[0], 1)
+from subak.local.runtime.namespaces import Namespaces
+from tests.local.runtime.containers import run
+script = "id -u; cat /proc/self/uid_map; touch /tmp/file && stat -c %u /tmp/file"
+print(asyncio.run(run(Namespaces(), script, uid=1000680000)).stdout)
+"""
+
+
+@root_only
+@pytest.mark.parametrize("own_mounts", [True, False])
+def test_root_of_a_container_around_us_gives_the_ids_that_it_has(able: None, own_mounts: bool) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(int(own_mounts))],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    seen = finished.stdout.split()
+    assert seen == "1000680000 0 1 65535 1000680000 65536 1 1000680000".split(), finished.stderr

@@ -81,7 +81,8 @@ class Sources:
 
     def _copy(self, path: str, info: os.stat_result) -> bool:
         """Make a copy of a device that is not for everybody: with the same owner and group, as they are inside."""
-        if stat.S_ISDIR(info.st_mode) or info.st_mode & _FOR_ALL == _FOR_ALL:
+        device = stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)
+        if not device or info.st_mode & _FOR_ALL == _FOR_ALL:
             return False
         if self.copies < 0:
             self.copies = mounts.memory(mounts.NO_SUID | mounts.NO_EXEC)
