@@ -112,4 +112,4 @@ def test_root_of_a_container_around_us_gives_the_ids_that_it_has(able: None, own
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     seen = finished.stdout.split()
-    assert seen == "1000680000 0 1 65535 1000680000 65536 1 1000680000".split(), finished.stderr
+    assert seen == ["1000680000", "0", "1", "65535", "1000680000", "65536", "1", "1000680000"], finished.stderr
