@@ -145,8 +145,8 @@ class Host:
         return self._containers / owner
 
     def _for_container(self, owner: str) -> Path:
-        private.directory(self._containers)  # other users of the machine never get to what containers make there
         place = _for_everybody(self._of_container(owner))
+        private.close(self._containers)  # other users of the machine never get to what containers make there
         # The library is mounted over this file.  The container can write here, so no link of its own is followed.
         with suppress(FileExistsError):
             os.close(os.open(place / Path(isolation.LIBRARY).name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o755))
