@@ -92,6 +92,13 @@ def test_of_the_root_only_places_of_programs_are_seen() -> None:
     assert {path for path in tops if not path.startswith("/lib")} <= places
 
 
+def test_a_place_of_programs_may_be_a_link_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "disk/opt").mkdir(parents=True)
+    (tmp_path / "opt").symlink_to("disk/opt")
+    monkeypatch.setattr(machine, "_OPEN", (str(tmp_path / "opt"),))
+    assert machine.look()[str((tmp_path / "disk/opt").resolve())] == OPEN
+
+
 def test_the_path_of_containers_is_the_usual_one_whatever_the_operator_s_is(tmp_path: Path) -> None:
     environment = {"PATH": f"{tmp_path}:/no/such/place:relative:{tmp_path}:/usr/bin"}
     assert machine.search_path(environment) == USUAL_PATH

@@ -26,7 +26,7 @@ from subak.local.runtime.spec import USUAL_PATH
 
 _EMPTY = ("/boot", "/home", "/media", "/mnt", "/root", "/run", "/srv", "/tmp", "/var")
 _OPEN = ("/etc", "/opt", "/usr", "/usr/local")
-_SHOWN = ("/bin", "/gnu", "/nix", "/sbin")
+_SHOWN = ("/bin", "/gnu", "/lib", "/lib32", "/lib64", "/libo32", "/libx32", "/nix", "/sbin")
 _OPEN_IN_LOCAL = ("bin", "etc", "games", "include", "lib", "lib64", "libexec", "sbin", "share", "src")
 _SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/opt", "/proc", "/sbin", "/sys", "/usr")
 """Directories that stay visible even if they are an account's home, as for some system accounts."""
@@ -46,7 +46,11 @@ def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.en
     """
     marks = dict.fromkeys(_OPEN, OPEN)
     marks |= {f"/usr/local/{name}": OPEN for name in _OPEN_IN_LOCAL if Path("/usr/local", name).is_dir()}
-    marks |= dict.fromkeys((path for path in (*_SHOWN, *_libraries()) if os.path.lexists(path)), SHOWN)
+    marks |= dict.fromkeys(filter(os.path.lexists, _SHOWN), SHOWN)
+    # One of these may be a link to a larger disk.
+    marks |= {
+        os.path.realpath(path): mark for path, mark in marks.items() if not _inside(os.path.realpath(path), marks)
+    }
     visible = list(marks)
     secret = {os.path.realpath(path) for path in (*hide, *_homes(environment))}.difference(_SYSTEM)
     marks |= dict.fromkeys((path for path in secret if not os.path.isdir(path)), OMITTED)
@@ -90,11 +94,6 @@ def _homes(environment: Mapping[str, str]) -> Iterator[str]:
         if len(fields) > 5 and fields[2].isdecimal() and int(fields[2]) >= _FIRST_PERSON:
             found.append(fields[5])
     yield from (path for path in found if os.path.isabs(path) and os.path.isdir(path))
-
-
-def _libraries() -> list[str]:
-    """`/lib` and its kin."""
-    return [entry.path for entry in _entries("/") if entry.name.startswith("lib")]
 
 
 def _etc() -> dict[str, str]:
