@@ -183,6 +183,8 @@ class LocalCluster:
         if self._runtime == "process":
             obstacle = await capability.obstacle()
             if not obstacle:
+                if remark := capability.remark():
+                    self.notes.append(remark)
                 confined = Namespaces(self._hide if self._state is None else (*self._hide, self._state))
                 return confined, StandIns(confined) if self._stand_in else None
             self.notes.append(f"containers only wait, their commands are not run: {obstacle}")

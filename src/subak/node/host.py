@@ -28,6 +28,7 @@ from subak.model import manifest
 from subak.model.mount import Mount, Purpose
 from subak.node import library, trees, turns
 from subak.node.monitor import state
+from tinykube import private
 
 MOST_FILES = 64
 
@@ -145,6 +146,7 @@ class Host:
 
     def _for_container(self, owner: str) -> Path:
         place = _for_everybody(self._of_container(owner))
+        private.close(self._containers)  # other users of the machine never get to what containers make there
         # The library is mounted over this file.  The container can write here, so no link of its own is followed.
         with suppress(FileExistsError):
             os.close(os.open(place / Path(isolation.LIBRARY).name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o755))

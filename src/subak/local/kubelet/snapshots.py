@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from subak.local.kubelet.payload import Payload
+from subak.local.runtime.ownership import give
 
 LINK = "..data"
 
@@ -31,8 +32,10 @@ def write(directory: Path, payload: Payload) -> bool:
         path = _inside(new, name)
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         path.write_bytes(content.data)
-        path.chmod(content.mode)
+        give(path, content.mode)
     new.mkdir(mode=0o755, exist_ok=True)
+    for path in (directory, new, *(each for each in new.rglob("*") if each.is_dir())):
+        give(path, 0o755)
     temporary = directory / f"{LINK}_tmp"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(new.name)

@@ -23,7 +23,7 @@ from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, St
 from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod, Probe, Seen
 from subak.local.kubelet.process import Process
-from subak.local.kubelet.recipe import Unstartable, no_command
+from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, no_command
 from subak.local.kubelet.reporter import StatusReporter
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.status import refused, status
@@ -319,6 +319,9 @@ class Worker:
             return
         except StartError as error:
             self._event(WARNING, "Failed", f"Error: {error.message}", index)
+            if not error.exit_code:
+                record.fails_to_start(CONFIG_ERROR, error.message, context.clock())
+                return
             record.starts(secrets.token_hex(32), context.clock())
             self._ends(index, record, error.exit_code, error.reason, error.message)
             return

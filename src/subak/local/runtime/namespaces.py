@@ -1,7 +1,8 @@
 """Containers as confined processes: each has its own user, mount, pid, uts and ipc namespaces.
 
-Works as root and as an ordinary user (where the kernel allows it, see `capability`).  Root inside is the user who runs
-Subak outside, without that user's rights over the machine.  Limits:
+Works as root and as an ordinary user (where the kernel allows it, see `capability`).  Under root, the users inside have
+ids that nobody on the machine has (`launcher.ids`): they may do there what every stranger may.  Under an ordinary user,
+root inside is that user.  Limits:
 
 - containers use the machine's network, and even root inside cannot listen on ports below 1024;
 - under an ordinary user, a container has only the one user that it asks for, and `chown` to another fails;
@@ -13,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subak.local.runtime.container import Confined, program_of
-from subak.local.runtime.machine import MachineView, look
+from subak.local.runtime.machine import look
 from subak.local.runtime.spec import LOG_LIMIT, File, Spec, StartError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Namespaces:
     """
 
     def __init__(self, hide: Iterable[str | Path] = ()) -> None:
-        self._machine = look(hide)
+        self._marks = look(hide)
         self._containers: set[Confined] = set()
         self._closed = False
 
@@ -41,7 +42,7 @@ class Namespaces:
         if self._closed:
             raise StartError(f"{spec.name}: containers are no longer started, Subak is about to end")
         try:
-            container = Confined(_order(spec, self._machine))
+            container = Confined(_order(spec, self._marks))
         except (OSError, ValueError) as error:  # no more processes or descriptors, text that cannot be encoded
             raise StartError(f"{spec.name} cannot be launched: {error}") from error
         self._containers.add(container)
@@ -58,7 +59,7 @@ class Namespaces:
         await asyncio.gather(*(container.stop(0) for container in list(self._containers)))
 
 
-def _order(spec: Spec, machine: MachineView) -> Order:
+def _order(spec: Spec, marks: Mapping[str, str]) -> Order:
     program = program_of(spec.argv, spec.env)
     named = [File("/etc/hostname", os.fsencode(spec.host_name) + b"\n")] if spec.host_name else []
     return {
@@ -72,10 +73,17 @@ def _order(spec: Spec, machine: MachineView) -> Order:
             "groups": list(spec.groups),
             "tty": False,
         },
-        "marks": dict(machine.marks),
-        "public_only": machine.public_only,
+        "marks": dict(marks),
         "mounts": [
-            {"destination": each.destination, "source": each.source, "read_only": each.read_only, "size": each.size}
+            {
+                "destination": each.destination,
+                "source": each.source,
+                "read_only": each.read_only,
+                "size": each.size,
+                "beneath": each.beneath,
+                "refusal": each.refusal,
+                "true_ids": each.true_ids,
+            }
             for each in spec.mounts
         ],
         "files": [

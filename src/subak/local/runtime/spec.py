@@ -71,7 +71,8 @@ class StartError(Exception):
     """A program that could not be started: what was tried and why it failed.
 
     `exit_code` is what a shell or a container runtime would give: 127 if the program is not there, 126 if it cannot
-    be run, 128 if the container around it could not be made.
+    be run, 128 if the container around it could not be made; 0 if that was not even tried, because a part of a volume
+    cannot be had.
     """
 
     def __init__(self, message: str, exit_code: int = 128, number: int = 0) -> None:

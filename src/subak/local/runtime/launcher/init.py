@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from .order import Order, Program
+    from .sources import Sources
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
 
 
-def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoReturn:
+def run(order: Order, sources: Sources, monitor: socket.socket, streams: Sequence[int]) -> NoReturn:
     """Run as process 1.  `streams` become standard input (-1 for none), output and error of the command."""
     try:
         kernel.die_with_parent(signal.SIGKILL)
@@ -35,7 +36,7 @@ def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoRetur
         if order["host_name"]:
             socket.sethostname(order["host_name"])
         os.umask(0o022)
-        view.enter(order)
+        view.enter(order, sources)
         _make_working_directory(order["program"])
         kernel.keep_secrets()
         command, begun = program.spawn(order["program"], streams)

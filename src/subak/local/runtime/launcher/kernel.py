@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 
 NEW_USER = 0x10000000
@@ -16,13 +15,9 @@ READ_ONLY = 0x1
 NO_SUID = 0x2
 NO_DEV = 0x4
 NO_EXEC = 0x8
-MOVE = 0x2000
 RECURSIVE = 0x4000
 PRIVATE = 0x40000
-_REMOUNT = 0x20
 _BIND = 0x1000
-_RELATIVE_TIMES = 0x200000
-_STRICT_TIMES = 0x1000000
 _DETACH = 0x2
 
 _SET_DEATH_SIGNAL = 1
@@ -38,11 +33,6 @@ With these, root inside has full control over its own files and processes, but c
 are Docker's, without those that mean nothing in a user namespace.
 """
 _CAPABILITY_VERSION = 0x20080522
-
-_MOUNT_SETATTR = 442
-"""The number is the same on all architectures; the C library knows the call only since glibc 2.36."""
-_AT_WORKING_DIRECTORY = -100
-_AT_RECURSIVE = 0x8000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -89,63 +79,6 @@ def unmount(target: str) -> None:
 def pivot_root(root: str, old: str) -> None:
     """Make the mount `root` the root, and put the old root at `old`."""
     _check(_libc.pivot_root(os.fsencode(root), os.fsencode(old)), f"pivot_root {root}")
-
-
-class _MountAttributes(ctypes.Structure):
-    _fields_ = (
-        ("set", ctypes.c_uint64),
-        ("clear", ctypes.c_uint64),
-        ("propagation", ctypes.c_uint64),
-        ("user_namespace", ctypes.c_uint64),
-    )
-
-
-def restrict(target: str, flags: int) -> None:
-    """Set some of READ_ONLY, NO_SUID, NO_DEV, NO_EXEC on a mount and on all that is mounted below it."""
-    attributes = _MountAttributes(set=flags)
-    result = _libc.syscall(
-        ctypes.c_long(_MOUNT_SETATTR),
-        ctypes.c_int(_AT_WORKING_DIRECTORY),
-        os.fsencode(target),
-        ctypes.c_uint(_AT_RECURSIVE),
-        ctypes.byref(attributes),
-        ctypes.c_size_t(ctypes.sizeof(attributes)),
-    )
-    if result < 0 and ctypes.get_errno() == errno.ENOSYS:  # before Linux 5.12
-        restrict_each(target, flags)
-    else:
-        _check(result, f"mount_setattr {target}")
-
-
-def restrict_each(target: str, flags: int) -> None:
-    """As `restrict`, one mount after the other."""
-    for path in _mounts_below(target):
-        try:
-            present = os.statvfs(path).f_flag
-        except OSError as error:
-            # Covered by another mount or behind a directory that we may not enter: nobody inside gets there either.
-            if error.errno in (errno.EACCES, errno.ENOENT, errno.ENOTDIR):
-                continue
-            raise
-        # Repeat all flags that are set: leaving one out would clear it, which a user namespace may not do.
-        kept = present & (READ_ONLY | NO_SUID | NO_DEV | NO_EXEC | os.ST_NOATIME | os.ST_NODIRATIME)
-        if present & os.ST_RELATIME:
-            kept |= _RELATIVE_TIMES
-        elif not present & os.ST_NOATIME:
-            kept |= _STRICT_TIMES
-        mount("", path, flags=_REMOUNT | _BIND | kept | flags)
-
-
-def _mounts_below(target: str) -> list[str]:
-    found = []
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-        for line in table:
-            path = line.split(" ")[4]
-            for code in ("040", "011", "012", "134"):  # blank, tab, newline and, last, the backslash itself
-                path = path.replace("\\" + code, chr(int(code, 8)))
-            if path == target or path.startswith(target.rstrip("/") + "/"):
-                found.append(path)
-    return found
 
 
 def _prctl(option: int, value: int, name: str) -> None:

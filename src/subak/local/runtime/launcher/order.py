@@ -33,6 +33,9 @@ if TYPE_CHECKING:
         source: str
         read_only: bool
         size: int
+        beneath: str
+        refusal: str
+        true_ids: bool
 
     class File(TypedDict):
         """As `spec.File`."""
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
 
         program: Program
         marks: dict[str, str]
-        public_only: bool
         mounts: list[Mount]
         files: list[File]
         devices: list[str]

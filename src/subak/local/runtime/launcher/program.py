@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import stat
 
 from . import kernel
 
@@ -69,10 +68,6 @@ def confirm(reader: int) -> None:
 
 def become(program: Program) -> NoReturn:
     """Run the program in the place of this process, as its user and without privileges.  Raises NotStarted."""
-    for stream in (0, 1, 2):
-        # So that the program may open /dev/stdout.  A terminal has an owner already; /dev/null must keep its own.
-        if stat.S_ISFIFO(os.fstat(stream).st_mode):
-            os.fchown(stream, program["uid"], program["gid"])
     kernel.give_up_privileges()
     with open("/proc/self/setgroups", encoding="ascii") as file:
         if file.read().strip() == "allow":
