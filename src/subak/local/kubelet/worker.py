@@ -79,7 +79,7 @@ class Worker:
         self._stage = Stage.NEW
         self._life: Life | None = None
         self._started_at = 0.0
-        self._reporter = StatusReporter(context.client, seen.metadata, bytes(seen.status))
+        self._reporter = StatusReporter(context.client, seen)
         self._processes: dict[int, Process] = {}
         self._supplies = Supplies(context, node)
         self._task: asyncio.Task[None] | None = None
@@ -92,6 +92,7 @@ class Worker:
     def update(self, seen: Seen) -> None:
         """Take in a change of the pod in the API server; most often it is our own report."""
         old, self._seen = self._seen, seen
+        self._reporter.see(seen)
         was, now = old.metadata, seen.metadata
         if (now.deletion_timestamp, now.deletion_grace_period_seconds, now.generation) != (
             was.deletion_timestamp,
@@ -375,9 +376,9 @@ class Worker:
     def _report(self, pod: Pod, life: Life) -> None:
         if self._vanished:
             return
-        known = self._reporter.known
+        said = self._reporter.said
         seen = msgspec.json.decode(self._seen.status) if pod.spec.readiness_gates else {}
-        self._reporter.report(status(pod, life, self._started_at, self._context.clock(), known, seen))
+        self._reporter.report(status(pod, life, self._started_at, self._context.clock(), said, seen))
 
     def _event(self, type: str, reason: str, message: str, index: int | None = None) -> None:
         metadata = self._seen.metadata
