@@ -1,4 +1,4 @@
-"""A user writes the status of pods on a local cluster: cards are free when their containers have ended, and not before."""
+"""A user writes the status of pods on a local cluster: cards are free when their containers have ended."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from tinykube.admission import Review
 from tinykube.user import NODES
 
 ENDED = ("Succeeded", "Failed")
+REMEDY = "to end it, delete the pod"
 
 Json = Mapping[str, Any]
 
@@ -35,10 +36,7 @@ def guard(review: Review) -> None:
         return
     field, deed = lie
     pod = f"pod {review.namespace}/{review.object['metadata'].get('name', '')}"
-    text = (
-        f'{pod}: user "{review.user.name}" may not {deed}: only node {node}, where it runs, knows whether it has ended: '
-        "to end it, delete the pod"
-    )
+    text = f'{pod}: user "{review.user.name}" may not {deed}: only node {node} knows what has ended: {REMEDY}'
     raise denied(text, field, "FieldValueForbidden")
 
 

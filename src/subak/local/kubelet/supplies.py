@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from subak.dialects import Injection
 from subak.local.kubelet import environment, volumes
-from subak.local.kubelet.admission import asked
+from subak.local.kubelet.admission import Rejected, asked, check
 from subak.local.kubelet.content import Reference
 from subak.local.kubelet.context import Context
 from subak.local.kubelet.payload import BadVolume
@@ -14,7 +15,11 @@ from subak.local.kubelet.pod import Pod, Seen
 from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, recipe
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.runtime.spec import Spec
+from subak.model import manifest
 from subak.model.reason import Refusal
+from subak.model.request import Needs
+from subak.policy.ports import opened
+from tinykube.resource import NODES
 from tinykube.status import ApiError
 
 
@@ -30,13 +35,29 @@ class Supplies:
         self._subscribed: frozenset[Reference] = frozenset()
 
     async def book(self, seen: Seen) -> None:
-        """Book the pod on its node and give it its cards.  Raises OutOfResource or Refusal, and then holds nothing."""
+        """Book the pod on its node and give it its cards.  Raises Rejected or Refusal, and then holds nothing."""
         account, uid, pod = self._context.account(self._node), seen.metadata.uid, seen.manifest()
-        account.take(uid, asked(pod), self._context.allocatable(self._node))
+        wanted = asked(pod)
+        account.take(uid, wanted.resources, self._context.allocatable(self._node), opened(pod))
         try:
+            await self._check(wanted)
             self._injections = await self._context.devices.allocate(pod)
-        except Refusal:
+        except (Rejected, Refusal):
             account.give_back(uid)
+            raise
+
+    async def _check(self, wanted: Needs) -> None:
+        """Raise Rejected if the node is not for such a pod."""
+        node = self._context.nodes.get(self._node)
+        if node is None:
+            return
+        try:
+            check(wanted, node)
+        except Rejected:
+            # A scheduler may have learned of a new label earlier than we.
+            with suppress(ApiError, OSError, TimeoutError):
+                check(wanted, await self._context.client.get(NODES, self._node, type=manifest.Node))
+                return
             raise
 
     def rest(self) -> None:

@@ -16,7 +16,7 @@ from enum import Enum
 import msgspec
 
 from subak.local.kubelet import action, moment, probe, recovery
-from subak.local.kubelet.admission import OutOfResource
+from subak.local.kubelet.admission import OutOfResource, Rejected
 from subak.local.kubelet.container import BACK_OFF, ContainerRecord, Progress
 from subak.local.kubelet.context import Context
 from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, Stop
@@ -254,9 +254,10 @@ class Worker:
                 await self._supplies.book(self._seen)
         except msgspec.ValidationError as error:
             self._refuse("FailedValidation", str(error))
-        except (OutOfResource, Refusal) as error:
+        except (Rejected, Refusal) as error:
             # A pod that was deleted by force and is just ending may hold what this one lacks.
-            if not self._context.wait_for_orphans(self.node, self.poke):
+            lacks = isinstance(error, (OutOfResource, Refusal))
+            if not lacks or not self._context.wait_for_orphans(self.node, self.poke):
                 self._refuse(*_refusal(error))
         else:
             self._stage, self._life = Stage.ALIVE, life
@@ -395,9 +396,9 @@ class Worker:
             self._timer = asyncio.get_running_loop().call_later(pause, self.poke)
 
 
-def _refusal(error: OutOfResource | Refusal) -> tuple[str, str]:
+def _refusal(error: Rejected | Refusal) -> tuple[str, str]:
     """Reason and message of a pod that the node does not take."""
-    if isinstance(error, OutOfResource):
+    if isinstance(error, Rejected):
         return error.reason, error.message
     return UNEXPECTED, f"Allocate failed due to {error.message}, which is unexpected"
 
