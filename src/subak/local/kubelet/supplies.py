@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -26,13 +27,14 @@ from tinykube.status import ApiError
 class Supplies:
     """The supplies of one pod."""
 
-    __slots__ = ("_context", "_injections", "_node", "_subscribed")
+    __slots__ = ("_context", "_injections", "_node", "_subscribed", "_writing")
 
     def __init__(self, context: Context, node: str) -> None:
         self._context = context
         self._node = node
         self._injections: Sequence[Injection] | None = None
         self._subscribed: frozenset[Reference] = frozenset()
+        self._writing = asyncio.Lock()
 
     async def book(self, seen: Seen) -> None:
         """Book the pod on its node and give it its cards.  Raises Rejected or Refusal, and then holds nothing."""
@@ -84,14 +86,17 @@ class Supplies:
         if not pod.spec.volumes:
             return remarks
         references = frozenset(volumes.wanted(pod))
-        contents = await context.lookup.get(pod.namespace, references)
-        for volume in pod.spec.volumes:
-            try:
-                planned = volumes.plan(volume, pod, contents, context.allocatable(self._node))
-                if sandbox:
-                    remarks += sandbox.volumes.set_up(volume, planned)
-            except BadVolume as error:
-                raise BadVolume(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from None
+        async with self._writing:
+            contents = await context.lookup.get(pod.namespace, references)
+            for volume in pod.spec.volumes:
+                try:
+                    planned = volumes.plan(volume, pod, contents, context.allocatable(self._node))
+                    if sandbox and planned:  # many files, or deep ones, take long
+                        remarks += await asyncio.to_thread(sandbox.volumes.set_up, volume, planned)
+                    elif sandbox:
+                        remarks += sandbox.volumes.set_up(volume, planned)
+                except BadVolume as error:
+                    raise BadVolume(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from None
         if sandbox and references != self._subscribed:
             self._subscribed = references
             context.lookup.subscribe(pod.metadata.uid, pod.namespace, references, refresh)
@@ -120,5 +125,5 @@ class Supplies:
             )
         except Refusal as error:
             raise Unstartable(CONFIG_ERROR, error.message) from None
-        except (environment.BadConfig, BadVolume, ApiError, OSError, TimeoutError) as error:
+        except (ApiError, OSError, TimeoutError, ValueError) as error:  # BadConfig and BadVolume are ValueErrors
             raise Unstartable(CONFIG_ERROR, str(error)) from None

@@ -17,10 +17,10 @@ import msgspec
 
 from subak.local.kubelet import action, moment, probe, recovery
 from subak.local.kubelet.admission import OutOfResource, Rejected
+from subak.local.kubelet.cleaning import PATIENCE, clean
 from subak.local.kubelet.container import BACK_OFF, ContainerRecord, Progress
 from subak.local.kubelet.context import Context
 from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, Stop
-from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod, Probe, Seen
 from subak.local.kubelet.process import Process
 from subak.local.kubelet.recipe import Unstartable, no_command
@@ -39,6 +39,8 @@ SAY_SOMETHING_AFTER = 0.25
 """A pod that does not run after so many seconds reports what it waits for; most are faster and save a write."""
 
 UNEXPECTED = "UnexpectedAdmissionError"
+UNPREPARED = (ApiError, OSError, TimeoutError, ValueError)
+"""What goes wrong with volumes; a ValueError is BadVolume, or comes from a path that no system call takes."""
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +286,7 @@ class Worker:
         """Set up what all containers share."""
         try:
             remarks = await self._supplies.set_up(pod, self._refresh_soon)
-        except (BadVolume, ApiError, OSError, TimeoutError) as error:
+        except UNPREPARED as error:
             self._event(WARNING, "FailedMount", str(error))
             life.prepared_in_vain(self._context.clock())
             return
@@ -301,7 +303,7 @@ class Worker:
             return
         try:
             await self._supplies.set_up(self._seen.decoded(), self._refresh_soon)
-        except (BadVolume, ApiError, OSError, TimeoutError) as error:
+        except UNPREPARED as error:
             self._event(WARNING, "FailedMount", str(error))
 
     async def _start(self, pod: Pod, life: Life, index: int) -> None:
@@ -360,15 +362,19 @@ class Worker:
             self._event(NORMAL, DEADLINE_EXCEEDED, self._life.ending.message)
         await self._supplies.release(self._seen)
         if self._context.processes:
-            await asyncio.to_thread(self._sandbox.remove)
+            cleaning = self._context.spawn(clean(self._sandbox.remove, self._cannot_clean))
+            await asyncio.wait([cleaning], timeout=PATIENCE)
         self._stage = Stage.SETTLED
+
+    def _cannot_clean(self, why: str) -> None:
+        self._event(WARNING, "FailedUnMount", f"a volume of the pod {why}")
 
     def _part(self) -> None:
         """Let go of an ended pod that is gone, or delete it from the API server if it was to be deleted."""
         if self._vanished:
             self.close()
             if self._context.processes:
-                self._context.spawn(asyncio.to_thread(self._sandbox.remove_logs))
+                self._context.spawn(clean(self._sandbox.remove_logs))
             self._context.orphan_ended(self.node, self._seen.metadata.uid)
             self._parted(self._seen.metadata.uid)
         elif self._seen.metadata.deletion_timestamp is not None:
