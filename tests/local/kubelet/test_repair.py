@@ -140,6 +140,20 @@ async def test_what_belongs_to_others_is_left_alone(tmp_path: Path) -> None:
         assert writes(place) == count
 
 
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+@in_virtual_time
+async def test_a_time_that_was_written_before_the_pod_was_bound_means_nothing(tmp_path: Path, time: str) -> None:
+    async with harness(tmp_path) as place:
+        await place.create(nodeName="", activeDeadlineSeconds=50, terminationGracePeriodSeconds=1)
+        ended = {**LIES[11]["containerStatuses"][0], "state": {"terminated": {"exitCode": 1, "startedAt": time}}}
+        await lie(place, {"startTime": time, "containerStatuses": [ended]})
+        await place.client.bind("web", "default", "node-1")
+        pod = await place.phase("Running")
+        assert pod["status"]["startTime"] == pod["metadata"]["creationTimestamp"]
+        await asyncio.sleep(60)
+        assert (await place.get())["status"]["reason"] == "DeadlineExceeded"
+
+
 Step = tuple[str, Any]
 steps = st.lists(
     st.one_of(

@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from subak.local.kubelet import action, moment, probe, recovery
+from subak.local.kubelet import action, probe, recovery
 from subak.local.kubelet.admission import OutOfResource, Rejected
 from subak.local.kubelet.cleaning import PATIENCE, clean
 from subak.local.kubelet.container import BACK_OFF, ContainerRecord, Progress
@@ -247,7 +247,7 @@ class Worker:
         if before.finished or self._vanished:
             self._stage = Stage.SETTLED
             return
-        self._started_at = moment.read(before.start_time) if before.start_time else now
+        self._started_at = recovery.began(before, self._seen.metadata.creation_timestamp, now)
         try:
             pod = self._seen.decoded()
             life = Life(pod, self._started_at)
