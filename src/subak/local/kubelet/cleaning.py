@@ -15,7 +15,11 @@ LONGEST_PAUSE = 300.0
 log = logging.getLogger(__name__)
 
 
-async def clean(remove: Callable[[], None], complain: Callable[[str], None] = log.warning) -> None:
+def _warn(why: str) -> None:
+    log.warning("what a pod left on the disk %s", why)
+
+
+async def clean(remove: Callable[[], None], complain: Callable[[str], None] = _warn) -> None:
     """Call `remove` in a thread until it succeeds; `complain` learns once what stands in the way."""
     pause = FIRST_PAUSE
     complained = False
