@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from subak.admission import endings, records
 from subak.admission.owned import Owned
-from subak.admission.records import Writers, guard
+from subak.admission.records import Writers
 from subak.admission.review import review
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
@@ -99,7 +100,7 @@ class LocalCluster:
             self._store(),
             name=NAME,
             hooks=[partial(review, self.interpreter)],
-            guards=[partial(guard, Owned.by(self.interpreter), WRITERS)],
+            guards=[partial(records.guard, Owned.by(self.interpreter), WRITERS), endings.guard],
         )
         kept = None if self._state is None else self._state / "identity"
         self.endpoint = Listener(self.server, identity(kept, NAME))

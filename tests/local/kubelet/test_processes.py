@@ -260,3 +260,18 @@ async def test_a_pod_runs_as_the_user_that_it_names(place: Harness) -> None:
 
 
 NOBODY = {"runAsUser": 65534, "runAsGroup": 65533, "runAsNonRoot": True}
+
+
+async def test_a_pod_whose_volume_is_deeper_than_any_path_ends(place: Harness, tmp_path: Path) -> None:
+    dig = "import os; os.chdir('/v'); [(os.mkdir('d' * 200), os.chdir('d' * 200)) for _ in range(1_100)]"
+    main = container(command=["python3", "-c", dig], volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    await place.create(main, volumes=[{"name": "v", "emptyDir": {}}], restartPolicy="Never")
+    await phase(place, "Succeeded")
+    await empty(tmp_path / "pods")
+
+
+async def test_long_commands_are_run_by_exec_and_by_probes(place: Harness) -> None:
+    command = ["sh", "-c", "echo ${#1}; test ${#1} = 100000", "sh", "x" * 100_000]
+    await place.create(shell("sleep infinity", readinessProbe={"exec": {"command": command}}))
+    await ready(place)
+    assert await run(place, *command) == (0, "100000\n")

@@ -70,7 +70,7 @@ class Sandbox:
     def last_words(self, container: Container, attempt: int, exit_code: int) -> str:
         """The attempt's termination message; if it wrote none and failed, perhaps the end of its log."""
         try:
-            with self._message(container.name, attempt).open("rb") as file:
+            with logs.opened(self._message(container.name, attempt)) as file:
                 words = file.read(LONGEST_MESSAGE)
         except OSError:
             words = b""

@@ -12,8 +12,8 @@ from pathlib import Path
 from subak.local.runtime.launcher import ids
 
 
-def give(path: Path, mode: int) -> None:
-    """Give a file or directory to root inside, with this mode whatever our umask is."""
-    path.chmod(mode)
+def give(place: Path | int, mode: int) -> None:
+    """Give a file or directory, by its path or its descriptor, to root inside, with this mode whatever our umask is."""
+    os.chmod(place, mode)
     if ids.shifted():
-        os.chown(path, *ids.of_root())
+        os.chown(place, *ids.of_root())
