@@ -2,7 +2,7 @@
 
 An object names its owners.  When the last of them is gone it is deleted.  An owner may be deleted with a finalizer that
 says what is to happen first: `foregroundDeletion` (what it owns goes before it) or `orphan` (what it owns is let go).
-Owners of kinds that are not served here count as being there.
+Owners of kinds that are not served here count as being there, and so do owners that the store cannot read any more.
 """
 
 from __future__ import annotations
@@ -102,6 +102,13 @@ class Garbage:
             return None
         return place, found
 
+    def _is_beyond_us(self, reference: Json, namespace: str) -> bool:
+        """Whether nobody here can know that the owner is gone."""
+        kind = self._served.get((reference.get("apiVersion", ""), reference.get("kind", "")))
+        if kind is None:
+            return True
+        return self._registry.store.is_aside(kind, namespace if kind.namespaced else "", reference["name"])
+
     def _check(self, place: Place) -> None:
         """Delete an object whose owners are all gone, or drop its references to those that are."""
         stored = self._registry.store.stored(*place)
@@ -110,7 +117,7 @@ class Garbage:
             return
         staying, going = [], False
         for reference in references:
-            if (reference.get("apiVersion"), reference.get("kind")) not in self._served:
+            if self._is_beyond_us(reference, place[1]):
                 staying.append(reference)
                 continue
             owner = self._owner(reference, place[1])

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from tests.tinykube.server.controllers.world import World
+from tests.tinykube.server.controllers.world import Damaged, World
 from tinykube.server.controllers.strays import Strays
 from tinykube.server.kinds import NODE, POD
-from tinykube.server.store import Change
+from tinykube.server.store import Change, Store
 
 
 def test_pods_of_a_node_that_is_gone_are_removed_after_a_while() -> None:
@@ -30,6 +30,20 @@ def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
     world.node("one")
     strays.pass_time(1000)
     assert world.names(POD) == ["a"]
+
+
+def test_pods_stay_if_their_node_cannot_be_read_until_a_new_one_goes() -> None:
+    earlier = World()
+    earlier.node("one")
+    earlier.pod("a", "one")
+    world = World(Store(Damaged(earlier, (NODE, "one"))))
+    strays = world.runs(Strays(world.registry))
+    strays.pass_time(1000)
+    assert world.names(POD) == ["a"]
+    world.node("one")
+    world.delete(NODE, "one")
+    strays.pass_time(1000)
+    assert world.names(POD) == []
 
 
 def test_each_node_has_its_own_time() -> None:

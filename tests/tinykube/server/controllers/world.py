@@ -10,9 +10,28 @@ from tinykube.server.deletion import delete
 from tinykube.server.kinds import NODE, POD, Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
-from tinykube.server.store import Store
+from tinykube.server.store import Kept, Store
 
 Json = dict[str, Any]
+
+
+class Damaged:
+    """A journal of what another world has stored, some of which cannot be read any more."""
+
+    def __init__(self, earlier: World, *unreadable: tuple[Kind, str]) -> None:
+        names = {(kind.resource, key) for kind, key in unreadable}
+        store = earlier.store
+        stored = {(kind.resource, key): each for kind in store.kinds for key, each in store.range(kind)}
+        assert names <= stored.keys()
+        good = {name: each for name, each in stored.items() if name not in names}
+        self._kept = Kept(store.revision, good, names)
+
+    def put(self, resource: str, key: str, revision: int, data: bytes) -> None: ...
+
+    def remove(self, resource: str, key: str, revision: int) -> None: ...
+
+    def load(self) -> Kept:
+        return self._kept
 
 
 class World:
