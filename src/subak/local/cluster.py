@@ -22,7 +22,7 @@ from subak.admission.records import Writers, guard
 from subak.admission.review import review
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
-from subak.local import custom, volcano
+from subak.local import custom, unreadable, volcano
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.nodes import Nodes
 from subak.local.kubeconfig import NAME
@@ -42,6 +42,7 @@ from tinykube.client import Client
 from tinykube.server.http import Listener
 from tinykube.server.server import Server
 from tinykube.server.sqlite import open_store
+from tinykube.server.state import DATABASE
 from tinykube.server.store import Store
 from tinykube.server.tls import identity
 from tinykube.server.users import Acting
@@ -54,6 +55,10 @@ KUBELET = User("system:subak-kubelet", (NODES, AUTHENTICATED))
 
 WRITERS = Writers(frozenset({SCHEDULER.name, AGENTS.name}))
 """Users who may write records of allocations."""
+
+IDENTITY, MACHINE = "identity", "machine"
+BESIDE = (IDENTITY, MACHINE)
+"""What lies in a state directory beside the database: certificates with the token, and files of pods and agents."""
 
 RuntimeName = Literal["process", "stand-in", "none"]
 
@@ -101,7 +106,7 @@ class LocalCluster:
             hooks=[partial(review, self.interpreter)],
             guards=[partial(guard, Owned.by(self.interpreter), WRITERS)],
         )
-        kept = None if self._state is None else self._state / "identity"
+        kept = None if self._state is None else self._state / IDENTITY
         self.endpoint = Listener(self.server, identity(kept, NAME))
         self._stack.push_async_callback(self.endpoint.stop)
         self.client = Client(self.server, NAME)
@@ -149,7 +154,7 @@ class LocalCluster:
     def _directory(self) -> Path:
         """The directory for volumes, logs and the files of agents, without files of earlier agents."""
         if self._state is not None:
-            directory = self._state.absolute() / "machine"
+            directory = self._state.absolute() / MACHINE
             private.directory(directory)
             trees.discard(directory / "host")
             return directory
@@ -160,8 +165,11 @@ class LocalCluster:
     def _store(self) -> Store:
         if self._state is None:
             return Store(custom=custom.kinds())
-        store, journal = open_store(self._state, custom=custom.kinds(), beside=("identity", "machine"))
+        store, journal = open_store(self._state, custom=custom.kinds(), beside=BESIDE)
         self._stack.callback(journal.close)
+        database = self._state / DATABASE
+        self.notes += unreadable.set_aside(database, journal.aside)
+        self.notes += unreadable.not_served(database, journal.resources, {kind.resource for kind in store.kinds})
         return store
 
     async def _kubelet(self, directory: Path) -> Kubelet:
