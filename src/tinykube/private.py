@@ -25,16 +25,13 @@ def directory(path: Path) -> None:
 
 def file(path: Path) -> int:
     """Open a file, made if it is not there, and close it to others.  Raises OSError."""
-    opened = _opened(path, os.O_RDWR | os.O_CREAT)
-    try:
-        found = _ours(path, os.fstat(opened))
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file", str(path))
-        _close(opened, found)
-    except BaseException:
-        os.close(opened)
-        raise
-    return opened
+    return _opened(path, os.O_RDWR | os.O_CREAT)
+
+
+def read(path: Path) -> str:
+    """The text of a file, which is closed to others.  Raises OSError, and ValueError if it is no text."""
+    with os.fdopen(_opened(path, os.O_RDONLY), "rb") as content:
+        return content.read(MOST_BYTES).decode()
 
 
 def close(path: Path) -> None:
@@ -44,14 +41,6 @@ def close(path: Path) -> None:
     except FileNotFoundError:
         return
     _close(path, _ours(path, found))
-
-
-def read(path: Path) -> str:
-    """The text of a file, which is closed to others.  Raises OSError, and ValueError if it is no text."""
-    opened = _opened(path, os.O_RDONLY)
-    with os.fdopen(opened, "rb") as content:
-        _close(opened, _ours(path, os.fstat(opened)))
-        return content.read(MOST_BYTES).decode()
 
 
 def write(path: Path, content: bytes) -> None:
@@ -69,17 +58,19 @@ def write(path: Path, content: bytes) -> None:
 
 
 def _opened(path: Path, flags: int) -> int:
-    """Open the file itself, and do not wait at a pipe."""
     try:
-        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        opened = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)  # it may be a pipe
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _link(path) from None
+        raise _link(path) if error.errno == errno.ELOOP else error from None
+    try:
+        found = _ours(path, os.fstat(opened))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        _close(opened, found)
+    except BaseException:
+        os.close(opened)
         raise
-
-
-def _link(path: Path) -> OSError:
-    return OSError(errno.ELOOP, "it is a link", str(path))
+    return opened
 
 
 def _ours(path: Path, found: os.stat_result) -> os.stat_result:
@@ -88,6 +79,10 @@ def _ours(path: Path, found: os.stat_result) -> os.stat_result:
     if found.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "it belongs to another user", str(path))
     return found
+
+
+def _link(path: Path) -> OSError:
+    return OSError(errno.ELOOP, "it is a link", str(path))
 
 
 def _close(path: Path | int, found: os.stat_result) -> None:

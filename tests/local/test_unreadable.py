@@ -21,7 +21,7 @@ from tinykube.resource import CONFIG_MAPS, NAMESPACES, PODS, SECRETS, Resource
 from tinykube.server.sqlite import Aside
 
 PATIENCE = 30.0
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", kind="Deployment")
 NODES = machines({"profile": "shared", "name": "a", "taints": [], "cards": {"count": 1}})
 
 

@@ -9,6 +9,7 @@ import os
 import shlex
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -160,6 +161,7 @@ async def _serve(cluster: LocalCluster, written: Kubeconfig, port: int) -> int:
     async with cluster:
         await cluster.endpoint.start(port)
         written.write(cluster.endpoint.kubeconfig())
+        cluster.on_authority = partial(_write_again, cluster, written)
         _greet(cluster, written.path)
         waiting = asyncio.create_task(stopped.wait())
         await asyncio.wait((waiting, cluster.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -169,6 +171,13 @@ async def _serve(cluster: LocalCluster, written: Kubeconfig, port: int) -> int:
             complain([f"the cluster cannot go on: {cluster.failed.exception()!r}"])
             return FAILED
     return 0
+
+
+def _write_again(cluster: LocalCluster, written: Kubeconfig) -> None:
+    try:
+        written.write(cluster.endpoint.kubeconfig())
+    except (FileTaken, OSError) as error:
+        complain([], [f"the certificate authority is renewed, and {written.path} cannot be written anew: {error}"])
 
 
 def _greet(cluster: LocalCluster, written: Path) -> None:

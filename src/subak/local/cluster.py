@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -39,12 +39,13 @@ from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
 from tinykube import private
 from tinykube.client import Client
+from tinykube.server import renewal
 from tinykube.server.http import Listener
 from tinykube.server.server import Server
 from tinykube.server.sqlite import open_store
 from tinykube.server.state import DATABASE
 from tinykube.server.store import Store
-from tinykube.server.tls import identity
+from tinykube.server.tls import KeptIdentity
 from tinykube.server.users import Acting
 from tinykube.user import AUTHENTICATED, NODES, User
 
@@ -64,7 +65,10 @@ RuntimeName = Literal["process", "stand-in", "none"]
 
 
 class LocalCluster:
-    """A cluster on this machine, running inside `async with`.  `notes` are for the user who starts it."""
+    """A cluster on this machine, running inside `async with`.  `notes` are for the user who starts it.
+
+    `on_authority` is called when the certificate authority was renewed: kubeconfigs should be written anew.
+    """
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class LocalCluster:
         self.interpreter = interpreter or Interpreter()
         self.notes: list[str] = []
         self.failed: asyncio.Future[None]
+        self.on_authority: Callable[[], None] = lambda: None
         self._state = state
         self._runtime: RuntimeName = runtime
         self._stand_in = stand_in
@@ -107,7 +112,8 @@ class LocalCluster:
             guards=[partial(guard, Owned.by(self.interpreter), WRITERS)],
         )
         kept = None if self._state is None else self._state / IDENTITY
-        self.endpoint = Listener(self.server, identity(kept, NAME))
+        identity = KeptIdentity(kept, NAME)
+        self.endpoint = Listener(self.server, identity.current)
         self._stack.push_async_callback(self.endpoint.stop)
         self.client = Client(self.server, NAME)
         directory = self._directory()
@@ -139,7 +145,8 @@ class LocalCluster:
                 f"if they never are: subak delete node {name}"
             )
         await self.agents.restore()
-        for part in (config.run(), nodes.run(), self.kubelet.run(), self.scheduler.run()):
+        renewing = renewal.run(identity, self.endpoint, lambda: self.on_authority())
+        for part in (config.run(), nodes.run(), self.kubelet.run(), self.scheduler.run(), renewing):
             self._run(part)
         ready = asyncio.gather(self.kubelet.synced.wait(), self.scheduler.ready.wait())
         await asyncio.wait((ready, self.failed), return_when=asyncio.FIRST_COMPLETED)

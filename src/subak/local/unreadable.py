@@ -21,8 +21,8 @@ def set_aside(database: Path, aside: Sequence[Aside]) -> list[str]:
         named.append(f"{len(aside) - SHOWN:,} more")
     objects, look = ("an object", "it") if len(aside) == 1 else (f"{len(aside):,} objects", "them")
     return [
-        f"{objects} of {database} cannot be read: {', '.join(named)}; set aside, and not part of the cluster: what a pod "
-        f"among them ran has ended, and what it held is free. To look at {look}: "
+        f"{objects} of {database} cannot be read: {', '.join(named)}; set aside, and not part of the cluster: "
+        f"what pods among them ran has ended, and what they held is free. To look at {look}: "
         f"sqlite3 {shlex.quote(str(database))} 'SELECT * FROM aside'; to forget {look}: 'DELETE FROM aside'"
     ]
 
