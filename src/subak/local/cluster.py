@@ -22,7 +22,7 @@ from subak.admission.records import Writers, guard
 from subak.admission.review import review
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
-from subak.local import custom, unreadable, volcano
+from subak.local import custom, volcano
 from subak.local.hardware.agents import Agents
 from subak.local.hardware.nodes import Nodes
 from subak.local.kubeconfig import NAME
@@ -32,6 +32,7 @@ from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import Runtime
 from subak.local.runtime.stand_in import StandIns
+from subak.local.state import BESIDE, IDENTITY, MACHINE, not_served, set_aside
 from subak.node import trees
 from subak.node.machine import Machine
 from subak.scheduler import served
@@ -56,10 +57,6 @@ KUBELET = User("system:subak-kubelet", (NODES, AUTHENTICATED))
 
 WRITERS = Writers(frozenset({SCHEDULER.name, AGENTS.name}))
 """Users who may write records of allocations."""
-
-IDENTITY, MACHINE = "identity", "machine"
-BESIDE = (IDENTITY, MACHINE)
-"""What lies in a state directory beside the database: certificates with the token, and files of pods and agents."""
 
 RuntimeName = Literal["process", "stand-in", "none"]
 
@@ -175,8 +172,8 @@ class LocalCluster:
         store, journal = open_store(self._state, custom=custom.kinds(), beside=BESIDE)
         self._stack.callback(journal.close)
         database = self._state / DATABASE
-        self.notes += unreadable.set_aside(database, journal.aside)
-        self.notes += unreadable.not_served(database, journal.resources, {kind.resource for kind in store.kinds})
+        self.notes += set_aside(database, journal.aside)
+        self.notes += not_served(database, journal.resources, {kind.resource for kind in store.kinds})
         return store
 
     async def _kubelet(self, directory: Path) -> Kubelet:

@@ -14,7 +14,7 @@ import pytest
 
 from subak.cli.live import picture
 from subak.local.cluster import LocalCluster
-from subak.local.unreadable import not_served, set_aside
+from subak.local.state import not_served, set_aside
 from tests.support.machines import INTERPRETER, machines
 from tinykube.client import Client
 from tinykube.resource import CONFIG_MAPS, NAMESPACES, PODS, SECRETS, Resource

@@ -1,4 +1,4 @@
-"""What is said of kept objects that cannot be read or are not served."""
+"""What `subak up` keeps in a state directory beside the database, and what it says of objects that it cannot serve."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tinykube.server.sqlite import Aside
+
+IDENTITY, MACHINE = "identity", "machine"
+BESIDE = (IDENTITY, MACHINE)
+"""Certificates with the token; files of pods and agents."""
 
 SHOWN = 5
 
