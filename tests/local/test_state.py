@@ -18,10 +18,12 @@ from subak.local.state import not_served, set_aside
 from tests.support.machines import INTERPRETER, machines
 from tinykube.client import Client
 from tinykube.resource import CONFIG_MAPS, NAMESPACES, PODS, SECRETS, Resource
-from tinykube.server.sqlite import Aside
+from tinykube.server.sqlite import Aside, SqliteJournal
+from tinykube.status import ApiError
 
 PATIENCE = 30.0
 DEPLOYMENTS = Resource("apps", "v1", "deployments", kind="Deployment")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", kind="ReplicaSet")
 NODES = machines({"profile": "shared", "name": "a", "taints": [], "cards": {"count": 1}})
 
 
@@ -136,3 +138,28 @@ def test_kinds_that_are_not_served_are_named() -> None:
         "s/state.db also keeps objects of kinds that this program does not serve: 1,200 widgets.io"
     ]
     assert not_served(Path("s/state.db"), counts, {"pods", "widgets.io"}) == []
+
+
+async def test_what_a_full_disk_held_up_is_done_when_there_is_room_again(state: Path) -> None:
+    async with cluster(state) as running, asyncio.timeout(PATIENCE):
+        client, journal = running.client, running.server._store._journal
+        assert isinstance(journal, SqliteJournal)
+        await client.create(PODS, pod("small", **{"nvidia.com/gpu": 1, "nvidia.com/gpumem": 10}), "default")
+        await client.delete(PODS, "holder", "default", grace=0)
+        await client.delete(DEPLOYMENTS, "d", "default")
+        journal._connection.execute("PRAGMA query_only = ON")
+        with pytest.raises(ApiError, match=r"state\.db cannot be written: .*; nothing was changed: make room there"):
+            await client.create(CONFIG_MAPS, {"metadata": {"name": "lost"}}, "default")
+        for _ in range(200):
+            await asyncio.sleep(0.005)  # everybody tries, in vain
+        before = names(state)
+        assert ("pods", "default/holder") in before or ("replicasets.apps" in {resource for resource, _ in before})
+        journal._connection.execute("PRAGMA query_only = OFF")
+        await until_bound(client, "small")
+        while (await client.list(REPLICA_SETS)).items or len((await client.list(PODS)).items) > 1:
+            await asyncio.sleep(0.01)
+        stored = {
+            (kind.resource, key) for kind in running.server._store.kinds for key, _ in running.server._store.range(kind)
+        }
+        assert stored == names(state), "memory and disk agree"
+        assert ("configmaps", "default/lost") not in stored

@@ -14,6 +14,7 @@ from tinykube.server.kinds import Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
 from tinykube.server.store import Change, Stored
+from tinykube.status import ApiError
 
 Json = dict[str, Any]
 Place = tuple[Kind, str, str]
@@ -48,10 +49,15 @@ class Garbage:
 
     def act(self) -> float | None:
         while self._to_finish or self._to_check:
-            if self._to_finish:
-                self._finish(_first(self._to_finish))
-            else:
-                self._check(_first(self._to_check))
+            waiting, look = (self._to_finish, self._finish) if self._to_finish else (self._to_check, self._check)
+            place = next(iter(waiting))
+            del waiting[place]
+            try:
+                look(place)
+            except ApiError as error:
+                if error.code >= 500:
+                    waiting[place] = None
+                raise
         return None
 
     def _begin_with(self, place: Place, metadata: Json) -> None:
@@ -176,9 +182,3 @@ class Garbage:
 
 def _place(kind: Kind, metadata: Json) -> Place:
     return kind, metadata.get("namespace", ""), metadata["name"]
-
-
-def _first(places: dict[Place, None]) -> Place:
-    place = next(iter(places))
-    del places[place]
-    return place

@@ -52,18 +52,19 @@ class Strays:
 
     def act(self) -> float | None:
         while self._half_gone:
-            meta = self._half_gone.pop()
-            if self._store.get(POD, meta["namespace"], meta["name"]) is not None:
-                options = DeleteOptions(grace=0, uid=meta["uid"])
-                delete(self._registry, Target(POD, meta["namespace"], meta["name"]), options)
+            meta = self._half_gone[-1]
+            found = self._store.get(POD, meta["namespace"], meta["name"])
+            if found is not None and found["metadata"]["uid"] == meta["uid"]:
+                delete(self._registry, Target(POD, meta["namespace"], meta["name"]), DeleteOptions(grace=0))
+            self._half_gone.pop()
         now = self._registry.clock()
         for node, since in list(self._missing.items()):
             left = since + QUARANTINE_SECONDS - now
             if left > 0:
                 return left  # they are in the order in which they went missing
-            del self._missing[node]
             if not self._is_there(node):
                 self._remove(node)
+            del self._missing[node]
         return None
 
     def _is_there(self, node: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinykube.server import bootstrap, rules
+from tinykube.server import bootstrap, errors, rules
 from tinykube.server.controllers import Controller
 from tinykube.server.deletion import delete
 from tinykube.server.kinds import NODE, POD, Kind
@@ -32,6 +32,24 @@ class Damaged:
 
     def load(self) -> Kept:
         return self._kept
+
+
+class FullDisk:
+    """A journal that takes no writes of a kind while it is full."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.full = False
+        self._resource = kind.resource
+
+    def put(self, resource: str, key: str, revision: int, data: bytes) -> None:
+        if self.full and resource == self._resource:
+            raise errors.internal("no room")
+
+    def remove(self, resource: str, key: str, revision: int) -> None:
+        self.put(resource, key, revision, b"")
+
+    def load(self) -> Kept:
+        return Kept()
 
 
 class World:
