@@ -114,7 +114,7 @@ def up(
         complain([str(error)])
         sys.exit(BAD_INPUT)
     except ApiError as error:  # as of a full disk
-        complain([f"the cluster cannot start: {error.message}"])
+        complain([f"the cluster cannot be started: {error.message}"])
         sys.exit(FAILED)
     finally:
         written.release()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from tinykube.server.kinds import POD
 from tinykube.server.sqlite import Aside
 
 IDENTITY, MACHINE = "identity", "machine"
@@ -24,10 +25,11 @@ def set_aside(database: Path, aside: Sequence[Aside]) -> list[str]:
     if len(aside) > SHOWN:
         named.append(f"{len(aside) - SHOWN:,} more")
     objects, look = ("an object", "it") if len(aside) == 1 else (f"{len(aside):,} objects", "them")
+    pods = ": what pods among them ran has ended, and what they held is free" if _has_pods(aside) else ""
     return [
-        f"{objects} of {database} cannot be read: {', '.join(named)}; set aside, and not part of the cluster: "
-        f"what pods among them ran has ended, and what they held is free. To look at {look}: "
-        f"sqlite3 {shlex.quote(str(database))} 'SELECT * FROM aside'; to forget {look}: 'DELETE FROM aside'"
+        f"{objects} of {database} cannot be read: {', '.join(named)}; set aside, and not part of the cluster{pods}. "
+        f"To look at {look}: sqlite3 {shlex.quote(str(database))} 'SELECT * FROM aside'; "
+        f"to forget {look}: 'DELETE FROM aside'"
     ]
 
 
@@ -37,3 +39,7 @@ def not_served(database: Path, resources: Counter[str], served: Collection[str])
     if not unknown:
         return []
     return [f"{database} also keeps objects of kinds that this program does not serve: {', '.join(unknown)}"]
+
+
+def _has_pods(aside: Sequence[Aside]) -> bool:
+    return any(each.resource == POD.resource for each in aside)
