@@ -210,6 +210,8 @@ def readable(file: Path) -> Iterator[None]:
     """Say what SQLite cannot read, and whether the file is to blame."""
     try:
         yield
+    except UnicodeDecodeError as error:  # what SQLite says quotes what it could not read
+        raise Damaged(f"{file}: not readable: its schema is no text") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # without the details
         if code in _NOT_THE_FILE:

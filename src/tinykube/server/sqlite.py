@@ -104,7 +104,7 @@ def kept(directory: Path, kind: Kind, key: str) -> bytes | None:
             found = connection.execute("SELECT * FROM objects WHERE resource = ? AND key = ?", (kind.resource, key))
             row = found.fetchone()
         return rows.read(*row).data if row else None
-    except (sqlite3.Error, StateError, OSError, Unreadable):
+    except (sqlite3.Error, UnicodeDecodeError, StateError, OSError, Unreadable):
         return None  # opening it will say why
 
 
