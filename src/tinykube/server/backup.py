@@ -18,15 +18,12 @@ from pathlib import Path
 
 from tinykube import private
 from tinykube.server import database
-from tinykube.server.database import APPLICATION, VERSION, readable, reader
+from tinykube.server.database import APPLICATION, JUMP, readable, reader
 from tinykube.server.rows import LAST
 from tinykube.server.state import DATABASE, StateDirectory, StateError
 
 BACKUP = 0x73756262
 """How a backup says what it is: no server takes it for its own."""
-JUMP = 1_000_000_000
-"""A restored server counts on from that much higher: nothing gets a number that was given out since the backup."""
-
 _NAME = re.compile(r"[a-z]+(\.[a-z]+)*")
 
 
@@ -79,9 +76,7 @@ def restore(file: Path, directory: Path, folders: Collection[str] = ()) -> Summa
         (application,) = backup.execute("PRAGMA application_id").fetchone()
         if application != BACKUP:
             raise StateError(f"{file}: it is no backup")
-        version = database.check_owner(file, backup, BACKUP)
-        if not 0 < version <= VERSION:
-            raise StateError(f"{file}: has format {version}, this program reads {VERSION}")
+        database.check_owner(file, backup, BACKUP)
         database.check_pages(file, backup)
         target = StateDirectory(directory, folders)
         try:

@@ -25,6 +25,8 @@ from tinykube.server.store import Stored
 APPLICATION = 0x73756261
 VERSION = 2
 """Version 1 had no sums."""
+JUMP = 1_000_000_000
+"""Where it is not certain how far revisions have come, they go on that much higher: none is given out twice."""
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -71,18 +73,15 @@ class Database:
     def _prepare(self) -> None:
         self.connection.text_factory = _text
         version = check_owner(self.file, self.connection)
-        if version == 1:
-            with transaction(self.connection):
-                self.connection.execute("ALTER TABLE objects ADD COLUMN sum INTEGER")
-                self.connection.execute(f"PRAGMA user_version = {VERSION}")
-        elif version != VERSION:
-            raise StateError(f"{self.file}: has format {version}, this program reads {VERSION}")
         self._sound = check_pages(self.file, self.connection)
         self.connection.execute("PRAGMA journal_mode = WAL")
         self.connection.execute("PRAGMA synchronous = NORMAL")
         self.connection.execute("PRAGMA journal_size_limit = 67108864")
         with transaction(self.connection):
-            pass  # some damage makes a file that can only be read
+            if version == 1:
+                self.connection.execute("ALTER TABLE objects ADD COLUMN sum INTEGER")
+            # Always, to see that it can be written: some damage prevents that.
+            self.connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def load(self) -> tuple[int, dict[tuple[str, str], Stored]]:
         """The latest revision, and all objects that can be read; those that cannot are set aside for good."""
@@ -91,7 +90,9 @@ class Database:
             counted = self.connection.execute("SELECT only, revision FROM latest").fetchall()
             counts = [count for _, count in counted if isinstance(count, int) and 0 <= count <= LAST]
             revision = max([*counts, *(stored.revision for stored in good.values())], default=0)
-            if bad or not self._sound or len(counts) != 1:
+            if bad or len(counts) != 1:
+                revision = min(revision + JUMP, LAST)
+            if bad or len(counts) != 1 or not self._sound:
                 self._mend(bad, revision)
         return revision, good
 
@@ -189,10 +190,12 @@ def check_owner(file: Path, connection: sqlite3.Connection, application: int = A
     (found,) = connection.execute("PRAGMA application_id").fetchone()
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if found != application and tables:
-        raise StateError(f"{file}: a database of another program; choose another")
+        raise StateError(f"{file}: a database of another program; choose another directory")
     if not tables >= {"objects", "latest"}:
         raise Damaged(f"{file}: its tables are gone")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if not 0 < version <= VERSION:
+        raise StateError(f"{file}: has format {version}, this program reads {VERSION}")
     return int(version)
 
 
