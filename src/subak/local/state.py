@@ -25,7 +25,8 @@ def set_aside(database: Path, aside: Sequence[Aside]) -> list[str]:
     if len(aside) > SHOWN:
         named.append(f"{len(aside) - SHOWN:,} more")
     objects, look = ("an object", "it") if len(aside) == 1 else (f"{len(aside):,} objects", "them")
-    pods = ": what pods among them ran has ended, and what they held is free" if _has_pods(aside) else ""
+    has_pods = any(each.resource == POD.resource for each in aside)
+    pods = ": what a pod ran has ended, and what it held is free" if has_pods else ""
     return [
         f"{objects} of {database} cannot be read: {', '.join(named)}; set aside, and not part of the cluster{pods}. "
         f"To look at {look}: sqlite3 {shlex.quote(str(database))} 'SELECT * FROM aside'; "
@@ -39,7 +40,3 @@ def not_served(database: Path, resources: Counter[str], served: Collection[str])
     if not unknown:
         return []
     return [f"{database} also keeps objects of kinds that this program does not serve: {', '.join(unknown)}"]
-
-
-def _has_pods(aside: Sequence[Aside]) -> bool:
-    return any(each.resource == POD.resource for each in aside)

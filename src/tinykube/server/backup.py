@@ -99,7 +99,7 @@ def _restored(backup: sqlite3.Connection, target: StateDirectory, folders: Colle
         backup.backup(connection)
         summary = _summary(connection)
         for folder, name, content in connection.execute("SELECT folder, name, content FROM files"):
-            if folder in folders and _NAME.fullmatch(name):
+            if folder in folders and _NAME.fullmatch(str(name)) and isinstance(content, bytes):
                 private.directory(target.path / folder)
                 private.write(target.path / folder / name, content)
         connection.execute("DROP TABLE files")

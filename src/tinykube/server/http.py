@@ -57,8 +57,8 @@ class Listener:
 
     def show(self, identity: ServerIdentity) -> None:
         """Show another certificate to all who connect from now on; the token stays."""
-        self._identity = identity
         identity.load_into(self._context)
+        self._identity = identity
 
     async def stop(self) -> None:
         """Listen no longer; the watches end."""

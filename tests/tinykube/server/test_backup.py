@@ -182,7 +182,7 @@ def test_a_made_up_backup_writes_nothing_elsewhere(tmp_path: Path, folder: str, 
     backup.write(tmp_path / "state", tmp_path / "file")
     with closing(sqlite3.connect(tmp_path / "file", isolation_level=None)) as connection:
         connection.execute("INSERT INTO files VALUES (?, ?, x'00')", (folder, name))
-        connection.execute("INSERT INTO files VALUES ('identity', '../../x', x'00')")
+        connection.execute("INSERT INTO files VALUES ('identity', '../../x', x'00'), ('identity', NULL, 7), (7, 7, 7)")
     backup.restore(tmp_path / "file", tmp_path / "in" / "new", FOLDERS)
     assert {path.name for path in (tmp_path / "in" / "new").iterdir()} == {"lock", "state.db"}
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["new"]
