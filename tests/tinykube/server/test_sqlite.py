@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tinykube.server.kinds import NODE, POD
-from tinykube.server.sqlite import SqliteJournal, StateError, open_store
+from tinykube.server.sqlite import SqliteJournal, open_store
+from tinykube.server.state import StateError
 from tinykube.server.store import Store
 from tinykube.server.tls import identity
 
