@@ -121,6 +121,13 @@ async def test_what_a_pod_held_that_cannot_be_read_is_free_and_given_once(state:
             assert min(card.memory_free, card.cores_free) >= 0
 
 
+async def test_a_lost_device_config_is_told_until_there_is_another(state: Path) -> None:
+    damage(state, ("configmaps", "subak-system/hami-scheduler-device"))
+    for told in (True, False):
+        async with cluster(state) as running:
+            assert any("the device config of the last start is lost" in note for note in running.notes) is told
+
+
 def test_many_objects_are_counted_and_some_are_named() -> None:
     many = [Aside("pods", f"default/p{number}", "its revision is -1") for number in range(1_205)]
     (note,) = set_aside(Path("/a b/state.db"), many)

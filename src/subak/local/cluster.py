@@ -35,13 +35,14 @@ from subak.local.runtime.stand_in import StandIns
 from subak.local.state import BESIDE, IDENTITY, MACHINE, not_served, set_aside
 from subak.node import trees
 from subak.node.machine import Machine
-from subak.scheduler import served
+from subak.scheduler import configuration, served
 from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
 from tinykube import private
 from tinykube.client import Client
 from tinykube.server import renewal
 from tinykube.server.http import Listener
+from tinykube.server.kinds import CONFIG_MAP
 from tinykube.server.server import Server
 from tinykube.server.sqlite import open_store
 from tinykube.server.state import DATABASE
@@ -174,6 +175,10 @@ class LocalCluster:
         database = self._state / DATABASE
         self.notes += set_aside(database, journal.aside)
         self.notes += not_served(database, journal.resources, {kind.resource for kind in store.kinds})
+        if store.is_aside(CONFIG_MAP, configuration.NAMESPACE, configuration.NAME):
+            self.notes.append(
+                "the device config of the last start is lost with it: the default one is in force, or that of --device-config"
+            )
         return store
 
     async def _kubelet(self, directory: Path) -> Kubelet:

@@ -219,7 +219,8 @@ class Store:
 
     def is_aside(self, kind: Kind, namespace: str, name: str) -> bool:
         """Whether an object of that name was kept and cannot be read, and there is no new one: it is not gone."""
-        return (kind.resource, key_of(namespace, name)) in self._aside
+        key = key_of(namespace, name)
+        return (kind.resource, key) in self._aside and key not in self._tables[kind].objects
 
     def log(self, kind: Kind) -> ChangeLog:
         """The latest changes of a kind."""
