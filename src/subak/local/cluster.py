@@ -176,9 +176,8 @@ class LocalCluster:
         self.notes += set_aside(database, journal.aside)
         self.notes += not_served(database, journal.resources, {kind.resource for kind in store.kinds})
         if store.is_aside(CONFIG_MAP, configuration.NAMESPACE, configuration.NAME):
-            self.notes.append(
-                "the device config of the last start is lost with it: the default one is in force, or that of --device-config"
-            )
+            lost = "the device config of the last start is lost with it"
+            self.notes.append(f"{lost}: the default one is in force, or that of --device-config")
         return store
 
     async def _kubelet(self, directory: Path) -> Kubelet:

@@ -24,6 +24,7 @@ from tinykube.server.state import DATABASE, StateDirectory, StateError
 
 BACKUP = 0x73756262
 """How a backup says what it is: no server takes it for its own."""
+
 _NAME = re.compile(r"[a-z]+(\.[a-z]+)*")
 
 
@@ -52,7 +53,7 @@ def write(directory: Path, file: Path, folders: Collection[str] = (), *, replace
     opened, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # readable for its owner only
     unfinished = Path(name)
     try:
-        with readable(source), closing(reader(source)) as origin, closing(_connection(unfinished)) as copy:
+        with readable(source, file), closing(reader(source)) as origin, closing(_connection(unfinished)) as copy:
             origin.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
             database.check_owner(source, copy)
@@ -72,7 +73,7 @@ def write(directory: Path, file: Path, folders: Collection[str] = (), *, replace
 
 def restore(file: Path, directory: Path, folders: Collection[str] = ()) -> Summary:
     """Make a directory from a backup, as a server has left it.  Raises StateError and OSError."""
-    with readable(file), closing(reader(file)) as backup:
+    with readable(file, directory), closing(reader(file)) as backup:
         (application,) = backup.execute("PRAGMA application_id").fetchone()
         if application != BACKUP:
             raise StateError(f"{file}: it is no backup")

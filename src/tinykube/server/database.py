@@ -209,14 +209,16 @@ def check_pages(file: Path, connection: sqlite3.Connection) -> bool:
 
 
 @contextmanager
-def readable(file: Path) -> Iterator[None]:
-    """Say what SQLite cannot read, and whether the file is to blame."""
+def readable(file: Path, into: Path | None = None) -> Iterator[None]:
+    """Say what SQLite cannot read, and whether the file is to blame, or that there is no room where it is read into."""
     try:
         yield
     except UnicodeDecodeError as error:  # what SQLite says quotes what it could not read
         raise Damaged(f"{file}: not readable: its schema is no text") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # without the details
+        if code == sqlite3.SQLITE_FULL and into is not None:
+            raise StateError(f"{into}: there is no room on the disk") from error
         if code in _NOT_THE_FILE:
             raise StateError(f"{file}: cannot be used: {error}") from error
         raise Damaged(f"{file}: not readable: {error}") from error

@@ -121,7 +121,7 @@ class KeptIdentity:
         try:
             self._save()
         except OSError as error:
-            raise _unusable(error) from error
+            raise StateError(f"{directory}: cannot be written: {error.strerror}") from error
 
     def renew(self) -> None:
         """Make anew what is due."""
@@ -129,7 +129,7 @@ class KeptIdentity:
         try:
             self._save()
         except OSError as error:  # as on a full disk
-            log.warning("what was renewed cannot be kept: %s", _unusable(error))
+            log.warning("%s: what was renewed cannot be kept: %s", self._directory, error.strerror)
 
     def rest(self) -> timedelta:
         """How long nothing is due, if nobody sets the clock."""
@@ -163,10 +163,7 @@ def _read(directory: Path) -> ServerIdentity:
             except (FileNotFoundError, ValueError):
                 continue
     except OSError as error:
-        raise _unusable(error) from error
+        message = f"cannot be used: {error.strerror}; remove it, and it is made anew"
+        raise StateError(f"{error.filename}: {message}") from error
     texts = {field: text if field == "token" else f"{text}\n" for field, text in found.items()}
     return ServerIdentity(**texts)
-
-
-def _unusable(error: OSError) -> StateError:
-    return StateError(f"{error.filename}: cannot be used: {error.strerror}; remove it, and it is made anew")
