@@ -34,6 +34,7 @@ class Listener:
     def __init__(self, server: Server, identity: ServerIdentity) -> None:
         self._server = server
         self._identity = identity
+        self._context = identity.context()
         self._expected = f"Bearer {identity.token}".encode()
         self._runner: web.ServerRunner | None = None
         self.port = 0
@@ -50,9 +51,14 @@ class Listener:
         )
         self._runner = web.ServerRunner(protocol, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, HOST, port, ssl_context=self._identity.context(), backlog=1024)
+        site = web.TCPSite(self._runner, HOST, port, ssl_context=self._context, backlog=1024)
         await site.start()
         self.port = self._runner.addresses[0][1]
+
+    def show(self, identity: ServerIdentity) -> None:
+        """Show another certificate to all who connect from now on; the token stays."""
+        identity.load_into(self._context)
+        self._identity = identity
 
     async def stop(self) -> None:
         """Listen no longer; the watches end."""
