@@ -1,0 +1,59 @@
+"""Hundreds of pods that end as soon as they begin: each ran exactly once, and is reported so.
+
+Each appends its name to a file of the machine, so that it is not the cluster that counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.support.live import live
+from tests.support.storm import Json, client_of, pod, until
+from tinykube.client import Client
+from tinykube.resource import PODS
+
+QUICK, AT_ONCE = 500, 16
+
+
+@pytest.mark.long
+def test_each_of_many_quick_pods_runs_exactly_once(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)  # a container may have another user than this test
+    tally = tmp_path / "tally"
+    tally.touch()
+    tally.chmod(0o666)
+    with live() as cluster:
+        asyncio.run(storm(client_of(cluster.kubeconfig), tally))
+        assert cluster.stop() == 0
+
+
+async def storm(client: Client, tally: Path) -> None:
+    names = [f"quick-{number}" for number in range(QUICK)]
+    volume = {"name": "tally", "hostPath": {"path": str(tally), "type": "File"}}
+    crowd = asyncio.Semaphore(AT_ONCE)
+
+    async def create(name: str) -> None:
+        async with crowd:
+            await client.create(PODS, pod(name, "sh", "-c", f"echo {name} >> /tally", volumes=[volume]), "default")
+
+    await asyncio.gather(*map(create, names))
+    pods: list[Json] = []
+
+    async def ended() -> bool:
+        pods[:] = (await client.list(PODS)).items
+        return all(each["status"].get("phase") in ("Succeeded", "Failed") for each in pods)
+
+    await until("all of them end", ended)
+    assert sorted(each["metadata"]["name"] for each in pods) == sorted(names)
+    assert {each["metadata"]["name"]: outcome(each) for each in pods} == dict.fromkeys(names, ("Succeeded", 0, 0))
+    assert sorted(tally.read_text().split()) == sorted(names)
+    await client.close()
+
+
+def outcome(pod: Json) -> tuple[str, int, int]:
+    """The phase of a pod, how often its container was started again, and its exit code."""
+    (container,) = pod["status"]["containerStatuses"]
+    return pod["status"]["phase"], container["restartCount"], container["state"]["terminated"]["exitCode"]
