@@ -53,7 +53,10 @@ async def until_phase(client: Client, name: str, *phases: str) -> Json:
         found.update(await client.get(PODS, name, "default"))
         return found["status"].get("phase") in phases
 
-    await until(f"pod {name} is {' or '.join(phases)}", check)
+    try:
+        await until(f"pod {name} is {' or '.join(phases)}", check)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {found['status']}") from None
     return found
 
 

@@ -6,6 +6,7 @@ Each appends its name to a file of the machine, so that it is not the cluster th
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,12 @@ QUICK, AT_ONCE = 500, 16
 
 
 @pytest.mark.long
-def test_each_of_many_quick_pods_runs_exactly_once(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)  # a container may have another user than this test
-    tally = tmp_path / "tally"
-    tally.touch()
-    tally.chmod(0o666)
-    with live() as cluster:
+def test_each_of_many_quick_pods_runs_exactly_once() -> None:
+    with tempfile.TemporaryDirectory() as folder, live() as cluster:
+        tally = Path(folder) / "tally"
+        tally.touch()
+        for path, mode in ((Path(folder), 0o755), (tally, 0o666)):
+            path.chmod(mode)  # a container of root may have another user
         asyncio.run(storm(client_of(cluster.kubeconfig), tally))
         assert cluster.stop() == 0
 
