@@ -1,6 +1,6 @@
 """What the storms share: pods to send, a client to send them with, and what the machine itself says of processes.
 
-A storm claims only what it has counted, and asks the machine (`/proc`, file sizes) rather than the cluster where it can.
+A storm claims only what it has counted, and asks the machine (`/proc`, files) rather than the cluster where it can.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def refused(request: Awaitable[Any]) -> str:
 
 
 def running(mark: str) -> list[int]:
-    """Processes of this machine that have a word of their command line in common with no others."""
+    """Processes of this machine that have this word in their command line."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

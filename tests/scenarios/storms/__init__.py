@@ -1,1 +1,1 @@
-"""Storms: what one machine must stand.  `make test-long` runs them one after the other, with the machine to themselves."""
+"""Storms that one machine must stand.  `make test-long` runs them one after the other, when all else has ended."""

@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -102,8 +103,8 @@ async def deleted(client: Client, name: str, uid: str) -> None:
             await client.delete(PODS, name, "default", uid=uid)
             return
         except ApiError as error:
-            assert error.code == 404, error
-            assert attempt, f"{name} was confirmed and is lost"
+            if error.code != 404 or not attempt:
+                raise AssertionError(f"{name} was confirmed, and now: {error}") from error
             return
         except (OSError, TimeoutError):
             await asyncio.sleep(0.05)
@@ -123,9 +124,8 @@ async def kill(options: list[str | Path], witness: Witness) -> int:
         command = [sys.executable, "-m", "subak.cli", "up", *map(str, options)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=commands({}))
         try:
-            before = witness.confirmed
             if round % 2:
-                await until("it goes on where it was", lambda: _more(witness, before + TENANTS))
+                await until("it goes on where it was", partial(_more, witness, witness.confirmed + TENANTS))
             await asyncio.sleep(witness.chance.uniform(0, 2))
         finally:
             process.kill()

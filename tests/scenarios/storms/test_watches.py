@@ -1,4 +1,4 @@
-"""Hundreds of watches on objects that change all the time, half of which never read: memory is bounded, others are served.
+"""Hundreds of watches on objects that change all the time, half of which never read: they cost a bounded memory.
 
 Those that read hear of every change, once.
 """
