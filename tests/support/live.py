@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,13 @@ def commands(more: Mapping[str, str]) -> dict[str, str]:
     """The environment in which `subak` is found."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8", **more}
+
+
+def free_port() -> int:
+    """A port that nobody uses at this moment."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
 
 
 @contextmanager

@@ -60,7 +60,7 @@ async def until_phase(client: Client, name: str, *phases: str) -> Json:
     return found
 
 
-async def until_gone(client: Client, *names: str) -> None:
+async def remove(client: Client, *names: str) -> None:
     """Delete these pods, and wait until the API server no longer has them."""
     for name in names:
         await client.delete(PODS, name, "default")

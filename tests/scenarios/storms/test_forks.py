@@ -11,7 +11,7 @@ import os
 import pytest
 
 from tests.support.live import Live, live
-from tests.support.storm import client_of, pod, running, until, until_gone, until_phase
+from tests.support.storm import client_of, pod, remove, running, until, until_phase
 from tinykube.client import Client
 from tinykube.resource import PODS
 
@@ -40,7 +40,7 @@ async def storm(cluster: Live, client: Client) -> None:
     await client.create(PODS, pod("newcomer", "true"), "default")
     await until_phase(client, "newcomer", "Succeeded")
     assert cluster.subak("exec", "neighbour", "--", "echo", "here").stdout == "here\n"
-    await until_gone(client, "bomb")
+    await remove(client, "bomb")
     assert running(fuse) == []
     assert running(neighbour) == before
     await client.close()

@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.held_cards import overcommitted
 from tests.support.live import live
-from tests.support.storm import client_of, pod, refused, running, until, until_gone, until_phase
+from tests.support.storm import client_of, pod, refused, remove, running, until, until_phase
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
 
@@ -141,7 +141,7 @@ def free(disk: Disk) -> None:
 
 async def recover(client: Client, confirmed: dict[str, str]) -> None:
     """All that was confirmed runs, or says that it found no space; more can come, and no card was promised twice."""
-    await until_gone(client, "hog")
+    await remove(client, "hog")
     del confirmed["hog"]
     await create(client, confirmed, "after")
     for name in confirmed:
@@ -149,4 +149,4 @@ async def recover(client: Client, confirmed: dict[str, str]) -> None:
         assert status["phase"] == "Running" or (name != "after" and "No space left" in status["message"])
     assert await there(client) == confirmed
     assert overcommitted((await client.list(NODES)).items, (await client.list(PODS)).items) == []
-    await until_gone(client, *confirmed)
+    await remove(client, *confirmed)

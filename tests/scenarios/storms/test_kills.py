@@ -22,10 +22,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.test_restart import free_port
 from tests.support.held_cards import overcommitted
-from tests.support.live import ROOT, commands, live
-from tests.support.storm import Json, client_of, pod, running, until, until_gone, until_phase
+from tests.support.live import ROOT, commands, free_port, live
+from tests.support.storm import Json, client_of, pod, remove, running, until, until_phase
 from tinykube.client import Client
 from tinykube.resource import NODES, PODS
 from tinykube.status import ApiError
@@ -184,12 +183,12 @@ async def calm(client: Client, witness: Witness) -> None:
 
     await until("the pods that were not deleted are there, each of them once", settled)
     assert (witness.looks > KILLS, len(witness.deleted) > TENANTS) == (True, True)
-    await until_gone(client, *expected)
+    await remove(client, *expected)
     whole = [f"whole-{number}" for number in range(CARDS)]
     for name in whole:
         await client.create(PODS, pod(name, "sleep", "1000", limits=WHOLE), "default")
     for name in whole:
         await until_phase(client, name, "Running")
-    await until_gone(client, *whole)
+    await remove(client, *whole)
     assert [name for name in witness.made if running(mark(name))] == []
     print(f"{KILLS} kills, {len(witness.made)} pods, {len(witness.deleted)} deletions, {witness.looks} looks")

@@ -16,7 +16,7 @@ from tests.support.storm import Json, client_of, pod, until
 from tinykube.client import Client
 from tinykube.resource import PODS
 
-QUICK, AT_ONCE = 500, 16
+QUICK, AT_ONCE = 400, 16
 
 
 @pytest.mark.long
