@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,10 @@ from tinykube.resource import NODES, PODS
 SIZE = "24m"
 EARLY, REFUSALS = 4, 20
 SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 2000}
-HOG = ("sh", "-c", "cat /dev/zero > /volume/fill; exec sleep 1000")
+MARK = f"86399.{os.getpid()}4"
+"""Seconds that only the pods of this test sleep."""
+HOG = ("sh", "-c", "mkdir /volume/begun && cat /dev/zero > /volume/fill; exec sleep 1000")
+"""Fills the disk once, however often it is started."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +53,13 @@ def small_disk(path: Path) -> Iterator[Disk]:
     mount = f'mount -t tmpfs -o size={SIZE} none "$0" && echo mounted && exec cat'
     command = ["unshare", *own, "--mount", "sh", "-c", mount, str(path)]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert holder.stdin is not None
-    assert holder.stdout is not None
     with holder:
+        assert holder.stdout is not None
         assert holder.stdout.readline() == "mounted\n"
-        enter = ["nsenter", f"--target={holder.pid}", "--mount"]
-        yield Disk(path, enter if not own else [*enter, "--user", "--preserve-credentials"], _seen(holder.pid, path))
-        holder.stdin.close()
-
-
-def _seen(holder: int, path: Path) -> Path:
-    return Path(f"/proc/{holder}/root{path}")
+        inside = ["nsenter", f"--target={holder.pid}", "--mount"]
+        if own:
+            inside += ["--user", "--preserve-credentials"]
+        yield Disk(path, inside, Path(f"/proc/{holder.pid}/root{path}"))
 
 
 @pytest.mark.long
@@ -78,37 +78,34 @@ def sound(disk: Disk) -> bool:
 
 async def storm(disk: Disk) -> None:
     confirmed: dict[str, str] = {}
+    names = (f"late-{number}" for number in count())
     with live("--state", disk.path / "state", inside=disk.inside) as cluster:
         client = client_of(cluster.kubeconfig)
         for number in range(EARLY):
             await create(client, confirmed, f"early-{number}")
         for name in confirmed:
             await until_phase(client, name, "Running")
-        before = {name: running(mark(name)) for name in confirmed}
+        before = set(running(MARK))
+        assert len(before) == EARLY
         hog = pod("hog", *HOG, restartPolicy="Always", volumes=[{"name": "volume", "emptyDir": {}}])
         confirmed["hog"] = (await client.create(PODS, hog, "default"))["metadata"]["uid"]
-        await fill(client, confirmed)
+        await fill(client, confirmed, names)
         assert cluster.subak("exec", "early-0", "--", "echo", "here").stdout == "here\n"
-        assert {name: running(mark(name)) for name in before} == before
+        assert before <= set(running(MARK))
         await client.close()
         cluster.stop(signal.SIGKILL)
     with live("--state", disk.path / "state", inside=disk.inside) as cluster:
         client = client_of(cluster.kubeconfig)
         assert await there(client) == confirmed
-        await fill(client, confirmed)  # the hog begins again
+        await fill(client, confirmed, names)  # it is as full as it was
         free(disk)
         await recover(client, confirmed)
         await client.close()
         assert cluster.stop() == 0
 
 
-def mark(name: str) -> str:
-    """Seconds that only this pod of this test sleeps."""
-    return f"86399.{os.getpid()}{sum(name.encode()):06}"
-
-
 async def create(client: Client, confirmed: dict[str, str], name: str) -> None:
-    made = await client.create(PODS, pod(name, "sleep", mark(name), limits=SHARE, restartPolicy="Always"), "default")
+    made = await client.create(PODS, pod(name, "sleep", MARK, limits=SHARE, restartPolicy="Always"), "default")
     confirmed[name] = made["metadata"]["uid"]
 
 
@@ -117,13 +114,12 @@ async def there(client: Client) -> dict[str, str]:
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in (await client.list(PODS)).items}
 
 
-async def fill(client: Client, confirmed: dict[str, str]) -> None:
+async def fill(client: Client, confirmed: dict[str, str], names: Iterator[str]) -> None:
     """Send pods until so many were refused, for that reason."""
     refusals: list[str] = []
 
     async def enough() -> bool:
-        name = f"late-{len(confirmed) + len(refusals)}"
-        reason = await refused(create(client, confirmed, name))
+        reason = await refused(create(client, confirmed, next(names)))
         assert not reason or "disk is full" in reason
         refusals.extend([reason] if reason else [])
         return len(refusals) >= REFUSALS
