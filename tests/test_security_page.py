@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "security.md"
 BOUNDARY = re.compile(r"Containers of `subak up` are no boundary .*?\.(?= |$)")
 
-_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 
 
 def rows(text: str) -> Iterator[list[str]]:
@@ -31,10 +31,17 @@ ROWS = list(rows(PAGE.read_text(encoding="utf-8")))
 
 @cache
 def named_in(path: str) -> frozenset[str]:
-    """The tests of a file, read and not run."""
+    """The tests of a file, read and not run: `test_name` or `TestClass::test_name`."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    functions = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
-    return frozenset(each.name for each in functions if each.name.startswith("test_"))
+    return frozenset(_tests(tree, ""))
+
+
+def _tests(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[str]:
+    for each in tree.body:
+        if isinstance(each, ast.ClassDef) and each.name.startswith("Test"):
+            yield from _tests(each, f"{prefix}{each.name}::")
+        elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name.startswith("test_"):
+            yield prefix + each.name
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
@@ -44,7 +51,7 @@ def test_each_row_names_a_test_that_exists(row: list[str]) -> None:
     assert found, f"{row[0]}: no test is named"
     assert not _TEST.sub("", named).strip(" ,;"), f"{row[0]}: only tests are named in the last column"
     for path, test in found:
-        assert not test or test in named_in(path), f"{path} has no {test}"
+        assert test in named_in(path), f"{path} has no {test}"
 
 
 def test_all_rows_are_as_wide_as_their_table() -> None:
