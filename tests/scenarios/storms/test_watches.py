@@ -22,9 +22,9 @@ from tinykube.codec import WatchEvent
 from tinykube.resource import CONFIG_MAPS, PODS
 
 DEAF, READERS = 200, 200
-CHANGES, LOAD = 400, 40_000
+CHANGES, LOAD = 300, 40_000
 GROWTH = DEAF * 2 * MIB
-"""What is under way to each deaf watch.  It is sent 16 MB, of which the kernel's buffers take about 4."""
+"""What is under way to each deaf watch.  It is sent 12 MB, of which the kernel's buffers take about 4."""
 
 
 @pytest.mark.long
