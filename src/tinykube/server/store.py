@@ -25,6 +25,8 @@ from tinykube.server.kinds import KINDS, Kind
 Json = dict[str, Any]
 
 HISTORY = 8_192
+HISTORY_BYTES = 64 << 20
+"""Of each kind: so many changes are remembered, fewer if they are large."""
 MOST_LEVELS = LEVELS + 10
 """What `managedFields` tell of an object is some levels deeper than the object itself."""
 
@@ -99,6 +101,7 @@ class ChangeLog:
         self.kind = kind
         self.forgotten = forgotten
         self._limit = limit
+        self._bytes = 0
         self._changes: list[Change] = []
         self._revisions: list[int] = []  # of the same changes, to search in
 
@@ -106,10 +109,18 @@ class ChangeLog:
         """Take note of a change; drop old ones in batches, which costs less than one by one."""
         self._changes.append(change)
         self._revisions.append(change.revision)
-        if len(self._changes) > self._limit + self._limit // 4:
-            dropped = len(self._changes) - self._limit
-            self.forgotten = self._revisions[dropped - 1]
-            del self._changes[:dropped], self._revisions[:dropped]
+        self._bytes += len(change.now.data)
+        if 4 * len(self._changes) > 5 * self._limit or 4 * self._bytes > 5 * HISTORY_BYTES:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Forget the oldest changes, down to the limits."""
+        dropped = 0
+        while len(self._changes) - dropped > self._limit or self._bytes > HISTORY_BYTES:
+            self._bytes -= len(self._changes[dropped].now.data)
+            dropped += 1
+        self.forgotten = self._revisions[dropped - 1]
+        del self._changes[:dropped], self._revisions[:dropped]
 
     def since(self, revision: int) -> list[Change]:
         """Changes after a revision, which must not be before `forgotten`."""
