@@ -9,9 +9,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
+from subak.node import trees
 from subak.node.trees import discard, remove
 from tests.support import fuzz
 from tests.support.nobody import NOBODY, as_nobody, possible
@@ -137,6 +139,40 @@ def test_what_cannot_be_removed_is_named_and_all_else_goes(tmp_path: Path) -> No
             _libc.umount2(os.fsencode(path), 0)
     remove(tmp_path / "pod")
     assert not (tmp_path / "pod").exists()
+
+
+def test_two_may_remove_the_same(tmp_path: Path) -> None:
+    for number in range(10):
+        for branch in range(30):
+            (tmp_path / "pod" / str(branch) / "a" / "b" / "c").mkdir(parents=True)
+        others = [Thread(target=discard, args=(tmp_path / "pod",)) for _ in range(number % 3 + 1)]
+        for each in others:
+            each.start()
+        discard(tmp_path / "pod")
+        for each in others:
+            each.join()
+        remove(tmp_path / "pod")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_waits_for_what_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pod" / "below").mkdir(parents=True)
+    go_on, done = Event(), Event()
+
+    def slow(path: Path) -> None:
+        go_on.wait(60)
+        discard(path)
+        done.set()
+
+    monkeypatch.setattr(trees, "discard", slow)
+    trees.throw_away(tmp_path / "pod")
+    assert not (tmp_path / "pod").exists()
+    assert len(list(tmp_path.iterdir())) == 1
+    go_on.set()
+    assert done.wait(60)
+    assert list(tmp_path.iterdir()) == []
+    trees.throw_away(tmp_path / "missing")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long

@@ -81,7 +81,7 @@ class Host:
         """Throw away what the pod's containers had."""
         for container in pod.containers:
             owner = isolation.owner(pod, container)
-            trees.discard(self._of_container(owner))
+            trees.throw_away(self._of_container(owner))
             (self._limits / owner).unlink(missing_ok=True)
             self.state(pod, container).unlink(missing_ok=True)
 

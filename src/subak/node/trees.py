@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 TRIES = 3
 """How often a directory is emptied into which somebody still writes."""
@@ -53,28 +54,41 @@ def discard(path: Path) -> None:
         remove(path)
 
 
+def throw_away(path: Path) -> None:
+    """Take it out of the way at once, and discard it in a thread: a container may have left what takes minutes."""
+    aside = path.with_name(f"{secrets.token_hex(8)}_")
+    try:
+        path.rename(aside)
+        Thread(target=discard, args=(aside,), daemon=True).start()
+    except FileNotFoundError:
+        pass
+    except (OSError, RuntimeError):  # it cannot be moved, or there can be no more threads
+        discard(path)
+        discard(aside)
+
+
 class _Tree:
     """A directory with all that is in it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._mine = f"{secrets.token_hex(8)}."  # begins the names that we give: no container knows them
+        self._mine = ""
         self._moves = 0
         self._obstacle: OSError | None = None
 
     def remove(self) -> None:
         with _opened(str(self._path)) as top:
             for _ in range(TRIES):
+                self._obstacle = None
+                self._mine = f"{secrets.token_hex(8)}."  # begins the names that we give: no container knows them
                 self._empty(top)
-                if self._obstacle is not None:
-                    raise self._obstacle
                 try:
                     os.rmdir(self._path)
                     return
                 except OSError as error:
                     if error.errno != errno.ENOTEMPTY:
                         raise
-        raise OSError(errno.ENOTEMPTY, "somebody still writes to it", str(self._path))
+        raise self._obstacle or OSError(errno.ENOTEMPTY, "somebody still writes to it", str(self._path))
 
     def _empty(self, top: int) -> None:
         moved = self._clear(top, top)
@@ -86,6 +100,8 @@ class _Tree:
                 os.rmdir(name, dir_fd=top)
             except NotADirectoryError:  # somebody had put a link in its place before it was moved
                 self._try(os.unlink, name, top)
+            except FileNotFoundError:  # somebody else removes it too
+                continue
             except OSError as error:
                 self._note(name, error)
 

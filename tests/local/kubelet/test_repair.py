@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subak.local.kubelet import reporter
 from tests.support import virtual
+from tests.support.fuzz import histories
 from tests.support.kubelet.harness import Harness, harness, in_virtual_time
 from tests.support.kubelet.pods import container
 from tinykube.client import MERGE_PATCH
@@ -165,7 +166,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@histories(ci=500)
 @given(policy=st.sampled_from(["Always", "OnFailure", "Never"]), steps=steps, slow=st.booleans())
 def test_whatever_others_write_the_status_is_what_runs(policy: str, steps: list[Step], slow: bool) -> None:
     async def story() -> None:
