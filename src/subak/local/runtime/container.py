@@ -18,6 +18,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from subak.local.runtime import sealed
 from subak.local.runtime.launcher.order import EXECUTE, EXITED, FAILED, KILL, STARTED, hear
 from subak.local.runtime.session import Watched
 from subak.local.runtime.spec import USUAL_PATH, StartError
@@ -45,17 +46,7 @@ class Confined:
         self._exited: asyncio.Future[int] = self._loop.create_future()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, _in_memory(order) as file:
-            self._monitor = subprocess.Popen(
-                # Isolated and without site-packages, which it does not need, it starts in half the time.
-                [sys.executable, "-I", "-S", "-X", "utf8", _LAUNCHER, str(theirs.fileno()), str(file.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-                env={name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"},
-                pass_fds=(theirs.fileno(), file.fileno()),
-                # Ctrl-C in our terminal must reach only us: we end containers in good order.
-                start_new_session=True,
-            )
+            self._monitor = _launch(theirs.fileno(), file.fileno())
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._hear)
 
@@ -145,6 +136,27 @@ class Confined:
             if not await self._gone(_PATIENCE):
                 self._monitor.kill()
                 await self._gone(_PATIENCE)
+
+
+def _launch(control: int, order: int) -> subprocess.Popen[bytes]:
+    """Start the launcher.  Raises StartError, OSError."""
+    python = sealed.interpreter()
+    given = (control, order, python)
+    try:
+        return subprocess.Popen(
+            # Isolated and without site-packages, which it does not need, it starts in half the time.
+            [sys.executable, "-I", "-S", "-X", "utf8", _LAUNCHER, *map(str, given)],
+            executable=f"/proc/self/fd/{python}",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            env=sealed.environment(),
+            pass_fds=given,
+            # Ctrl-C in our terminal must reach only us: we end containers in good order.
+            start_new_session=True,
+        )
+    except PermissionError as error:
+        raise sealed.forbidden(error) from error
 
 
 def program_of(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`python launcher CONTROL ORDER`: run a container; both are open descriptors, see `monitor`."""
+"""`python launcher CONTROL ORDER PYTHON`: run a container; all are open descriptors, the last is of this interpreter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ if __name__ == "__main__":
     # As a top-level package: the packages around it would import much that is not needed here.
     sys.path[0] = os.path.dirname(sys.path[0])
     monitor = __import__("launcher.monitor", fromlist=["main"])
-    control, order = (int(argument) for argument in sys.argv[1:])
+    control, order, python = (int(argument) for argument in sys.argv[1:])
+    os.close(python)
     for descriptor in (control, order):
         os.set_inheritable(descriptor, False)
     monitor.main(socket.socket(fileno=control), order)
