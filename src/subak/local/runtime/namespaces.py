@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from subak.local.runtime import filter
 from subak.local.runtime.container import Confined, program_of
 from subak.local.runtime.machine import MachineView, look
 from subak.local.runtime.spec import LOG_LIMIT, File, Spec, StartError
@@ -70,6 +71,7 @@ def _order(spec: Spec, machine: MachineView) -> Order:
             "uid": spec.uid,
             "gid": spec.gid,
             "groups": list(spec.groups),
+            "filter": filter.program(),
             "tty": False,
         },
         "marks": dict(machine.marks),

@@ -1,4 +1,4 @@
-"""`python launcher CONTROL ORDER PYTHON`: run a container; all are open descriptors, the last is of this interpreter."""
+"""`python launcher CONTROL ORDER PYTHON`: run a container; all are open descriptors, the last of this interpreter."""
 
 from __future__ import annotations
 

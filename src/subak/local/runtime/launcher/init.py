@@ -51,6 +51,7 @@ def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoRetur
         os._exit(program.NO_CONTAINER)
     _forward_signals(command)
     _let_go(streams)
+    kernel.filter_calls(order["program"]["filter"])
     answer(monitor, STARTED)
     code = _wait_for(command)
     answer(monitor, EXITED, code)

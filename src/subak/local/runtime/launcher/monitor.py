@@ -36,6 +36,7 @@ def main(control: socket.socket, order: int) -> None:
     """Run the container that the file `order` describes, for the process at the other end of `control`."""
     content: Order = _load(order)
     kernel.adopt_orphans()
+    kernel.leave_keyring()
     try:
         Monitor(control, content).run()
     except NotStarted as error:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         uid: int
         gid: int
         groups: list[int]
+        filter: bytes
         tty: bool
 
     class Mount(TypedDict):

@@ -90,6 +90,7 @@ def become(program: Program) -> NoReturn:
         raise NotStarted(
             NOT_EXECUTABLE, f'working directory "{program["working_directory"]}": {error.strerror}'
         ) from error
+    kernel.filter_calls(program["filter"])
     _execute(program["argv"], program["env"], program["path"])
 
 
