@@ -19,7 +19,7 @@ from .birth import Birth
 from .init import exit_code
 from .log import Log, Stream
 from .order import EXECUTE, EXITED, FAILED, KILL, STARTED, answer, hear, receive
-from .program import NO_CONTAINER, NotStarted
+from .program import NO_CONTAINER, NotStarted, default_signals
 from .session import open_session
 
 TYPE_CHECKING = False
@@ -35,6 +35,7 @@ _CHUNK = 1 << 16
 def main(control: socket.socket, order: int) -> None:
     """Run the container that the file `order` describes, for the process at the other end of `control`."""
     content: Order = _load(order)
+    default_signals(signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ})  # writes that fail are errors to us
     kernel.adopt_orphans()
     kernel.leave_keyring()
     try:
