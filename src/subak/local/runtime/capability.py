@@ -28,6 +28,8 @@ async def obstacle() -> str:
         await container.wait()
     except StartError as error:
         return explain(error)
+    finally:
+        await runtime.close()
     return ""
 
 

@@ -48,6 +48,10 @@ class StandIn:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def out_of_memory(self) -> bool:
+        return False
+
     async def wait(self) -> int:
         return await asyncio.shield(self._exited)
 

@@ -41,6 +41,7 @@ may gain privileges from a file that a container wrote.
 """
 _CAPABILITY_VERSION = 0x20080522
 
+_LIMIT_PROCESSES = 6
 _FILTER = 2
 """SECCOMP_MODE_FILTER"""
 _INSTRUCTION = 8
@@ -194,6 +195,15 @@ def give_up_privileges() -> None:
     header = _CapabilityHeader(version=_CAPABILITY_VERSION, pid=0)
     _check(_libc.capset(ctypes.byref(header), ctypes.byref(sets)), "capset")
     _prctl(_SET_NO_NEW_PRIVILEGES, 1, "PR_SET_NO_NEW_PRIVS")
+
+
+def limit_processes(most: int) -> None:
+    """Let this process's user have at most so many processes in its user namespace.
+
+    Since Linux 5.14 each namespace is counted by itself.
+    """
+    limit = (ctypes.c_ulong * 2)(most, most)
+    _check(_libc.setrlimit(_LIMIT_PROCESSES, ctypes.byref(limit)), "setrlimit(RLIMIT_NPROC)")
 
 
 def leave_keyring() -> None:

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     class Program(TypedDict):
-        """A program to run in a container, and its user."""
+        """A program to run in a container, and its user.
+
+        `filter` is for the kernel, `cgroups` are descriptors of the launcher, `processes` is the most that its user may
+        have inside (0: any number).
+        """
 
         argv: list[bytes]
         env: dict[bytes, bytes]
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
         gid: int
         groups: list[int]
         filter: bytes
+        cgroups: list[int]
+        processes: int
         tty: bool
 
     class Mount(TypedDict):

@@ -49,6 +49,8 @@ def spawn(program: Program, streams: Sequence[int], terminal: int = -1) -> tuple
             os.setsid()
             for number, stream in enumerate(streams):
                 os.dup2(stream if stream >= 0 else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), number)
+        for entrance in program["cgroups"]:
+            os.write(entrance, b"0")
         become(program)
     except NotStarted as error:
         os.write(writer, f"{error.exit_code} {error.message}".encode())
@@ -89,6 +91,8 @@ def become(program: Program) -> NoReturn:
             os.setgroups(program["groups"])
     os.setresgid(program["gid"], program["gid"], program["gid"])
     os.setresuid(program["uid"], program["uid"], program["uid"])
+    if program["processes"]:
+        kernel.limit_processes(program["processes"])
     os.umask(_UMASK)
     default_signals(signal.valid_signals())
     try:
