@@ -5,8 +5,8 @@
 Version 1 has a tree for each controller, and the place is our own cgroup.  Version 2 has one tree, in which a cgroup
 with processes hands no controllers down; there the place is the nearest cgroup above us that hands down both.
 
-A container leaves its cgroups before it counts as ended.  A run holds a lock on its directories, so that the next run
-knows which ones a killed run has left behind.  The launcher and process 1 of a container are not limited with it.
+All processes of a container are in its cgroups, from process 1 on; the launcher around it is not.  A run holds a lock
+on its directories, so that the next run knows which ones a killed run has left behind.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import socket
 from contextlib import suppress
 
 from . import kernel, program, view
-from .order import EXITED, FAILED, STARTED, answer
+from .order import EXITED, FAILED, LIMITED, STARTED, answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoRetur
     """Run as process 1.  `streams` become standard input (-1 for none), output and error of the command."""
     try:
         kernel.die_with_parent(signal.SIGKILL)
-        if select.select([monitor], [], [], 0)[0]:
+        if select.select([monitor], [], [], 0)[0] and not monitor.recv(len(LIMITED), socket.MSG_PEEK):
             os._exit(1)  # the monitor died before we asked to die with it
         os.setsid()
         if order["host_name"]:
@@ -38,6 +38,7 @@ def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoRetur
         view.enter(order)
         _make_working_directory(order["program"])
         kernel.keep_secrets()
+        monitor.recv(len(LIMITED))
         command, begun = program.spawn(order["program"], streams)
         program.confirm(begun)
     except program.NotStarted as error:

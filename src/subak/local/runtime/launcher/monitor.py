@@ -18,7 +18,7 @@ from . import kernel
 from .birth import Birth
 from .init import exit_code
 from .log import Log, Stream
-from .order import EXECUTE, EXITED, FAILED, KILL, STARTED, answer, hear, receive
+from .order import EXECUTE, EXITED, FAILED, KILL, LIMITED, STARTED, answer, hear, receive
 from .program import NO_CONTAINER, NotStarted, default_signals
 from .session import open_session
 
@@ -56,6 +56,10 @@ class Monitor:
         self._code = 128 + signal.SIGKILL
         self._streams, theirs = self._open_streams(order)
         self._birth = Birth(order, theirs)
+        # The kernel takes some 10 ms to move a process, in which process 1 builds its view.
+        for entrance in order["program"]["cgroups"]:
+            os.write(entrance, str(self._birth.process).encode())
+        self._birth.channel.send(LIMITED)
         for descriptor in set(theirs) - {-1}:
             os.close(descriptor)
         self._alive = True

@@ -77,6 +77,8 @@ _MOST_DESCRIPTORS = 8
 _MESSAGE_LIMIT = 1 << 16
 """No message is longer; anything that may be longer comes as the descriptor of a file in memory."""
 
+LIMITED = b"l"
+"""To process 1: it is in its cgroups, and so will be the program that it starts."""
 EXECUTE = b"x"
 """With the descriptors of a Program, of the socket that its session answers on, and of its standard streams."""
 KILL = b"k"

@@ -49,8 +49,6 @@ def spawn(program: Program, streams: Sequence[int], terminal: int = -1) -> tuple
             os.setsid()
             for number, stream in enumerate(streams):
                 os.dup2(stream if stream >= 0 else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), number)
-        for entrance in program["cgroups"]:
-            os.write(entrance, b"0")
         become(program)
     except NotStarted as error:
         os.write(writer, f"{error.exit_code} {error.message}".encode())

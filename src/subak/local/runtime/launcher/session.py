@@ -48,6 +48,8 @@ def _join_and_start(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # Programs of the container must not attach to this process while it still has files of the machine open.
         kernel.keep_secrets()
+        for entrance in program["cgroups"]:
+            os.write(entrance, b"0")
         for namespace in namespaces:
             kernel.join(namespace)
         near, far = -1, -1
