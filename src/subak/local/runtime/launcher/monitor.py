@@ -56,10 +56,7 @@ class Monitor:
         self._code = 128 + signal.SIGKILL
         self._streams, theirs = self._open_streams(order)
         self._birth = Birth(order, theirs)
-        # The kernel takes some 10 ms to move a process, in which process 1 builds its view.
-        for entrance in order["program"]["cgroups"]:
-            os.write(entrance, str(self._birth.process).encode())
-        self._birth.channel.send(LIMITED)
+        self._limit(order["program"])
         for descriptor in set(theirs) - {-1}:
             os.close(descriptor)
         self._alive = True
@@ -81,6 +78,13 @@ class Monitor:
                 pass
             stream.end()
         answer(self._control, EXITED, self._code)
+
+    def _limit(self, program: Program) -> None:
+        """Put process 1 into its cgroups.  The kernel takes some 10 ms for that, in which process 1 builds its view."""
+        with suppress(ProcessLookupError, BrokenPipeError):  # it has failed already, and its last message says why
+            for entrance in program["cgroups"]:
+                os.write(entrance, str(self._birth.process).encode())
+            self._birth.channel.send(LIMITED)
 
     def _open_streams(self, order: Order) -> tuple[dict[int, Stream], list[int]]:
         """The near ends of output and error, and the command's standard streams."""
