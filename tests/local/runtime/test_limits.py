@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from subak.local.runtime import cgroups, namespaces
+from subak.local.runtime import cgroups, namespaces, sealed
 from subak.local.runtime.cgroups import Cgroup, Cgroups
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import Spec, StartError
@@ -112,11 +112,39 @@ async def test_a_fork_bomb_ends_at_the_limit_and_the_container_can_be_stopped(
         word, _, number = printed(tmp_path / "log", "stdout").rpartition(" ")
         assert word == "refused at", printed(tmp_path / "log", "stdout")
         assert 50 <= int(number) <= 60
+        if limited_by == "cgroups":
+            with pytest.raises(StartError, match="cannot enter the container: Resource temporarily unavailable"):
+                await container.execute(["true"], {}, stdin=False, tty=False)
         async with running(runtime) as neighbour:
             assert (await execute(neighbour, "echo well | cat")).stdout == "well\n"
         await container.stop(0)
     finally:
         await runtime.close()
+
+
+async def test_the_user_is_told_what_is_not_limited(able: None) -> None:
+    runtime = Namespaces()
+    other = Cgroups()
+    problem = other.obstacle
+    other.close()
+    expected = f"memory limits of containers are not enforced, since no cgroups can be made ({problem})"
+    assert [note for note in runtime.notes() if "memory" in note] == ([expected] if problem else [])
+    await runtime.close()
+
+
+async def test_a_container_that_cannot_be_launched_leaves_nothing(
+    made: list[Cgroup], able: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> int:
+        raise StartError("no")
+
+    runtime = Namespaces()
+    monkeypatch.setattr(sealed, "interpreter", refuse)
+    with pytest.raises(StartError, match="no"):
+        await runtime.start(Spec("a", ["true"], memory=64 * MIB))
+    assert len(made) == 1
+    assert [each for each in directories(made) if each.exists()] == []
+    await runtime.close()
 
 
 async def test_nothing_is_left_of_a_container_that_has_ended(made: list[Cgroup], able: None) -> None:

@@ -11,6 +11,7 @@ on its directories, so that the next run knows which ones a killed run has left 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -45,9 +46,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """The cgroups of one container."""
+    """The cgroups of one container; `late` collects those that could not be removed yet."""
 
     directories: tuple[Path, ...]
+    late: list[Path]
 
     def entrances(self) -> list[int]:
         """Open files; a process that writes `0` to them enters."""
@@ -65,10 +67,8 @@ class Cgroup:
         )
 
     def remove(self) -> None:
-        """Remove them.  A process that is about to end may hold one up; the end of the run removes it then."""
-        for directory in self.directories:
-            with suppress(OSError):
-                directory.rmdir()
+        """Remove them, now or, if the kernel is not quite done with the last process, a little later."""
+        self.late.extend(each for each in self.directories if not _removed(each))
 
 
 class Cgroups:
@@ -78,6 +78,7 @@ class Cgroups:
         self._proc = proc
         self._numbers = count()
         self._homes: list[tuple[Place, Path, int]] = []
+        self._late: list[Path] = []
         self._problem = ""
 
     @property
@@ -96,6 +97,7 @@ class Cgroups:
         """The cgroups of a new container with so many bytes of memory, 0 for any; None if there are none here."""
         if self.obstacle:
             return None
+        self._late[:] = [each for each in self._late if not _removed(each)]
         number = str(next(self._numbers))
         made = []
         for place, home, _ in self._homes:
@@ -105,7 +107,7 @@ class Cgroups:
                 for name, value in _settings(place, memory).items():
                     if (home / number / name).exists():
                         (home / number / name).write_text(value)
-        return Cgroup(tuple(made))
+        return Cgroup(tuple(made), self._late)
 
     def close(self) -> None:
         """Remove all that is left."""
@@ -218,8 +220,16 @@ def _clear(home: Path) -> None:
     with suppress(OSError):
         for child in home.iterdir():
             if child.is_dir():
-                child.rmdir()
+                _removed(child)
         home.rmdir()
+
+
+def _removed(directory: Path) -> bool:
+    try:
+        directory.rmdir()
+    except OSError as error:
+        return error.errno == errno.ENOENT
+    return True
 
 
 def _read(path: Path) -> str:

@@ -150,11 +150,14 @@ class Confined:
 
 @contextmanager
 def _entered(program: Program, cgroup: Cgroup | None) -> Iterator[Sequence[int]]:
-    """Open the cgroup for the launcher, under the numbers that the program will be given."""
-    entrances = cgroup.entrances() if cgroup is not None else []
-    program["cgroups"] = entrances
+    """Open the cgroup for the launcher, and tell the program the numbers.  If it is not launched, remove the cgroup."""
+    entrances = program["cgroups"] = cgroup.entrances() if cgroup is not None else []
     try:
         yield entrances
+    except BaseException:
+        if cgroup is not None:
+            cgroup.remove()
+        raise
     finally:
         for entrance in entrances:
             os.close(entrance)
