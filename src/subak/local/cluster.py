@@ -203,6 +203,7 @@ class LocalCluster:
                 if remark := capability.remark():
                     self.notes.append(remark)
                 confined = Namespaces(self._hide if self._state is None else (*self._hide, self._state))
+                self.notes += confined.notes()
                 return confined, StandIns(confined) if self._stand_in else None
             self.notes.append(f"containers only wait, their commands are not run: {obstacle}")
         waiting = StandIns()

@@ -13,6 +13,7 @@ import pytest
 
 from subak.dialects import Injection
 from subak.local.runtime.capability import obstacle
+from subak.local.runtime.cgroups import Cgroups
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.stand_in import StandIns
 from subak.model.mount import Mount
@@ -81,6 +82,22 @@ async def test_a_job_sees_its_environment_and_volumes_and_leaves_its_log(place: 
     await place.delete()
     await place.gone(patience=PATIENCE)
     await empty(tmp_path / "logs")
+
+
+async def test_a_container_that_uses_more_than_its_limit_of_memory_is_killed_and_says_so(place: Harness) -> None:
+    cgroups = Cgroups()
+    if cgroups.obstacle:
+        pytest.skip(f"no cgroups can be made here: {cgroups.obstacle}")
+    cgroups.close()
+    await place.create(
+        shell("head -c 64M /dev/zero >/tmp/file", resources={"limits": {"memory": "32Mi"}}),
+        shell("head -c 64M /dev/zero >/tmp/file; exit 1", "unlimited"),
+        restartPolicy="Never",
+    )
+    pod = await phase(place, "Failed")
+    ended = {each["name"]: each["state"]["terminated"] for each in pod["status"]["containerStatuses"]}
+    assert (ended["main"]["reason"], ended["main"]["exitCode"]) == ("OOMKilled", 137)
+    assert (ended["unlimited"]["reason"], ended["unlimited"]["exitCode"]) == ("Error", 1)
 
 
 ME = {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}

@@ -23,6 +23,7 @@ CREATING = "ContainerCreating"
 INITIALIZING = "PodInitializing"
 BACK_OFF = "CrashLoopBackOff"
 UNKNOWN = "ContainerStatusUnknown"
+OUT_OF_MEMORY = "OOMKilled"
 
 
 class Progress(Enum):

@@ -18,7 +18,7 @@ import msgspec
 from subak.local.kubelet import action, probe, recovery
 from subak.local.kubelet.admission import OutOfResource, Rejected
 from subak.local.kubelet.cleaning import PATIENCE, clean
-from subak.local.kubelet.container import BACK_OFF, ContainerRecord, Progress
+from subak.local.kubelet.container import BACK_OFF, OUT_OF_MEMORY, ContainerRecord, Progress
 from subak.local.kubelet.context import Context
 from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, Stop
 from subak.local.kubelet.pod import Pod, Probe, Seen
@@ -123,7 +123,7 @@ class Worker:
         if self._context.processes:
             container = self._seen.decoded().spec.all[index]
             words = self._sandbox.last_words(container, record.restarts, exit_code)
-        self._ends(index, record, exit_code, message=words)
+        self._ends(index, record, exit_code, OUT_OF_MEMORY if process.out_of_memory else "", words)
         self.poke()
 
     def probed(self, index: int, kind: probe.Kind, asked: Probe, result: action.Result, counts: bool) -> bool:

@@ -29,6 +29,8 @@ async def obstacle() -> str:
         await container.wait()
     except StartError as error:
         return explain(error)
+    finally:
+        await runtime.close()
     return ""
 
 

@@ -61,6 +61,8 @@ class Spec:
     gid: int = 0
     groups: Sequence[int] = ()
     """Further groups.  Only root can give them; without root the container keeps those of the user."""
+    memory: int = 0
+    """The most bytes of memory that its programs may use together, where the runtime can see to it; 0 for any."""
     log: Path | None = None
     """The file for output, in a directory that exists; None discards output."""
     stdin: bool = False
@@ -94,6 +96,10 @@ class Container(Protocol):
     @property
     def pid(self) -> int:
         """Its first process as the machine sees it; 0 if there is none."""
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel ended a program of it because it had used up its memory; known once it has ended."""
 
     async def wait(self) -> int:
         """The exit code of its command, 128+n if signal n ended it.  Any number of callers may wait, at any time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 NEW_USER = 0x10000000
@@ -23,16 +24,26 @@ _DETACH = 0x2
 _SET_DEATH_SIGNAL = 1
 _SET_DUMPABLE = 4
 _DROP_BOUND = 24
+_SET_SECCOMP = 22
 _SET_SUBREAPER = 36
 _SET_NO_NEW_PRIVILEGES = 38
 
-KEPT_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 18, 31)
-"""CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, SYS_CHROOT and SETFCAP.
+KEPT_CAPABILITIES = (0, 1, 3, 5, 6, 7, 8, 18)
+"""CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SETPCAP and SYS_CHROOT.
 
 With these, root inside has full control over its own files and processes, but cannot change the view around it.  They
-are Docker's, without those that mean nothing in a user namespace.
+are Docker's, without those that mean nothing in a user namespace, and without FSETID and SETFCAP: no program outside
+may gain privileges from a file that a container wrote.
 """
 _CAPABILITY_VERSION = 0x20080522
+
+_LIMIT_PROCESSES = 6
+_FILTER = 2
+"""SECCOMP_MODE_FILTER"""
+_INSTRUCTION = 8
+"""Bytes of an instruction of a filter."""
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_JOIN_SESSION_KEYRING = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -118,3 +129,40 @@ def give_up_privileges() -> None:
     header = _CapabilityHeader(version=_CAPABILITY_VERSION, pid=0)
     _check(_libc.capset(ctypes.byref(header), ctypes.byref(sets)), "capset")
     _prctl(_SET_NO_NEW_PRIVILEGES, 1, "PR_SET_NO_NEW_PRIVS")
+
+
+def limit_processes(most: int) -> None:
+    """Let this process's user have at most so many processes in its user namespace.
+
+    Since Linux 5.14 each namespace is counted by itself.
+    """
+    limit = (ctypes.c_ulong * 2)(most, most)
+    _check(_libc.setrlimit(_LIMIT_PROCESSES, ctypes.byref(limit)), "setrlimit(RLIMIT_NPROC)")
+
+
+def leave_keyring() -> None:
+    """Leave the session's keyring for a new one, as far as the kernel and the user's quota of keys allow it.
+
+    Where they do not, the filter alone keeps programs from the old one.
+    """
+    number = _KEYCTL.get(os.uname().machine)
+    if number is not None:
+        _libc.syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def filter_calls(program: bytes) -> None:
+    """Let this process and its descendants make only the system calls that the program allows, if there is one.
+
+    To be called after `give_up_privileges`.
+    """
+    if program:
+        given = _FilterProgram(len(program) // _INSTRUCTION, program)
+        unused = ctypes.c_ulong(0)
+        result = _libc.prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), ctypes.byref(given), unused, unused)
+        if result < 0 and ctypes.get_errno() == errno.EINVAL:
+            raise OSError(errno.EINVAL, "this kernel was built without filters of system calls (CONFIG_SECCOMP_FILTER)")
+        _check(result, "prctl(PR_SET_SECCOMP)")

@@ -10,7 +10,7 @@ from . import kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import NoReturn
 
     from .order import Program
@@ -66,6 +66,16 @@ def confirm(reader: int) -> None:
         raise NotStarted(int(code), message.decode())
 
 
+def default_signals(numbers: Iterable[int]) -> None:
+    """Let signals do what they usually do.
+
+    Ignored and blocked ones are inherited: SIGPIPE from Python, SIGHUP from nohup, SIGINT from a background job.
+    """
+    for number in set(numbers) - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def become(program: Program) -> NoReturn:
     """Run the program in the place of this process, as its user and without privileges.  Raises NotStarted."""
     kernel.give_up_privileges()
@@ -74,17 +84,17 @@ def become(program: Program) -> NoReturn:
             os.setgroups(program["groups"])
     os.setresgid(program["gid"], program["gid"], program["gid"])
     os.setresuid(program["uid"], program["uid"], program["uid"])
+    if program["processes"]:
+        kernel.limit_processes(program["processes"])
     os.umask(_UMASK)
-    # The program would inherit ignored signals: SIGPIPE from Python, SIGHUP from nohup, SIGINT from a background job.
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    default_signals(signal.valid_signals())
     try:
         os.chdir(program["working_directory"])
     except OSError as error:
         raise NotStarted(
             NOT_EXECUTABLE, f'working directory "{program["working_directory"]}": {error.strerror}'
         ) from error
+    kernel.filter_calls(program["filter"])
     _execute(program["argv"], program["env"], program["path"])
 
 

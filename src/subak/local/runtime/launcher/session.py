@@ -53,6 +53,8 @@ def _join_and_start(
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for entrance in program["cgroups"]:
+            os.write(entrance, b"0")
         for namespace in namespaces:
             kernel.join(namespace)
         if shifted:
