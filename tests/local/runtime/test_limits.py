@@ -13,6 +13,7 @@ import pytest
 
 from subak.local.runtime import cgroups, namespaces, sealed
 from subak.local.runtime.cgroups import Cgroup, Cgroups
+from subak.local.runtime.launcher import ids
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import Spec, StartError
 from tests.local.runtime.containers import PATIENCE, execute, printed, run, running, shell, until
@@ -102,9 +103,9 @@ async def test_a_fork_bomb_ends_at_the_limit_and_the_container_can_be_stopped(
     if limited_by == "cgroups":
         request.getfixturevalue("trees")
     else:
-        if os.geteuid() == 0:
+        if os.geteuid() == 0 and not ids.shifted():
             pytest.skip("the kernel counts no processes of the machine's root")
-        monkeypatch.setattr(Cgroups, "make", lambda *_: None)
+        monkeypatch.setattr(Cgroups, "obstacle", "none are wanted")
     runtime = Namespaces()
     try:
         container = await runtime.start(Spec("a", [sys.executable, "-c", FORK], log=tmp_path / "log"))

@@ -196,11 +196,13 @@ def _home(place: Path) -> tuple[Path, int]:
             home.mkdir()
         except OSError as error:
             raise NoCgroups(f"{place}: {error.strerror}") from error
-        lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if home.exists():
-            break
-        os.close(lock)  # another run took it for one that was left behind, before we had locked it
+        # Another run may take it for one that was left behind, before we have locked it.
+        with suppress(FileNotFoundError):
+            lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if home.exists():
+                break
+            os.close(lock)
     if (home / "cgroup.subtree_control").exists():  # only of version 2
         _hand_down(home, set(_CONTROLLERS).intersection(_read(home / "cgroup.controllers").split()))
     return home, lock

@@ -46,8 +46,8 @@ class Namespaces:
         if self._closed:
             raise StartError(f"{spec.name}: containers are no longer started, Subak is about to end")
         try:
-            cgroup = self._cgroups.make(spec.memory)
-            container = Confined(_order(spec, self._marks, 0 if cgroup else PROCESSES), cgroup)
+            order = _order(spec, self._marks, PROCESSES if self._cgroups.obstacle else 0)
+            container = Confined(order, self._cgroups.make(spec.memory))
         except (OSError, ValueError) as error:  # no more processes or descriptors, text that cannot be encoded
             raise StartError(f"{spec.name} cannot be launched: {error}") from error
         self._containers.add(container)

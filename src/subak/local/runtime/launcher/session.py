@@ -34,7 +34,13 @@ def open_session(program: Program, namespaces: Sequence[int], watcher: socket.so
     ids.hand_over(streams, program)
     shifted = ids.shifted()
     reader, writer = os.pipe()
-    between = os.fork()
+    try:
+        between = os.fork()
+    except OSError as error:  # the machine or our user has no processes left
+        os.close(reader)
+        os.close(writer)
+        answer(watcher, FAILED, NO_CONTAINER, f"cannot enter the container: {kernel.words(error)}", error.errno or 0)
+        return 0
     if between == 0:
         _join_and_start(program, shifted, namespaces, watcher, streams, writer)
     os.close(writer)
