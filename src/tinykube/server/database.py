@@ -77,11 +77,16 @@ class Database:
         self.connection.execute("PRAGMA journal_mode = WAL")
         self.connection.execute("PRAGMA synchronous = NORMAL")
         self.connection.execute("PRAGMA journal_size_limit = 67108864")
-        with transaction(self.connection):
-            if version == 1:
-                self.connection.execute("ALTER TABLE objects ADD COLUMN sum INTEGER")
-            # Always, to see that it can be written: some damage prevents that.
-            self.connection.execute(f"PRAGMA user_version = {VERSION}")
+        try:
+            with transaction(self.connection):
+                if version == 1:
+                    self.connection.execute("ALTER TABLE objects ADD COLUMN sum INTEGER")
+                # Always, to see that it can be written: some damage prevents that.
+                self.connection.execute(f"PRAGMA user_version = {VERSION}")
+        except sqlite3.Error as error:
+            full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+            if version != VERSION or not full:  # on a full disk, what is there can be read all the same
+                raise
 
     def load(self) -> tuple[int, dict[tuple[str, str], Stored]]:
         """The latest revision, and all objects that can be read; those that cannot are set aside for good."""
