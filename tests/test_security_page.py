@@ -32,8 +32,8 @@ ROWS = list(rows(PAGE.read_text(encoding="utf-8")))
 @cache
 def named_in(path: str) -> frozenset[str]:
     """The tests of a file, read and not run: `test_name` or `TestClass::test_name`."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return frozenset(_tests(tree, ""))
+    file = ROOT / path
+    return frozenset(_tests(ast.parse(file.read_text(encoding="utf-8")), "")) if file.exists() else frozenset()
 
 
 def _tests(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[str]:
