@@ -29,6 +29,7 @@ from tinykube.server import (
 from tinykube.server.answers import AnswerForm, refusal
 from tinykube.server.controllers import Controllers
 from tinykube.server.discovery import ServerInfo, answer_to
+from tinykube.server.failures import shown, told
 from tinykube.server.kinds import POD, Kind
 from tinykube.server.kubelet import Kubelet, Session
 from tinykube.server.negotiation import JSON, YAML, Form
@@ -116,7 +117,7 @@ class Server:
         except ApiError as error:
             return view.refused(error) if view else refusal(error)
         except Exception as error:
-            log.exception("%s %s failed", request.method, request.path)
+            log.error("%s %s failed: %s", shown(request.method), shown(request.path), told(error))
             return refusal(ApiError(500, "InternalError", f"Internal error occurred: {error}"))
 
     async def execute(self, namespace: str, name: str, query: Mapping[str, str], command: Sequence[str]) -> Session:
