@@ -12,8 +12,9 @@ import logging
 import re
 import textwrap
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -32,6 +33,8 @@ HOST = "127.0.0.1"
 KEEP_ALIVE = 120.0
 """Seconds without a request; Go's clients use no connection that has rested for 90."""
 BODY_SECONDS = 60.0
+PIECE = 1 << 18
+"""Of a large answer: the next one is written when the reader has taken most of those before."""
 
 _PASSED_ON = ("accept", "content-type", "if-none-match", "upgrade", "user-agent")
 _WARNING = re.compile(r'299 - "(?:[^"\\]|\\.)*"')
@@ -140,6 +143,8 @@ class Listener:
         asked = Request(request.method, _text(request.path), query, passed_on, await _body(request))
         response = await self._server.send(asked)
         if response.stream is None:
+            if len(response.body) > PIECE:
+                return await _streamed(request, _in_pieces(response))
             return _whole(response, request.method == "HEAD")
         try:
             with self._stream(), visitor.long() if asked.path.endswith("/log") else nullcontext():
@@ -226,10 +231,18 @@ def _whole(response: Response, bare: bool = False) -> web.Response:
     )
 
 
+def _in_pieces(response: Response) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(response.body), PIECE):
+            yield response.body[start : start + PIECE]
+
+    return replace(response, headers={**response.headers, "content-length": str(len(response.body))}, stream=pieces())
+
+
 async def _streamed(request: web.BaseRequest, response: Response) -> web.StreamResponse:
     """Write an answer as it comes, until its reader goes."""
     assert response.stream is not None
-    answer = web.StreamResponse(status=response.status, headers=dict(response.headers))
+    answer = web.StreamResponse(status=response.status, headers=CIMultiDict(_headers(response)))
     try:
         await answer.prepare(request)
         async for chunk in response.stream:

@@ -15,6 +15,9 @@ import pytest
 import yaml
 
 from tests.support.talk import CONFIG_MAPS, PODS, Json, Talk, binding, config_map, pod
+from tinykube.endpoint import Endpoint, Fixed, Identity
+from tinykube.exec import execute
+from tinykube.http import HttpTransport
 from tinykube.server.http import Listener
 from tinykube.server.kubelet import LogOptions, Session
 from tinykube.server.server import MOST_BYTES, Server
@@ -175,6 +178,33 @@ async def test_a_program_hears_says_and_ends(running: Served) -> None:
     assert ended["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
     assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
     await asyncio.wait_for(running.kubelet.sessions[0].closed.wait(), DEADLINE)
+
+
+def way(served: Served) -> Endpoint:
+    """How a client gets there."""
+    user = Fixed(Identity.bearer(served.endpoint._identity.token))
+    return Endpoint(served.endpoint.address, user, authority=served.endpoint._identity.authority.encode())
+
+
+async def test_arguments_may_be_long(running: Served) -> None:
+    words = ["cat", "-", *(f"{number:01000}" for number in range(500)), "ü" * 20_000]
+    transport = HttpTransport(way(running))
+    session = await execute(transport, "p", "default", words)
+    assert running.kubelet.commands == [tuple(words)]
+    await running.kubelet.sessions[0].end_input()
+    assert [each async for each in session.output()] == []
+    assert session.exit_code() == 0
+    await session.close()
+    await transport.close()
+
+
+async def test_arguments_beyond_a_mebibyte_are_refused_and_nothing_runs(running: Served) -> None:
+    transport = HttpTransport(way(running))
+    with pytest.raises(ApiError, match="431.* longer than the API server takes") as caught:
+        await execute(transport, "p", "default", ["cat", "x" * 1_100_000, "date"])
+    assert caught.value.code == 431
+    assert running.kubelet.commands == []
+    await transport.close()
 
 
 async def test_a_program_that_succeeds(running: Served) -> None:
