@@ -190,14 +190,14 @@ class Door:
 
     async def open(self, host: str | None, port: int = 0) -> None:
         """Listen; on any free port if none is given, on all addresses if there is no host.  Raises OSError."""
-        found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
+            found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, _, _, _, address in dict.fromkeys(found):
                 self._sockets.append(_bound(family, str(address[0]), self.port or port))
                 self.port = self._sockets[0].getsockname()[1]
-        except OSError:
+        except OSError as error:
             self.close()
-            raise
+            raise OSError(error.errno, f"{host or '*'}:{port} cannot be listened on: {error.strerror}") from None
         for listening in self._sockets:
             self._listen(listening)
 

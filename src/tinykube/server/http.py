@@ -20,8 +20,9 @@ from typing import Any
 from aiohttp import web
 from multidict import CIMultiDict
 
+from tinykube import failures
 from tinykube.door import HEADER_BYTES, Bounds, Door, Visitor
-from tinykube.server import errors, failures, routes
+from tinykube.server import errors, routes
 from tinykube.server.answers import refusal
 from tinykube.server.channels import PROTOCOLS, converse
 from tinykube.server.server import MOST_BYTES, Server

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tinykube.failures import shown, told
 from tinykube.server import (
     deletion,
     documents,
@@ -29,7 +30,6 @@ from tinykube.server import (
 from tinykube.server.answers import AnswerForm, refusal
 from tinykube.server.controllers import Controllers
 from tinykube.server.discovery import ServerInfo, answer_to
-from tinykube.server.failures import shown, told
 from tinykube.server.kinds import POD, Kind
 from tinykube.server.kubelet import Kubelet, Session
 from tinykube.server.negotiation import JSON, YAML, Form
