@@ -27,8 +27,6 @@ from tinykube import descriptors
 HEADER_BYTES = (1 << 20) + 4096
 """Of a request, before it is handled; Go's servers allow so many."""
 BACKLOG = 1024
-BATCH = 16
-"""Connections that are accepted at a time."""
 GRACE = 0.25
 """Seconds that every stranger has, however many others come."""
 PAUSE = 0.5
@@ -256,20 +254,20 @@ class Door:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(BATCH):
-            wait = self._make_room()
-            if wait > 0:
-                self._rest(listening, wait)
-                return
-            try:
-                connection, _ = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # above all: no descriptor is left
-                self._rest(listening, PAUSE)
-                self._complain(error)
-                return
-            self._let_in(connection)
+        """Let one in who waits; the loop comes back for the next, after everybody else has had a turn."""
+        wait = self._make_room()
+        if wait > 0:
+            self._rest(listening, wait)
+            return
+        try:
+            connection, _ = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # above all: no descriptor is left
+            self._rest(listening, PAUSE)
+            self._complain(error)
+            return
+        self._let_in(connection)
 
     def _rest(self, listening: socket.socket, seconds: float) -> None:
         """The socket stays ready for what cannot be accepted: do not look at it for a while."""
