@@ -18,6 +18,7 @@ from tests.support.talk import CONFIG_MAPS, PODS, Json, Talk, binding, config_ma
 from tinykube.endpoint import Endpoint, Fixed, Identity
 from tinykube.exec import execute
 from tinykube.http import HttpTransport
+from tinykube.server import channels
 from tinykube.server.http import Listener
 from tinykube.server.kubelet import LogOptions, Session
 from tinykube.server.server import MOST_BYTES, Server
@@ -221,6 +222,24 @@ async def test_a_terminal_has_a_size(running: Served) -> None:
     await _until(lambda: running.kubelet.sessions[0].sizes == [(80, 24)])
     await socket.close()
     await asyncio.wait_for(running.kubelet.sessions[0].closed.wait(), DEADLINE)
+
+
+@pytest.mark.parametrize("size", ['{"Width":65536}', '{"Height":-1}', '{"Width":1e9}', "[", '"x"'])
+async def test_a_size_that_no_terminal_has_is_not_passed_on(running: Served, size: str) -> None:
+    socket = await running.exec("command=sh&stdin=1&stdout=1&tty=1")
+    await socket.send_bytes(b"\x04" + size.encode())
+    await socket.send_bytes(b'\x04{"Width":80,"Height":24}')
+    await _until(lambda: running.kubelet.sessions[0].sizes == [(80, 24)])
+    await socket.close()
+
+
+async def test_a_message_without_an_end_ends_the_program(running: Served) -> None:
+    socket = await running.exec("command=cat&stdin=1&stdout=1")
+    await socket.receive_bytes()
+    await socket.send_bytes(b"\x00" * (channels.MOST_BYTES + 1))
+    assert (await socket.receive()).data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+    await asyncio.wait_for(running.kubelet.sessions[0].closed.wait(), DEADLINE)
+    assert running.kubelet.sessions[0].heard == 0
 
 
 @pytest.mark.parametrize(
