@@ -13,7 +13,9 @@ log each of them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -191,8 +193,9 @@ class Door:
         try:
             found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, _, _, _, address in dict.fromkeys(found):
-                self._sockets.append(_bound(family, str(address[0]), self.port or port))
-                self.port = self._sockets[0].getsockname()[1]
+                self._bind(family, str(address[0]), port)
+            if not self._sockets:
+                raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
         except OSError as error:
             self.close()
             raise OSError(error.errno, f"{host or '*'}:{port} cannot be listened on: {error.strerror}") from None
@@ -248,6 +251,28 @@ class Door:
                 self._drop(next(iter(self._strangers)))
 
     # Who may come in
+
+    def _bind(self, family: int, host: str, port: int) -> None:
+        """Take an address, if this machine has any of its family: without IPv6 it may still be listed."""
+        try:
+            listening = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            return
+        self._sockets.append(listening)
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            listening.bind((host, self.port or port))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            self._sockets.remove(listening)
+            listening.close()
+            return
+        listening.listen(BACKLOG)
+        self.port = listening.getsockname()[1]
 
     def _listen(self, listening: socket.socket) -> None:
         if listening in self._sockets:
@@ -342,18 +367,3 @@ class Door:
             del self._strangers[visitor]
             self._stranger_bytes -= visitor.pending
         self._known.pop(visitor, None)
-
-
-def _bound(family: int, host: str, port: int) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setblocking(False)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
-    except OSError:
-        listening.close()
-        raise
-    return listening

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from tests.support.talk import CONFIG_MAPS, config_map
+from tests.support.talk import CONFIG_MAPS, PODS, binding, config_map, pod
 from tests.support.wire import DEADLINE, TOKEN, WHO, Wire, house
 from tinykube.door import HEADER_BYTES, Bounds
 from tinykube.server import http
@@ -126,6 +126,29 @@ async def test_a_reader_that_stops_is_cut_off(path: str) -> None:
         wire.writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{TOKEN}\r\n".encode())
         await until(lambda: served.inside() == 1)
         await until(lambda: served.inside() == 0)
+
+
+class Talkative:
+    """A kubelet with a long log."""
+
+    async def logs(self, pod: Any, options: Any) -> AsyncIterator[bytes]:
+        async def lines() -> AsyncIterator[bytes]:
+            for _ in range(20):
+                yield b"x" * 500_000
+
+        return lines()
+
+
+async def test_who_reads_a_log_slowly_is_waited_for() -> None:
+    async with house(Bounds(64, 16, reader_seconds=0.05), kubelet=Talkative()) as served:
+        await served.talk.create(PODS, pod())
+        await served.talk.create(f"{PODS}/p/binding", binding("p"))
+        wire = await served.wire(4096)
+        wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        wire.writer.write(f"GET {PODS}/p/log HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{TOKEN}\r\n".encode())
+        await asyncio.sleep(0.5)  # ten times as long as another reader would have
+        wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert len(await wire.rest()) > 20 * 500_000
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
