@@ -6,8 +6,6 @@ terminal.  Version 5 of the protocol can also say that the input has ended; vers
 
 from __future__ import annotations
 
-import os
-from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -15,10 +13,9 @@ import aiohttp
 import msgspec
 
 from tinykube.codec import BadAnswer, decode
-from tinykube.http import HttpTransport
+from tinykube.http import HttpTransport, UpgradeRefused
 from tinykube.resource import PODS
 from tinykube.status import ApiError
-from tinykube.transport import Request
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 STDIN, STDOUT, STDERR, OUTCOME, SIZE, END = 0, 1, 2, 3, 4, 255
@@ -90,21 +87,18 @@ async def execute(
     query += [("stdin", _flag(stdin)), ("stdout", "true"), ("stderr", _flag(not tty)), ("tty", _flag(tty))]
     try:
         return ExecSession(await transport.open_websocket(path, query, (V5, V4)))
-    except aiohttp.WSServerHandshakeError as error:
-        raise await _refusal(transport, path, dict(query), error.status) from None
+    except UpgradeRefused as refused:
+        raise _refusal(refused) from None
 
 
-async def _refusal(transport: HttpTransport, path: str, query: dict[str, str], code: int) -> ApiError:
-    """Why the server refused.  aiohttp drops the body of such an answer, so it is asked for once more."""
-    handshake = {
-        "connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13",
-        "sec-websocket-key": b64encode(os.urandom(16)).decode(), "sec-websocket-protocol": f"{V5}, {V4}",
-    }  # fmt: skip
-    response = await transport.send(Request("GET", path, query, handshake))
+def _refusal(refused: UpgradeRefused) -> ApiError:
+    """Why the server refused, in its own words if there are any."""
+    if refused.status in (414, 431):
+        return ApiError(refused.status, "", f"{refused.status}: the command is longer than the API server takes")
     try:
-        return ApiError.from_status(decode(dict[str, Any], response.body), response.status)
+        return ApiError.from_status(decode(dict[str, Any], refused.body), refused.status)
     except BadAnswer:
-        return ApiError(code, "", f"the server answered {code} to a request for a WebSocket")
+        return ApiError(refused.status, "", str(refused))
 
 
 def _flag(value: bool) -> str:

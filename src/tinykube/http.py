@@ -7,6 +7,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -21,6 +22,15 @@ BUFFER = 1 << 20
 """A watch is read in large pieces: many events at once are one wake-up."""
 HEADERS = (("accept-encoding", "identity"),)
 """Without compression, which costs the server more than the network gains."""
+
+
+class UpgradeRefused(Exception):
+    """The server does not want a WebSocket: the code and the body of its answer."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"the server answered {status} to a request for a WebSocket")
+        self.status = status
+        self.body = body
 
 
 class HttpTransport:
@@ -51,17 +61,32 @@ class HttpTransport:
     async def open_websocket(
         self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
     ) -> aiohttp.ClientWebSocketResponse:
-        """A WebSocket.  Raises aiohttp.WSServerHandshakeError if the server does not want one."""
+        """A WebSocket.  Raises UpgradeRefused if the server does not want one."""
         identity = await self.endpoint.credentials.identity()
-        with _as_os_errors():
-            return await self._open().ws_connect(
-                self._url(path).with_query(query),
-                protocols=protocols,
-                headers=[*identity.headers.items(), *self.endpoint.impersonate],
-                ssl=self._context(identity),
-                server_hostname=self.endpoint.server_name or None,
-                max_msg_size=0,
-            )
+        body = b""
+
+        async def keep(session: aiohttp.ClientSession, _: Any, asked: aiohttp.TraceRequestEndParams) -> None:
+            nonlocal body
+            if asked.response.status >= 400:  # aiohttp would drop what the server says
+                body = await asked.response.read()
+
+        trace = aiohttp.TraceConfig()
+        trace.on_request_end.append(keep)
+        try:
+            with _as_os_errors():
+                async with aiohttp.ClientSession(
+                    connector=self._open().connector, connector_owner=False, trace_configs=[trace]
+                ) as session:
+                    return await session.ws_connect(
+                        self._url(path).with_query(query),
+                        protocols=protocols,
+                        headers=[*identity.headers.items(), *self.endpoint.impersonate],
+                        ssl=self._context(identity),
+                        server_hostname=self.endpoint.server_name or None,
+                        max_msg_size=0,
+                    )
+        except aiohttp.WSServerHandshakeError as error:
+            raise UpgradeRefused(error.status, body) from None
 
     async def _send(self, request: Request, identity: Identity) -> Response:
         endless = request.query.get("watch") in ("true", "1") or request.path.endswith("/log")

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tinykube.house import House
 from tinykube.reflector import Reflector
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -35,18 +36,16 @@ class Window:
         app = web.Application()
         for path, handler in paths.items():
             app.router.add_get(path, handler)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._house = House(app)
 
     async def start(self) -> None:
         """Listen.  Raises CannotListen."""
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host or None, self.port).start()
+            await self._house.open(self._host, self.port)
         except OSError as error:
-            await self._runner.cleanup()
-            raise CannotListen(f"{self._host}:{self.port} cannot be listened on: {error.strerror or error}") from None
-        self.port = self._runner.addresses[0][1]
+            raise CannotListen(error.strerror) from None
+        self.port = self._house.port
 
     async def stop(self) -> None:
         """Listen no more."""
-        await self._runner.cleanup()
+        await self._house.close()

@@ -127,6 +127,19 @@ def test_input_that_does_not_end_keeps_nobody_waiting(cluster: Live) -> None:
         os.close(writer)
 
 
+@pytest.mark.parametrize("program", ["subak", "kubectl"])
+def test_arguments_may_be_long(cluster: Live, program: str) -> None:
+    words = ["x" * 100_000] * 8
+    done = cluster.run(program, "exec", "a", "--", "sh", "-c", 'echo "$# ${#1}"', "sh", *words)
+    assert done.stdout == "8 100000\n"
+
+
+def test_arguments_beyond_what_the_server_takes_are_refused(cluster: Live) -> None:
+    done = cluster.subak("exec", "a", "--", "echo", *["x" * 100_000] * 12, check=False)
+    assert done.returncode == 1
+    assert "431: the command is longer than the API server takes" in done.stderr
+
+
 @pytest.mark.parametrize("size", [0, pytest.param(3, marks=pytest.mark.long), 1 << 20])
 def test_a_file_is_passed_on_to_its_end(cluster: Live, tmp_path: Path, size: int) -> None:
     path = tmp_path / "input"

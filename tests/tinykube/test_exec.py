@@ -28,11 +28,11 @@ EXIT_3 = {
 async def session(handler: Handler, *, stdin: bool = False, tty: bool = False) -> AsyncIterator[ExecSession]:
     async with listening(handler) as url:
         transport = HttpTransport(Endpoint(url))
-        started = await execute(transport, "a", "default", ["cat", "-n"], container="c", stdin=stdin, tty=tty)
         try:
+            started = await execute(transport, "a", "default", ["cat", "-n"], container="c", stdin=stdin, tty=tty)
             yield started
-        finally:
             await started.close()
+        finally:
             await transport.close()
 
 
@@ -116,3 +116,17 @@ async def test_a_refusal_says_what_the_server_says() -> None:
         async with session(handler):
             pass
     assert caught.value.code == 404
+
+
+async def test_who_is_refused_has_asked_once() -> None:
+    """Asking again for the reason might run something after all: the refusal may have been of the moment."""
+    asked: list[list[str]] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked.append(request.query.getall("command"))
+        return web.json_response({"kind": "Status", "reason": "TooManyRequests", "message": "later"}, status=429)
+
+    with pytest.raises(ApiError, match="later"):
+        async with session(handler):
+            pass
+    assert asked == [["cat", "-n"]]

@@ -14,12 +14,13 @@ from aiohttp import web
 
 from subak.admission.answers import Answers
 from subak.admission.objects import MUTATE, VALIDATE
+from tinykube.door import Bounds
+from tinykube.house import House
 
 MOST_BYTES = 8 << 20
 """An API server takes objects of at most 3 MiB, and sends little more than the object."""
 PATIENCE = 10.0
 """Seconds for a question to come in: as long as an API server waits for the answer."""
-KEEP_ALIVE = 120.0
 
 
 class Webhook:
@@ -33,8 +34,7 @@ class Webhook:
         application = web.Application(client_max_size=MOST_BYTES)
         application.router.add_post(MUTATE, _handler(answers.mutate))
         application.router.add_post(VALIDATE, _handler(answers.validate))
-        self._application = application
-        self._runner: web.AppRunner | None = None
+        self._house = House(application, self._context, Bounds.of_this_process())
 
     def present(self, certificate: str, key: str) -> None:
         """Show this certificate to whoever connects from now on; PEM texts."""
@@ -46,21 +46,12 @@ class Webhook:
 
     async def start(self) -> None:
         """Listen; on any free port if none was given.  Raises OSError if that cannot be."""
-        runner = web.AppRunner(self._application, access_log=None, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=1.0)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, self._host, self.port, ssl_context=self._context, backlog=1024).start()
-        except OSError:
-            await runner.cleanup()
-            raise
-        self.port = runner.addresses[0][1]
-        self._runner = runner
+        await self._house.open(self._host, self.port)
+        self.port = self._house.port
 
     async def stop(self) -> None:
         """Listen no longer; questions that have come in are answered."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._house.close()
 
 
 def _handler(answer: Callable[[bytes], bytes]) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -32,7 +32,9 @@ from subak.node import nvml
 from subak.node.machine import Machine
 from subak.scheduler import configuration
 from subak.scheduler.configuration import ConfigMap
+from tinykube import descriptors
 from tinykube.endpoint import ConfigError
+from tinykube.ration import Ration
 from tinykube.server import sqlite
 from tinykube.server.kinds import CONFIG_MAP
 from tinykube.server.state import Damaged, StateError
@@ -85,6 +87,9 @@ def up(
       2  bad input: a file, a directory or a port that cannot be used
     """
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Ration())
+    descriptors.raise_limit()
     # Most objects live long, and a full collection visits all of them: at the usual rate that takes half of the time.
     gc.set_threshold(50_000, 20, 100)
     kept = None if device_config or state is None else _kept(state)

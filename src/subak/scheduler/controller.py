@@ -235,7 +235,7 @@ class Controller:
             async with listening(Extender(service), host, port):
                 await asyncio.Event().wait()
         except OSError as error:
-            raise CannotListen(f"{host}:{port} cannot be listened on: {error.strerror or error}") from None
+            raise CannotListen(error.strerror) from None
 
     async def _publish(self, config: Config) -> None:
         """Tell the cluster the config that was given to us: other programs must read pods and nodes as we do."""

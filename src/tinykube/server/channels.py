@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Annotated
 
 import msgspec
 from aiohttp import WSMsgType, web
@@ -25,14 +26,20 @@ PROTOCOLS = (V5, V4)
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 
 
+MOST_BYTES = 4 << 20
+"""Of one message; clients send input in parts of some KiB."""
+
+_Length = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+
+
 class _Size(msgspec.Struct):
-    columns: int = msgspec.field(default=0, name="Width")
-    rows: int = msgspec.field(default=0, name="Height")
+    columns: _Length = msgspec.field(default=0, name="Width")
+    rows: _Length = msgspec.field(default=0, name="Height")
 
 
 async def converse(request: web.BaseRequest, session: Session) -> web.WebSocketResponse:
     """Carry what a program says and hears until it has ended or the client has gone."""
-    socket = web.WebSocketResponse(protocols=PROTOCOLS, heartbeat=30.0, max_msg_size=0)
+    socket = web.WebSocketResponse(protocols=PROTOCOLS, heartbeat=30.0, max_msg_size=MOST_BYTES)
     listening: asyncio.Task[None] | None = None
     speaking: asyncio.Task[None] | None = None
     try:

@@ -25,6 +25,9 @@ _MAGIC = b"k8s\x00"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _UNKNOWN = "io.k8s.apimachinery.pkg.runtime.Unknown"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_NUMBERS = ("bool", "int32", "int64")
+_SECONDS = range(-62135596800, 253402300800)
+"""Of the years 1 to 9999: RFC 3339 has no other."""
 
 
 class _Malformed(Exception):
@@ -80,23 +83,32 @@ def _message(name: str, data: Any, raw: bool = False) -> Json:
         if field is None:
             continue
         if field.shape == "map":
-            entry = dict(_parts(value))
-            text = str(entry.get(1, b""), "utf-8")
+            entry = dict(_parts(_checked("map", value)))
+            text = str(_checked("string", entry.get(1, b"")), "utf-8")
             found.setdefault(field.name, {})[text] = _value(field.type, entry.get(2, _empty(field.type)))
         elif field.shape == "list":
             found.setdefault(field.name, []).append(_value(field.type, value))
         elif not field.name:
-            found.update(_message(field.type, value))
+            found.update(_message(field.type, _checked(field.type, value)))
         else:
-            found[field.name] = bytes(value) if raw and field.type == "bytes" else _value(field.type, value)
+            plain = raw and field.type == "bytes"
+            found[field.name] = bytes(_checked("bytes", value)) if plain else _value(field.type, value)
     return found
 
 
 def _empty(type: str) -> Any:
-    return 0 if type in ("bool", "int32", "int64") else memoryview(b"")
+    return 0 if type in _NUMBERS else memoryview(b"")
+
+
+def _checked(type: str, value: Any) -> Any:
+    """The value, which must have come as its type says."""
+    if isinstance(value, int) != (type in _NUMBERS):
+        raise _Malformed(f"wire type of a field of type {type}")
+    return value
 
 
 def _value(type: str, value: Any) -> Any:
+    _checked(type, value)
     match type:
         case "string":
             return str(value, "utf-8")
@@ -135,6 +147,8 @@ def _moment(parts: Json, micro: bool) -> str | None:
     seconds, nanos = parts.get("seconds", 0), parts.get("nanos", 0)
     if not seconds and not nanos:
         return None
+    if seconds not in _SECONDS or nanos not in range(10**9):
+        raise _Malformed("a moment of no year")
     text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{text}.{nanos // 1000:06d}Z" if micro else f"{text}Z"
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tinykube.failures import shown, told
 from tinykube.server import (
     deletion,
     documents,
@@ -116,7 +117,7 @@ class Server:
         except ApiError as error:
             return view.refused(error) if view else refusal(error)
         except Exception as error:
-            log.exception("%s %s failed", request.method, request.path)
+            log.error("%s %s failed: %s", shown(request.method), shown(request.path), told(error))
             return refusal(ApiError(500, "InternalError", f"Internal error occurred: {error}"))
 
     async def execute(self, namespace: str, name: str, query: Mapping[str, str], command: Sequence[str]) -> Session:

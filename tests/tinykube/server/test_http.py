@@ -15,6 +15,10 @@ import pytest
 import yaml
 
 from tests.support.talk import CONFIG_MAPS, PODS, Json, Talk, binding, config_map, pod
+from tinykube.endpoint import Endpoint, Fixed, Identity
+from tinykube.exec import execute
+from tinykube.http import HttpTransport
+from tinykube.server import channels
 from tinykube.server.http import Listener
 from tinykube.server.kubelet import LogOptions, Session
 from tinykube.server.server import MOST_BYTES, Server
@@ -177,6 +181,33 @@ async def test_a_program_hears_says_and_ends(running: Served) -> None:
     await asyncio.wait_for(running.kubelet.sessions[0].closed.wait(), DEADLINE)
 
 
+def way(served: Served) -> Endpoint:
+    """How a client gets there."""
+    user = Fixed(Identity.bearer(served.endpoint._identity.token))
+    return Endpoint(served.endpoint.address, user, authority=served.endpoint._identity.authority.encode())
+
+
+async def test_arguments_may_be_long(running: Served) -> None:
+    words = ["cat", "-", *(f"{number:01000}" for number in range(500)), "ü" * 20_000]
+    transport = HttpTransport(way(running))
+    session = await execute(transport, "p", "default", words)
+    assert running.kubelet.commands == [tuple(words)]
+    await running.kubelet.sessions[0].end_input()
+    assert [each async for each in session.output()] == []
+    assert session.exit_code() == 0
+    await session.close()
+    await transport.close()
+
+
+async def test_arguments_beyond_a_mebibyte_are_refused_and_nothing_runs(running: Served) -> None:
+    transport = HttpTransport(way(running))
+    with pytest.raises(ApiError, match="431.* longer than the API server takes") as caught:
+        await execute(transport, "p", "default", ["cat", "x" * 1_100_000, "date"])
+    assert caught.value.code == 431
+    assert running.kubelet.commands == []
+    await transport.close()
+
+
 async def test_a_program_that_succeeds(running: Served) -> None:
     socket = await running.exec("command=true&stdout=1", "v4.channel.k8s.io")
     assert socket.protocol == "v4.channel.k8s.io"
@@ -191,6 +222,24 @@ async def test_a_terminal_has_a_size(running: Served) -> None:
     await _until(lambda: running.kubelet.sessions[0].sizes == [(80, 24)])
     await socket.close()
     await asyncio.wait_for(running.kubelet.sessions[0].closed.wait(), DEADLINE)
+
+
+@pytest.mark.parametrize("size", ['{"Width":65536}', '{"Height":-1}', '{"Width":1e9}', "[", '"x"'])
+async def test_a_size_that_no_terminal_has_is_not_passed_on(running: Served, size: str) -> None:
+    socket = await running.exec("command=sh&stdin=1&stdout=1&tty=1")
+    await socket.send_bytes(b"\x04" + size.encode())
+    await socket.send_bytes(b'\x04{"Width":80,"Height":24}')
+    await _until(lambda: running.kubelet.sessions[0].sizes == [(80, 24)])
+    await socket.close()
+
+
+async def test_a_message_without_an_end_ends_the_program(running: Served) -> None:
+    socket = await running.exec("command=cat&stdin=1&stdout=1")
+    await socket.receive_bytes()
+    await socket.send_bytes(b"\x00" * (channels.MOST_BYTES + 1))
+    assert (await socket.receive()).data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+    await asyncio.wait_for(running.kubelet.sessions[0].closed.wait(), DEADLINE)
+    assert running.kubelet.sessions[0].heard == 0
 
 
 @pytest.mark.parametrize(

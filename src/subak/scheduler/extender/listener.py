@@ -12,6 +12,7 @@ from aiohttp import web
 
 from subak.scheduler.extender import wire
 from subak.scheduler.extender.extender import Extender
+from tinykube.house import House
 
 MOST_BYTES = 256 << 20
 """kube-scheduler without a node cache sends all nodes, whole, in one request."""
@@ -22,14 +23,12 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def listening(extender: Extender, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
     """Answer kube-scheduler while the context is open; gives the address, where port 0 has become a free one."""
-    runner = web.AppRunner(application(extender), access_log=None)
-    await runner.setup()
+    house = House(application(extender))
     try:
-        await web.TCPSite(runner, host, port).start()
-        address, found, *_ = runner.addresses[0]
-        yield str(address), int(found)
+        await house.open(host, port)
+        yield host, house.port
     finally:
-        await runner.cleanup()
+        await house.close()
 
 
 def application(extender: Extender) -> web.Application:
