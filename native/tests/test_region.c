@@ -10,7 +10,9 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,7 +44,6 @@ TEST(monitors_find_hamis_layout, LIMIT_1G, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_TASK
     CHECK(pread(fd, &number, 4, 2008908) == 4 && number == 0);
     struct stat status;
     CHECK(!fstat(fd, &status) && status.st_size > 2008953);
-    CHECK_EQUAL(status.st_mode & 0777, 0666);
     CHECK(pread(fd, raw, 4, 2011136) == 4);
 }
 
@@ -62,7 +63,22 @@ static void expect_a_warning_and_enforcement(const char *warning) {
     if (!strstr(text, warning) || !strstr(text, path())) harness_fail(__FILE__, __LINE__, "it says \"%s\"", text);
 }
 
-static void expect_a_region_of_its_own(void) { expect_a_warning_and_enforcement("cannot be used"); }
+/* The program does not start, and is told what is in the way; when that is gone, it starts. */
+static void expect_a_refusal_until_it_is_gone(void) {
+    char log[300], text[4096] = "";
+    snprintf(log, sizeof log, "%s/log", getenv("HARNESS_DIRECTORY"));
+    setenv("SUBAK_LOG", log, 1);
+    CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_PERMITTED);
+    int fd = open(log, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    if (!strstr(text, "refused") || !strstr(text, path())) harness_fail(__FILE__, __LINE__, "it says \"%s\"", text);
+    CHECK(!remove(path()));
+    EVENTUALLY(20, cuInit(0) == CUDA_SUCCESS);
+    begin(0);
+    expect_enforcement();
+    CHECK_EQUAL(booked(0), CONTEXT * MIB);
+}
 
 static void expect_a_new_file(void) {
     expect_a_warning_and_enforcement("damaged");
@@ -72,17 +88,65 @@ static void expect_a_new_file(void) {
 }
 
 TEST(a_missing_directory_limits_each_process_by_itself, LIMIT_1G, "CUDA_DEVICE_MEMORY_SHARED_CACHE=/nowhere/at/all") {
-    expect_a_region_of_its_own();
+    expect_a_warning_and_enforcement("cannot be made");
 }
 
-TEST(a_directory_in_its_place, LIMIT_1G) {
+TEST(a_directory_in_its_place_is_refused, LIMIT_1G) {
     CHECK(!mkdir(path(), 0755));
-    expect_a_region_of_its_own();
+    expect_a_refusal_until_it_is_gone();
 }
 
-TEST(a_fifo_in_its_place, LIMIT_1G) {
+TEST(a_fifo_in_its_place_is_refused, LIMIT_1G) {
     CHECK(!mkfifo(path(), 0666));
-    expect_a_region_of_its_own();
+    expect_a_refusal_until_it_is_gone();
+}
+
+TEST(a_socket_in_its_place_is_refused, LIMIT_1G) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path());
+    CHECK(!bind(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), (struct sockaddr *)&address, sizeof address));
+    expect_a_refusal_until_it_is_gone();
+}
+
+TEST(a_link_to_nowhere_in_its_place_is_refused, LIMIT_1G) {
+    CHECK(!symlink("nowhere", path()));
+    expect_a_refusal_until_it_is_gone();
+}
+
+/* As one of another user of the container, who shut the others out. */
+TEST(a_file_that_may_not_be_used_is_refused, LIMIT_1G) {
+    machine(); /* the mock has a file of its own */
+    CHECK(!chmod(getenv("HARNESS_DIRECTORY"), 0777) && !chmod(getenv("MOCK_MACHINE"), 0666));
+    int fd = open(path(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && !fchmod(fd, 0));
+    if (!geteuid() && setresuid(65534, 65534, 65534)) left_out("root reads everything, and cannot be another user here");
+    else CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_PERMITTED);
+}
+
+/* A directory that comes while the program runs: nothing more is granted, for nobody would count it. */
+TEST(a_directory_in_its_place_ends_all_grants_until_it_is_gone, LIMIT_1G) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+    CHECK(!unlink(path()) && !mkdir(path(), 0755));
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    harness_nap(2500000); /* it has tried to come back */
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(!rmdir(path()));
+    EVENTUALLY(20, booked(0) == (CONTEXT + 100) * MIB);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+}
+
+TEST(a_region_is_as_open_as_its_directory, LIMIT_1G) {
+    struct stat status;
+    CHECK(!chmod(getenv("HARNESS_DIRECTORY"), 0755));
+    umask(0);
+    begin(0);
+    CHECK(!stat(path(), &status));
+    CHECK_EQUAL(status.st_mode & 07777, 0600);
+    CHECK(!chmod(getenv("HARNESS_DIRECTORY"), 01777) && !unlink(path()));
+    EVENTUALLY(20, !stat(path(), &status));
+    CHECK_EQUAL(status.st_mode & 07777, 0666);
 }
 
 TEST(a_link_in_its_place_is_not_followed, LIMIT_1G) {
@@ -91,7 +155,7 @@ TEST(a_link_in_its_place_is_not_followed, LIMIT_1G) {
     int fd = open(victim, O_RDWR | O_CREAT, 0644);
     CHECK(write(fd, "precious", 8) == 8);
     CHECK(!symlink(victim, path()));
-    expect_a_region_of_its_own();
+    expect_a_refusal_until_it_is_gone();
     CHECK(pread(fd, content, 8, 0) == 8 && !memcmp(content, "precious", 8));
 }
 
