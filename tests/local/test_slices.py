@@ -128,7 +128,7 @@ def test_the_next_command_removes_the_files_of_those_that_ended(machine: Callabl
         end(slice)
     assert not slices.pods()
     slices.enter(ask(1_000))
-    assert {path.name for path in directory.iterdir()} == {"clearing", "001.alive", "001.json"}
+    assert {path.name for path in directory.iterdir()} == {"clearing", "004.alive", "004.json"}
 
 
 def test_a_pod_of_the_ledger_says_what_it_is(machine: Callable[[], Slices]) -> None:

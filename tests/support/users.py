@@ -20,7 +20,7 @@ alone = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several u
 
 
 def begin(user: int, work: Callable[[], object], keep: int = 2) -> int:
-    """Start a process of this user that does the work and ends; gives its pid.
+    """Start a process of this user that does the work and ends; gives its pid.  Who is not root cannot change the user.
 
     Of the files of this process it has the standard streams, and one more that it may keep.
     """
@@ -35,9 +35,10 @@ def begin(user: int, work: Callable[[], object], keep: int = 2) -> int:
             if file > 2 and file != keep:
                 with suppress(OSError):  # that of the list itself
                     os.close(file)
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
         work()
         code = 0
     except BaseException:

@@ -120,8 +120,9 @@ class Board:
         """Post a notice.  Raises CannotPost."""
         with _explained(self.path.parent):
             place = self._own_place()
+            last = _last_number(place)
             _clear(place)
-            notice = _numbered(place)
+            notice = _numbered(place, last)
             try:
                 notice.add(ending, content)
             except OSError:
@@ -197,28 +198,30 @@ def _owner(place: Path) -> int | None:
     return found.st_uid if stat.S_ISDIR(found.st_mode) else None
 
 
-def _open(name: str | Path, flags: int, directory: int | None = None) -> int:
-    """Open what a stranger may have put there.  Raises _Nonsense unless it is our own fault that it fails."""
+@contextmanager
+def _opened(name: str | Path, flags: int, directory: int | None = None) -> Iterator[int]:
+    """What a stranger may have put there, open.  Raises _Nonsense unless it is our own fault that it fails."""
     try:
-        return os.open(name, flags | _CAREFULLY, dir_fd=directory)
+        file = os.open(name, flags | _CAREFULLY, dir_fd=directory)
     except OSError as error:
         if error.errno in _OUR_FAULT:
             raise
         raise _Nonsense from None
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 @contextmanager
 def _directory(place: Path, whose: str) -> Iterator[int]:
     """A user's directory, opened once: its name may mean another one a moment later."""
-    directory = _open(place, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with _opened(place, os.O_RDONLY | os.O_DIRECTORY) as directory:
         found = os.fstat(directory)
         # On a file system of his own a user could make us wait.
         if found.st_uid != int(whose.partition("-")[0]) or found.st_dev != place.parent.stat().st_dev:
             raise _Nonsense
         yield directory
-    finally:
-        os.close(directory)
 
 
 def _found(directory: int, place: Path, whose: str, endings: Sequence[str]) -> Iterator[Found]:
@@ -236,31 +239,36 @@ def _found(directory: int, place: Path, whose: str, endings: Sequence[str]) -> I
 
 def _alive(directory: int, number: str) -> float | None:
     """When the owner of a notice last showed life; None if no process has its pipe open."""
-    pipe = _open(number + _PIPE, os.O_WRONLY, directory)  # fails if nobody reads
-    try:
+    with _opened(number + _PIPE, os.O_WRONLY, directory) as pipe:  # fails if nobody reads
         found = os.fstat(pipe)
         return found.st_mtime if stat.S_ISFIFO(found.st_mode) else None
-    finally:
-        os.close(pipe)
 
 
 def _read(directory: int, name: str) -> tuple[bytes, int] | None:
     """What a file says, and when it was written; None if it says nothing, or was taken back in between."""
-    with suppress(_Nonsense), open(_open(name, os.O_RDONLY, directory), "rb") as file:
-        found = os.fstat(file.fileno())
+    with suppress(_Nonsense), _opened(name, os.O_RDONLY, directory) as file:
+        found = os.fstat(file)
         if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES:
-            return file.read(MOST_BYTES), found.st_mtime_ns
+            return os.read(file, MOST_BYTES), found.st_mtime_ns
     return None
 
 
-def _numbered(place: Path) -> Notice:
-    """A living notice that says nothing yet, under a number that nobody has."""
+def _last_number(place: Path) -> int:
+    """The highest number that is used, or was by one that ended lately."""
+    return max((int(match[1]) for match in map(_FILE.fullmatch, os.listdir(place)) if match), default=0)
+
+
+def _numbered(place: Path, last: int) -> Notice:
+    """A living notice that says nothing yet, under the next number that nobody has.
+
+    Not one that ended lately: a late program of that command would take this notice for its own.
+    """
     begun = place / _new_name()
     os.mkfifo(begun, 0o600)
     try:
         pipe = _out_of_the_way(os.open(begun, os.O_RDONLY | _CAREFULLY))
         os.chmod(begun, _kept(0o622))
-        for number in range(1, MOST_NOTICES + 1):
+        for number in (*range(last + 1, MOST_NOTICES + 1), *range(1, last + 1)):
             notice = Notice(place, number, pipe)
             with suppress(FileExistsError):
                 os.link(begun, notice.alive)
@@ -284,7 +292,7 @@ def _clear(place: Path) -> None:
             ended = {number for match in map(_FILE.fullmatch, names) if match and _ended(directory, number := match[1])}
             for name in names:
                 if name.partition(".")[0] in ended or (name.startswith(_NEW) and _abandoned(directory, name)):
-                    with suppress(FileNotFoundError):
+                    with suppress(OSError):
                         os.unlink(name, dir_fd=directory)
 
 
