@@ -1,6 +1,6 @@
 """`subak run` among users who do not trust each other: what a stranger does on the machine stops and hurts nobody.
 
-The tests are root, whose commands run, and the stranger; what he tries are system calls that any user may make.
+Most tests are root, whose commands run, and the stranger; what he tries are system calls that any user may make.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from tests.support.users import STRANGER
 
 Run = Callable[..., "subprocess.Popen[str]"]
 
-pytestmark = users.alone
-
 
 @pytest.fixture
 def place() -> Iterator[Path]:
@@ -43,10 +41,10 @@ def run(place: Path, card: Card, checkout: Path) -> Run:
     env |= card.env | {"PYTHONPATH": str(checkout / "src")}
     env |= {"SUBAK_SLICES": str(place / "slices"), "SUBAK_TURNS": str(place / "turns")}
 
-    def start(*arguments: str, **more: str) -> subprocess.Popen[str]:
+    def start(*arguments: str, stderr: int = subprocess.PIPE, **more: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "subak.cli", "run", *arguments]
         piped = subprocess.PIPE
-        return subprocess.Popen(command, stdin=piped, stdout=piped, stderr=piped, text=True, env=env | more)
+        return subprocess.Popen(command, stdin=piped, stdout=piped, stderr=stderr, text=True, env=env | more)
 
     return start
 
@@ -91,6 +89,7 @@ def lock(place: Path) -> None:
                         fcntl.lockf(file, kind | fcntl.LOCK_NB)
 
 
+@users.alone
 def test_nobody_cuts_or_writes_over_what_a_program_counts_in(run: Run, place: Path, card: Card) -> None:
     tenant = Tenant(run("--memory", "1Gi", "--", *card.tenant))
     assert tenant.ask("take 100") == TAKEN
@@ -109,6 +108,7 @@ def test_nobody_cuts_or_writes_over_what_a_program_counts_in(run: Run, place: Pa
     assert tenant.end() == 0
 
 
+@users.alone
 def test_a_stranger_s_locks_block_nobody(run: Run, place: Path) -> None:
     assert end(run("--", "true"))[0] == 0
     with users.meanwhile(STRANGER, lambda: lock(place)):
@@ -116,6 +116,7 @@ def test_a_stranger_s_locks_block_nobody(run: Run, place: Path) -> None:
         assert code == 0, err
 
 
+@users.alone
 def test_a_stranger_s_locks_do_not_keep_the_card_of_a_command_that_has_ended(run: Run, place: Path) -> None:
     first = run("--", "cat")
     assert first.stderr is not None
@@ -146,6 +147,7 @@ def put(kind: str, path: Path) -> None:
             socket.socket(socket.AF_UNIX).bind(str(path))
 
 
+@users.alone
 @pytest.mark.parametrize("kind", ["directory", "closed directory", "file", "link", "link to nowhere", "pipe", "socket"])
 def test_what_a_stranger_puts_in_the_way_stops_nobody(run: Run, place: Path, kind: str) -> None:
     for path in (place / "slices", place / f"slices-{os.getuid()}", place / "turns"):
@@ -196,6 +198,24 @@ def test_a_timeout_is_kept_though_the_driver_hangs(run: Run, tmp_path: Path) -> 
     code, _, err = end(run("--timeout", "0", "--", "true", LD_LIBRARY_PATH=str(tmp_path)))
     assert code == 75
     assert "no slice was free within 0 s: the driver or the ledger of slices does not answer" in err
+
+
+@pytest.mark.long
+def test_a_timeout_is_kept_though_nobody_reads_what_it_says(run: Run) -> None:
+    holder = run("--", "cat")
+    assert holder.stderr is not None
+    assert "has card 0" in holder.stderr.readline()
+    reader, full = os.pipe()
+    os.set_blocking(full, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(full, b"x" * 4096)
+    os.set_blocking(full, True)
+    waits = run("--timeout", "0", "--", "true", stderr=full)
+    assert waits.wait(40) == 75
+    os.close(reader)
+    os.close(full)
+    end(holder, "")
 
 
 def test_a_timeout_is_kept_though_the_holder_is_stopped(run: Run) -> None:
