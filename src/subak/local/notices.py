@@ -41,7 +41,7 @@ _PIPE, _NEW, _CLEARING = ".alive", "new-", "clearing"
 _FILE = re.compile(r"([0-9]{3})(\.[a-z]+)")
 _CAREFULLY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _OUR_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
-_MOST_PLACES = 4
+_MOST_PLACES = 16
 _ABANDONED = 3600.0
 
 
@@ -169,12 +169,14 @@ class Board:
         usual = self.path.with_name(f"{self.path.name}-{us}")
         with suppress(FileExistsError):
             usual.mkdir()
-        ours = [place for place, _ in self._places() if _owner(place) == us]
-        if not ours:
-            ours = [usual.with_name(f"{usual.name}-{secrets.token_hex(4)}")]
-            ours[0].mkdir()
-        ours[0].chmod(0o755)  # whatever the umask
-        return ours[0]
+        if not self._places_of(us):
+            usual.with_name(f"{usual.name}-{secrets.token_hex(4)}").mkdir()
+        place = self._places_of(us)[0]
+        place.chmod(0o755)  # whatever the umask
+        return place
+
+    def _places_of(self, user: int) -> list[Path]:
+        return [place for place, whose in self._places() if _user(whose) == user]
 
 
 class _Nonsense(Exception):
@@ -187,6 +189,10 @@ def _explained(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CannotPost(f"{error.filename or directory} cannot be used: {error.strerror}") from None
+
+
+def _user(whose: str) -> int:
+    return int(whose.partition("-")[0])
 
 
 def _owner(place: Path) -> int | None:
@@ -219,7 +225,7 @@ def _directory(place: Path, whose: str) -> Iterator[int]:
     with _opened(place, os.O_RDONLY | os.O_DIRECTORY) as directory:
         found = os.fstat(directory)
         # On a file system of his own a user could make us wait.
-        if found.st_uid != int(whose.partition("-")[0]) or found.st_dev != place.parent.stat().st_dev:
+        if found.st_uid != _user(whose) or found.st_dev != place.parent.stat().st_dev:
             raise _Nonsense
         yield directory
 
