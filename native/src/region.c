@@ -213,39 +213,40 @@ static bool lock_briefly(int fd) {
     return false;
 }
 
-/* Takes a damaged file away, unless somebody has done so already. */
-static void remove_damaged(const char *path, int damaged) {
+/* Takes a damaged file away, unless somebody has done so already. False if it stays: it is no file, or not ours to remove. */
+static bool remove_damaged(const char *path, int damaged) {
     struct file_id old, now;
     uint64_t bytes;
     lock_briefly(damaged);
-    if (identify(damaged, NULL, &old, &bytes) && identify(-1, path, &now, &bytes) && same_file(&now, &old)) unlink(path);
+    if (!identify(damaged, NULL, &old, &bytes)) return false;
+    return !identify(-1, path, &now, &bytes) || !same_file(&now, &old) || !unlink(path) || errno == ENOENT;
 }
 
-/* Whether something stands at the path that could not be used, and not for want of anything. */
-static bool in_the_way(const char *path, int error) {
-    struct stat status;
-    if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EROFS) return false;
-    return !syscall(SYS_newfstatat, AT_FDCWD, path, &status, AT_SYMLINK_NOFOLLOW) || errno != ENOENT;
+/* Whether a file that cannot be opened was made so by somebody; not if this program has no descriptor left, or the disk
+ * may only be read. */
+static bool by_somebody(int error) {
+    return error != ENOENT && error != EMFILE && error != ENFILE && error != ENOMEM && error != EROFS;
 }
 
 static struct region *open_file(const char *path, struct region *at, struct file_id *id) {
     int error = 0;
-    for (int attempt = 0; attempt < 5; attempt++) {
+    bool stuck = false;
+    for (int attempt = 0; attempt < 5 && !stuck; attempt++) {
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        error = fd < 0 ? errno : 0;
-        if (error && error != ENOENT) break;
+        error = fd < 0 ? errno : EEXIST;
         struct region *found = fd >= 0 ? map_file(fd, at, id) : NULL;
         if (fd >= 0 && !found) {
             log_line(LOG_WARNING, "%s is damaged or of another version; making it anew", path);
-            remove_damaged(path, fd);
+            stuck = !remove_damaged(path, fd);
         }
         if (fd >= 0) close(fd);
         if (found) blocked = false;
         if (found) return found;
-        create(path);
+        if (fd < 0) stuck = by_somebody(error);
+        if (!stuck) create(path);
     }
-    blocked = in_the_way(path, error);
-    errno = error ? error : EEXIST;
+    blocked = stuck;
+    errno = error;
     return NULL;
 }
 

@@ -27,12 +27,13 @@ INTERPRETER = Interpreter()
 
 
 def node() -> Node:
-    digest, warnings = INTERPRETER.node(
-        manifest.Node(
-            metadata=manifest.Metadata(name="here", annotations={"hami.io/node-nvidia-register": REGISTER}),
-            status=manifest.NodeStatus(capacity={"nvidia.com/gpu": 10}),
-        )
+    metadata = manifest.Metadata(
+        name="here",
+        labels={"kubernetes.io/hostname": "here"},
+        annotations={"hami.io/node-nvidia-register": REGISTER},
     )
+    status = manifest.NodeStatus(capacity={"nvidia.com/gpu": 10})
+    digest, warnings = INTERPRETER.node(manifest.Node(metadata=metadata, status=status))
     assert not warnings
     return digest
 
@@ -123,14 +124,16 @@ def test_a_record_frees_no_card_that_others_hold(place: Path, record: bytes) -> 
 @users.alone
 def test_a_pod_that_wants_nobody_beside_it_is_not_asked(place: Path) -> None:
     alone = (
-        b'"spec":{"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":'
-        b'[{"labelSelector":{},"topologyKey":"kubernetes.io/hostname"}]}},'
+        b'"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":'
+        b'[{"labelSelector":{},"topologyKey":"kubernetes.io/hostname"}]}}'
     )
 
     def refuse_all() -> None:
         holding(place, 1_000)()
         held = place / f"slices-{STRANGER}/001.held"
-        held.write_bytes(held.read_bytes().replace(b'"spec":{', alone))
+        written = held.read_bytes()
+        assert b'"affinity":null' in written
+        held.write_bytes(written.replace(b'"affinity":null', alone))
 
     with users.meanwhile(STRANGER, refuse_all):
         assert fits(place, 15_000)
