@@ -125,7 +125,7 @@ def _watch(timeout: float | None) -> threading.Timer:
         saying.join(1)  # nobody may be reading
         os._exit(GAVE_UP)
 
-    watch = threading.Timer((timeout or 0) + GRACE, give_up)
+    watch = threading.Timer(min((timeout or 0) + GRACE, threading.TIMEOUT_MAX), give_up)
     watch.daemon = True
     if timeout is not None:
         watch.start()
