@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import random
 import signal
 import stat
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,7 @@ from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.reason import Refusal
 from subak.policy.explain import Explanation
+from tests.support import fuzz
 
 REGISTER = (
     '[{"id":"GPU-a","index":0,"count":10,"devmem":16000,"devcore":100,"type":"NVIDIA A10","numa":0,'
@@ -321,3 +325,58 @@ def test_who_cannot_be_recorded_has_no_card(machine: Callable[[], Slices], monke
         attempt(slices, slice)
     monkeypatch.undo()
     assert isinstance(attempt(slices, slices.enter(ask(1_000))), Explanation)  # the first is before it in the line
+
+
+NASTY: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    10**9,
+    10**30,
+    1e308,
+    -0.5,
+    "",
+    "x",
+    "-1",
+    "1Ei",
+    "9e99999",
+    "\0",
+    "[",
+    [],
+    {},
+    [{}],
+    ["x"],
+)
+
+
+def spoiled(chance: random.Random, document: Any) -> Any:
+    """The document with nonsense in one of its places."""
+    if not document or not isinstance(document, dict | list) or chance.random() < 0.1:
+        if isinstance(document, str) and document and chance.random() < 0.6:
+            at = chance.randrange(len(document))
+            return document[:at] + chance.choice(("-", "9" * 20, ";", ",", ":", "{")) + document[at + 1 :]
+        return chance.choice(NASTY)
+    entries = dict(enumerate(document)) if isinstance(document, list) else dict(document)
+    key = chance.choice(list(entries))
+    entries[key] = spoiled(chance, entries[key])
+    return list(entries.values()) if isinstance(document, list) else entries
+
+
+def test_whatever_a_record_says_others_are_answered(machine: Callable[[], Slices]) -> None:
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    slices = machine()
+    holder, liar = slices.enter(ask(10_000)), slices.enter(ask(1_000))
+    assert isinstance(attempt(slices, holder), manifest.Pod)
+    assert isinstance(attempt(slices, liar), manifest.Pod)
+    held = json.loads(liar.notice.path(".held").read_bytes())
+    for _ in range(500 if fuzz.long() else 100):
+        lie = json.dumps(spoiled(chance, held))
+        liar.notice.path(".held").write_text(lie)
+        waiting = slices.enter(ask(6_001))
+        assert isinstance(attempt(slices, waiting), Explanation), f"seed {seed}: {lie}"
+        assert holder.region in slices.pods(), f"seed {seed}: {lie}"
+        (card,) = slices.snapshot().cards("here")
+        assert card.memory_used >= 10_000 * MIB, f"seed {seed}: {lie}"
+        end(waiting)
