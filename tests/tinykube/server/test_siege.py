@@ -45,12 +45,12 @@ async def served(server: Besieged) -> AsyncIterator[list[int]]:
     async with (
         aiohttp.ClientSession(timeout=timeout) as one,
         aiohttp.ClientSession(timeout=timeout, connector=new) as two,
+        asyncio.TaskGroup() as asking,
     ):
-        async with asyncio.TaskGroup() as asking:
-            for each in (one, two):
-                asking.create_task(ask(each))
-            yield codes
-            over.set()
+        for each in (one, two):
+            asking.create_task(ask(each))
+        yield codes
+        over.set()
 
 
 def idle(port: int) -> socket.socket:
