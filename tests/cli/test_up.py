@@ -1,8 +1,10 @@
-"""`subak up` on a machine whose cards it cannot use: it says why."""
+"""`subak up` before it serves: why it cannot use cards, how many files it may open, how much it may complain."""
 
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from subak.node import nvml
 from subak.node.nvml import Found
 from tests.support.machines import INTERPRETER
 from tests.support.nvml import Driver, Gpu
+from tinykube.ration import LINES
 
 up = importlib.import_module("subak.cli.up")
 
@@ -56,3 +59,28 @@ def test_cards_are_not_left_out_silently_because_a_described_node_has_the_name(
         f"the NVIDIA cards of this machine are left out: another node has its name, {found.machine.name}: "
         f"give it another in {hardware}"
     ]
+
+
+COMPLAINING = """
+import importlib, logging, resource
+from subak.cli import cli
+
+async def serve(*_):
+    for number in range(1000):
+        logging.getLogger("x").warning("client %d is odd", number)
+    print(resource.getrlimit(resource.RLIMIT_NOFILE))
+    return 0
+
+importlib.import_module("subak.cli.up")._serve = serve
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 500))
+cli()
+"""
+
+
+def test_it_takes_all_descriptors_that_it_may_have_and_does_not_fill_a_disk_with_its_log(
+    hardware: Path, tmp_path: Path
+) -> None:
+    words = ["up", "--hardware", str(hardware), "--kubeconfig", str(tmp_path / "kubeconfig")]
+    done = subprocess.run([sys.executable, "-c", COMPLAINING, *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "(500, 500)\n"), done.stderr
+    assert done.stderr.count("is odd") == LINES
