@@ -40,12 +40,15 @@ test test-long: export PYTHONDONTWRITEBYTECODE :=
 
 # A module's tests stay together, for they share a cluster; whoever has none left takes from another.
 PYTEST := python -m pytest --numprocesses auto --dist worksteal
+# These take all of the machine, so they run one after the other.
+STORMS := tests/scenarios/storms
 
 test: libsubak | $(OWN_UV) ## run the tests, in parallel
 	$(RUN) $(PYTEST)
 
-test-long: libsubak | $(OWN_UV) ## run them with many more examples; libsubak's at full length, and under sanitizers
-	$(RUN) $(PYTEST) --hypothesis-profile=ci
+test-long: libsubak | $(OWN_UV) ## run them with many more examples; storms; libsubak's at full length, and under sanitizers
+	$(RUN) $(PYTEST) --hypothesis-profile=ci --ignore=$(STORMS)
+	$(RUN) python -m pytest --hypothesis-profile=ci --durations=0 --durations-min=1 $(STORMS)
 	$(MAKE) --no-print-directory -C native test memcheck
 
 e2e: | $(OWN_UV) ## run the tests that need a real Kubernetes; builds it with Go when it is run for the first time

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from subak.dialects import Agent, Ask, Injection, Measure, Part, Patch, Published, QuotaUnit, Sight, Sighting, Source
 from subak.dialects.amounts import asked, mentions, offers
 from subak.dialects.interpreter import Interpreter
@@ -106,6 +108,7 @@ def acme(cluster: Live, *words: str, stdin: str = "", code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_made_up_vendor_is_read_placed_published_injected_and_shown(tmp_path: Path) -> None:
     (tmp_path / "lab.yaml").write_text(HARDWARE)
     with live("--hardware", tmp_path / "lab.yaml", program="tests.test_made_up_vendor") as cluster:

@@ -305,6 +305,7 @@ static void read_rest(const struct source *sources, struct config *config) {
     char value[64];
     int agents = agents_sources(sources);
     path_of(sources, switch_value, "SUBAK_STATE", config->state, config);
+    path_of(sources, switch_value, "SUBAK_SLICE", config->slice, config);
     for (int device = 0; device < DEVICES; device++)
         config->agents_number[device] = agents ? number_in(&sources[agents - 1], device) : device;
     read_container(sources, config);

@@ -30,6 +30,7 @@ struct config {
     char state[PATH_ROOM];     /* the file in which the agent says what holds at the moment; empty: none */
     int agents_number[DEVICES]; /* under which number the agent speaks of a card; -1: not at all */
     char region[PATH_ROOM]; /* path of the container's shared region */
+    char slice[PATH_ROOM];  /* the pipe that keeps the slice alive in which this program runs; empty: none */
     bool region_named;   /* somebody wants the region even if nothing is limited */
     char turns[PATH_ROOM];  /* directory shared by all containers of the host, for turns on a card */
 };

@@ -6,7 +6,8 @@
  * exactly the function that the driver meant, and the driver's own status.
  *
  * cuInit is where control begins, because no driver function works before it. A configuration that means nothing is
- * refused here: running without a limit because of a typing mistake would be worse than not running.
+ * refused here: running without a limit because of a typing mistake would be worse than not running. So is a program whose
+ * use could not be counted (region.c), or whose slice has ended (slice.c).
  *
  * The child of a fork cannot use the parent's driver; it is a process of its own, without memory, slot or threads.
  */
@@ -27,6 +28,7 @@
 #include "person.h"
 #include "pool.h"
 #include "region.h"
+#include "slice.h"
 #include "startup.h"
 #include "truth.h"
 #include "vmm.h"
@@ -60,6 +62,7 @@ static void forked(void) {
     config_forked();
     person_forked();
     region_forked();
+    slice_forked();
     device_forked();
     ledger_forked();
     truth_forked();
@@ -101,9 +104,16 @@ static void start(void) {
     lock_release(&start_lock);
 }
 
+static bool may_start(void) {
+    if (config()->problem[0] || !slice_join()) return false;
+    if (!region_wanted()) return true;
+    region_repair(); /* the way may have become free since the last attempt */
+    return !region_blocked();
+}
+
 CUresult cuInit(unsigned int flags) {
     startup_watch_forks();
-    if (config()->problem[0] && !config()->disabled) return CUDA_ERROR_NOT_PERMITTED; /* the log says why */
+    if (!config()->disabled && !may_start()) return CUDA_ERROR_NOT_PERMITTED; /* the log says why */
     mps_ask();
     CUresult result = REAL(cuInit)(flags);
     if (result == CUDA_SUCCESS) start();

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,6 +23,31 @@ static inline int file_move_up(int file) {
     if (high < 0) return file;
     close(file);
     return high;
+}
+
+/* A descriptor that we keep. Programs close descriptors that they did not open, and the number may by now be a file of
+ * theirs. */
+struct kept_file {
+    int number; /* plus one; 0: none */
+    uint64_t inode, device;
+};
+
+static inline bool file_is_kept(const struct kept_file *kept) {
+    struct stat status;
+    return kept->number && file_status(kept->number - 1, NULL, &status) && status.st_ino == kept->inode &&
+           status.st_dev == kept->device;
+}
+
+static inline bool file_keep(struct kept_file *kept, int file) {
+    struct stat status;
+    if (!file_status(file, NULL, &status)) return false;
+    *kept = (struct kept_file){file + 1, status.st_ino, status.st_dev};
+    return true;
+}
+
+static inline void file_leave(struct kept_file *kept) {
+    if (file_is_kept(kept)) close(kept->number - 1);
+    kept->number = 0;
 }
 
 #endif

@@ -26,6 +26,7 @@
 #include "person.h"
 #include "region.h"
 #include "resolve.h"
+#include "slice.h"
 #include "truth.h"
 
 #define BEAT_NS 500000000l
@@ -48,6 +49,7 @@ static void look_after(uint64_t asked) {
     int slot = region_slot();
     for (int device = 0; device < DEVICES; device++)
         if (context_count(device)) truth_reconcile(device);
+    slice_stay();
     if (slot < 0) return;
     region_show();
     ledger_mend();

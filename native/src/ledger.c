@@ -249,6 +249,7 @@ bool ledger_reserve(int device, enum charge kind, uint64_t bytes) {
     bool contested;
     keeper_check(true);
     uint64_t limit = ledger_limit(device);
+    if (limit && region_blocked()) return false;
     if (limit)
         return bytes <= limit && (attempt(device, kind, bytes, limit, &contested) ||
                                   insist(device, kind, bytes, limit));

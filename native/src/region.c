@@ -16,6 +16,14 @@
  * What stands in the file was written by programs that we do not know. Every number read from it is used as a
  * number, never as an index or a length.
  *
+ * Where no file can be made (the disk is full, or may only be read) each process counts by itself. But what stands in the
+ * file's place and is none that we may use (a directory, a link, a file of somebody else) was put there: a container whose
+ * processes each had the whole limit would be well served by that. So the region is blocked then: cuInit fails, and a
+ * program that runs already gets no more memory until the way is free.
+ *
+ * A new file is as open as its directory. The users of a container share one, in a directory where all of them may write;
+ * the region of a slice of `subak run` is in a directory of its user, and nobody else can read, write or cut it.
+ *
  * One thing is beyond us: whoever may write the file may also cut it short, and the next touch of a page that is gone is
  * a SIGBUS. Whoever uses the region looks at the file first, which leaves microseconds, and milliseconds while a new one
  * is made. Only a signal handler could catch the rest, and handlers are the program's. It ends processes of this
@@ -50,6 +58,7 @@ static _Atomic int my_slot = -1;
 static _Atomic uint64_t my_word;
 static atomic_bool slot_wanted = true; /* nobody has tried to claim one in this process */
 static atomic_bool shared;      /* the map is of the file, not of this process alone */
+static atomic_bool blocked;     /* something else stands in the file's place */
 struct file_id {
     _Atomic uint64_t device, inode;
 };
@@ -143,26 +152,39 @@ static struct region *map_file(int fd, struct region *at, struct file_id *id) {
     return move(trial, at);
 }
 
+/* Cuts the name off a path; what is left is its directory. */
+static const char *directory_of(const char *path, char *text, size_t room) {
+    snprintf(text, room, "%s", path);
+    char *slash = strrchr(text, '/');
+    if (slash) slash[slash == text] = 0;
+    return slash ? text : ".";
+}
+
+/* For those who may put files there: see above. */
+static mode_t mode_of_new(const char *path) {
+    char directory[PATH_ROOM];
+    struct stat status;
+    if (!file_status(-1, directory_of(path, directory, sizeof directory), &status)) return 0600;
+    return 0600 | (status.st_mode & S_IWGRP ? 0060 : 0) | (status.st_mode & S_IWOTH ? 0006 : 0);
+}
+
 /* An empty file without a name, so that nothing is left of it if we are killed before it is complete. Where the file
  * system knows no such files, or /proc is missing, by which it would get its name, it has a temporary one. */
 static int open_nameless(const char *path, char *temporary, size_t room) {
-    snprintf(temporary, room, "%s", path);
-    char *slash = strrchr(temporary, '/');
-    if (slash) slash[slash == temporary] = 0;
-    int fd = open(slash ? temporary : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    int fd = open(directory_of(path, temporary, room), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     *temporary = 0;
     if (fd >= 0 && !access("/proc/self/fd", F_OK)) return fd;
     if (fd >= 0) close(fd);
     snprintf(temporary, room, "%s.%d.%lx", path, (int)getpid(), (unsigned long)person_nanoseconds());
-    return open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    return open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-static bool build(int fd) {
+static bool build(int fd, mode_t mode) {
     void *new = MAP_FAILED;
     struct rlimit most;
     /* A program that may write small files only would get a signal from fallocate. */
     if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < MAP_BYTES) return false;
-    fchmod(fd, 0666); /* other users of the container are limited too; the program's umask is its own */
+    fchmod(fd, mode); /* the program's umask is its own */
     if (!posix_fallocate(fd, 0, MAP_BYTES)) new = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (new == MAP_FAILED) return false;
     fill(new, config());
@@ -176,7 +198,7 @@ static void create(const char *path) {
     int fd = open_nameless(path, temporary, sizeof temporary);
     if (fd < 0) return;
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    if (build(fd) && linkat(AT_FDCWD, *temporary ? temporary : self, AT_FDCWD, path, AT_SYMLINK_FOLLOW))
+    if (build(fd, mode_of_new(path)) && linkat(AT_FDCWD, *temporary ? temporary : self, AT_FDCWD, path, AT_SYMLINK_FOLLOW))
         log_line(LOG_INFO, "region %s: %s", path, strerror(errno)); /* usually somebody was faster */
     if (*temporary) unlink(temporary);
     close(fd);
@@ -191,27 +213,40 @@ static bool lock_briefly(int fd) {
     return false;
 }
 
-/* Takes a damaged file away, unless somebody has done so already. */
-static void remove_damaged(const char *path, int damaged) {
+/* Takes a damaged file away, unless somebody has done so already. False if it stays: it is no file, or not ours to remove. */
+static bool remove_damaged(const char *path, int damaged) {
     struct file_id old, now;
     uint64_t bytes;
     lock_briefly(damaged);
-    if (identify(damaged, NULL, &old, &bytes) && identify(-1, path, &now, &bytes) && same_file(&now, &old)) unlink(path);
+    if (!identify(damaged, NULL, &old, &bytes)) return false;
+    return !identify(-1, path, &now, &bytes) || !same_file(&now, &old) || !unlink(path) || errno == ENOENT;
+}
+
+/* Whether a file that cannot be opened was made so by somebody; not if this program has no descriptor left, or the disk
+ * may only be read. */
+static bool by_somebody(int error) {
+    return error != ENOENT && error != EMFILE && error != ENFILE && error != ENOMEM && error != EROFS;
 }
 
 static struct region *open_file(const char *path, struct region *at, struct file_id *id) {
-    for (int attempt = 0; attempt < 5; attempt++) {
+    int error = 0;
+    bool stuck = false;
+    for (int attempt = 0; attempt < 5 && !stuck; attempt++) {
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        if (fd < 0 && errno != ENOENT) return NULL;
+        error = fd < 0 ? errno : EEXIST;
         struct region *found = fd >= 0 ? map_file(fd, at, id) : NULL;
         if (fd >= 0 && !found) {
             log_line(LOG_WARNING, "%s is damaged or of another version; making it anew", path);
-            remove_damaged(path, fd);
+            stuck = !remove_damaged(path, fd);
         }
         if (fd >= 0) close(fd);
+        if (found) blocked = false;
         if (found) return found;
-        create(path);
+        if (fd < 0) stuck = by_somebody(error);
+        if (!stuck) create(path);
     }
+    blocked = stuck;
+    errno = error;
     return NULL;
 }
 
@@ -243,8 +278,11 @@ struct region *region(void) {
         found = open_file(config()->region, NULL, &mapped_file);
         shared = found != NULL;
         if (!found) {
-            log_line(LOG_ERROR, "%s cannot be used (%s): limits hold for each process by itself", config()->region,
-                     strerror(errno));
+            if (blocked)
+                log_line(LOG_REFUSAL, "%s cannot be used (%s), so nothing would be counted: remove what is there, or make "
+                         "it a file of this user", config()->region, strerror(errno));
+            else
+                log_line(LOG_ERROR, "%s cannot be made: limits hold for each process by itself", config()->region);
             found = (struct region *)alone;
             fill(found, config());
         }
@@ -253,6 +291,11 @@ struct region *region(void) {
     }
     lock_release(&lock);
     return found;
+}
+
+bool region_blocked(void) {
+    region();
+    return blocked;
 }
 
 /* The agent's file binds even where somebody wrote a higher limit into the region. */

@@ -122,6 +122,9 @@ _Static_assert(sizeof(struct region_slot) == 64 && sizeof(struct region_use) == 
  * file cannot be used, the process has a region of its own. Its address never changes. */
 struct region *region(void);
 
+/* Whether something else stands in the file's place: then nothing is counted, and nothing may be granted. */
+bool region_blocked(void);
+
 /* Whether this container has a region, or should have one: it has limits, or somebody named the file. */
 bool region_wanted(void);
 

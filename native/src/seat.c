@@ -14,61 +14,38 @@
 #include "seat.h"
 
 #include <errno.h>
-#include <stdint.h>
 
 #include "file.h"
 #include "lock.h"
 
 #define SEATS_AT (1ll << 40) /* regions are never as large */
 
-static struct {
-    int file; /* plus one; 0: none */
-    uint64_t inode, device;
-    int number;
-} mine;
+static struct kept_file mine;
+static int my_number;
 static struct lock lock;
 
 static struct flock byte_of(int number) {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SEATS_AT + number, .l_len = 1};
 }
 
-/* Programs close descriptors that they did not open, and the number may by now be a file of theirs. */
-static bool is_ours(void) {
-    struct stat status;
-    return mine.file && file_status(mine.file - 1, NULL, &status) && status.st_ino == mine.inode &&
-           status.st_dev == mine.device;
-}
-
-static void leave(void) {
-    if (is_ours()) close(mine.file - 1);
-    mine.file = 0;
-}
-
 static bool sits(const char *region, int number) {
     struct stat status;
-    return mine.number == number && is_ours() && file_status(-1, region, &status) && status.st_ino == mine.inode &&
+    return my_number == number && file_is_kept(&mine) && file_status(-1, region, &status) && status.st_ino == mine.inode &&
            status.st_dev == mine.device;
 }
 
 static void sit(const char *region, int number) {
-    struct stat status;
     struct flock byte = byte_of(number);
     int file = file_move_up(open(region, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (file < 0) return;
-    if (!file_status(file, NULL, &status) || fcntl(file, F_OFD_SETLK, &byte)) {
-        close(file);
-        return;
-    }
-    mine.file = file + 1;
-    mine.inode = status.st_ino;
-    mine.device = status.st_dev;
-    mine.number = number;
+    if (fcntl(file, F_OFD_SETLK, &byte) || !file_keep(&mine, file)) close(file);
+    my_number = number;
 }
 
 void seat_take(const char *region, int number) {
     lock_take(&lock);
     if (!sits(region, number)) {
-        leave();
+        file_leave(&mine);
         sit(region, number);
     }
     lock_release(&lock);
@@ -85,5 +62,5 @@ bool seat_taken(const char *region, int number) {
 
 void seat_forked(void) {
     lock_forked(&lock);
-    leave();
+    file_leave(&mine);
 }

@@ -654,6 +654,25 @@ TEST(nonsense_in_the_table_stops_nobody) {
     CHECK_SHARE(shares[1], 8, 50);
 }
 
+/* What a stranger may put there before anybody works: then nobody takes turns, but each keeps to its own share. */
+TEST(what_is_no_table_stops_nobody) {
+    char path[1024];
+    pid_t pid = tenant("a", 40, "queue");
+    EVENTUALLY(20, gpu_time(pid, 0) > 0);
+    end(pid);
+    table_path(path, sizeof path);
+    for (int kind = 0; kind < 4; kind++) {
+        CHECK(!remove(path));
+        if (kind == 0) CHECK(!mkdir(path, 0700));
+        if (kind == 1) CHECK(!mkfifo(path, 0666));
+        if (kind == 2) CHECK(!symlink("/dev/zero", path));
+        if (kind == 3) CHECK(!symlink("nowhere", path));
+        pid = tenant("a", 40, "queue");
+        CHECK_SHARE(share_of(pid), 5, 50);
+        end(pid);
+    }
+}
+
 TEST(a_stuck_lock_stops_nobody) {
     char path[1024];
     pid_t pids[2] = {tenant("a", 50, "queue"), tenant("b", 50, "queue")};

@@ -10,7 +10,9 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,7 +44,6 @@ TEST(monitors_find_hamis_layout, LIMIT_1G, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_TASK
     CHECK(pread(fd, &number, 4, 2008908) == 4 && number == 0);
     struct stat status;
     CHECK(!fstat(fd, &status) && status.st_size > 2008953);
-    CHECK_EQUAL(status.st_mode & 0777, 0666);
     CHECK(pread(fd, raw, 4, 2011136) == 4);
 }
 
@@ -62,7 +63,17 @@ static void expect_a_warning_and_enforcement(const char *warning) {
     if (!strstr(text, warning) || !strstr(text, path())) harness_fail(__FILE__, __LINE__, "it says \"%s\"", text);
 }
 
-static void expect_a_region_of_its_own(void) { expect_a_warning_and_enforcement("cannot be used"); }
+/* The program does not start, and is told what is in the way. */
+static void expect_a_refusal(void) {
+    char log[300], text[4096] = "";
+    snprintf(log, sizeof log, "%s/log", getenv("HARNESS_DIRECTORY"));
+    setenv("SUBAK_LOG", log, 1);
+    CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_PERMITTED);
+    int fd = open(log, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    if (!strstr(text, "refused") || !strstr(text, path())) harness_fail(__FILE__, __LINE__, "it says \"%s\"", text);
+}
 
 static void expect_a_new_file(void) {
     expect_a_warning_and_enforcement("damaged");
@@ -72,17 +83,60 @@ static void expect_a_new_file(void) {
 }
 
 TEST(a_missing_directory_limits_each_process_by_itself, LIMIT_1G, "CUDA_DEVICE_MEMORY_SHARED_CACHE=/nowhere/at/all") {
-    expect_a_region_of_its_own();
+    expect_a_warning_and_enforcement("cannot be made");
 }
 
-TEST(a_directory_in_its_place, LIMIT_1G) {
+TEST(a_directory_in_its_place_is_refused_until_it_is_gone, LIMIT_1G) {
     CHECK(!mkdir(path(), 0755));
-    expect_a_region_of_its_own();
+    expect_a_refusal();
+    CHECK(!rmdir(path()));
+    EVENTUALLY(20, cuInit(0) == CUDA_SUCCESS);
+    begin(0);
+    expect_enforcement();
+    CHECK_EQUAL(booked(0), CONTEXT * MIB);
 }
 
-TEST(a_fifo_in_its_place, LIMIT_1G) {
+TEST(a_fifo_in_its_place_is_refused, LIMIT_1G) {
     CHECK(!mkfifo(path(), 0666));
-    expect_a_region_of_its_own();
+    expect_a_refusal();
+}
+
+TEST(a_socket_in_its_place_is_refused, LIMIT_1G) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path());
+    CHECK(!bind(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), (struct sockaddr *)&address, sizeof address));
+    expect_a_refusal();
+}
+
+TEST(a_link_to_nowhere_in_its_place_is_refused, LIMIT_1G) {
+    CHECK(!symlink("nowhere", path()));
+    expect_a_refusal();
+}
+
+/* A directory that comes while the program runs: nothing more is granted, for nobody would count it. */
+TEST(a_directory_in_its_place_ends_all_grants_until_it_is_gone, LIMIT_1G) {
+    CUdeviceptr pointer;
+    begin(0);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+    CHECK(!unlink(path()) && !mkdir(path(), 0755));
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    harness_nap(2500000); /* it has tried to come back */
+    CHECK_EQUAL(cuMemAlloc_v2(&pointer, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(!rmdir(path()));
+    EVENTUALLY(20, booked(0) == (CONTEXT + 100) * MIB);
+    OK(cuMemAlloc_v2(&pointer, 100 * MIB));
+}
+
+TEST(a_region_is_as_open_as_its_directory, LIMIT_1G) {
+    struct stat status;
+    CHECK(!chmod(getenv("HARNESS_DIRECTORY"), 0755));
+    umask(0);
+    begin(0);
+    CHECK(!stat(path(), &status));
+    CHECK_EQUAL(status.st_mode & 07777, 0600);
+    CHECK(!chmod(getenv("HARNESS_DIRECTORY"), 01777) && !unlink(path()));
+    EVENTUALLY(20, !stat(path(), &status));
+    CHECK_EQUAL(status.st_mode & 07777, 0666);
 }
 
 TEST(a_link_in_its_place_is_not_followed, LIMIT_1G) {
@@ -91,7 +145,7 @@ TEST(a_link_in_its_place_is_not_followed, LIMIT_1G) {
     int fd = open(victim, O_RDWR | O_CREAT, 0644);
     CHECK(write(fd, "precious", 8) == 8);
     CHECK(!symlink(victim, path()));
-    expect_a_region_of_its_own();
+    expect_a_refusal();
     CHECK(pread(fd, content, 8, 0) == 8 && !memcmp(content, "precious", 8));
 }
 
@@ -213,14 +267,16 @@ TEST(several_processes_survive_a_deletion_together, "CUDA_DEVICE_MEMORY_LIMIT=2g
     for (int i = 0; i < 4; i++) end(pids[i]);
 }
 
-static atomic_bool threads_go_on = true;
+static atomic_bool threads_go_on = true, was_blocked;
 
 static void *allocate_and_free(void *context) {
     CUdeviceptr pointer;
     size_t free, total;
     OK(cuCtxSetCurrent(context));
     while (threads_go_on) {
-        OK(cuMemAlloc_v2(&pointer, 10 * MIB));
+        CUresult result = cuMemAlloc_v2(&pointer, 10 * MIB);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && was_blocked) continue;
+        OK(result);
         OK(cuMemGetInfo_v2(&free, &total));
         CHECK_EQUAL(total, 1024 * MIB);
         CHECK(free <= total - (CONTEXT + 10) * MIB);
@@ -237,6 +293,7 @@ TEST(several_threads_survive_deletions_together, LIMIT_1G, "CUDA_DEVICE_SM_LIMIT
     for (int round = 0; round < 40; round++) {
         EVENTUALLY(20, !unlink(path()));
         if (round % 20 == 19) { /* too early, and somebody has made the file anew */
+            was_blocked = true;
             while (mkdir(path(), 0777)) unlink(path());
             harness_nap(50000);
             CHECK(!rmdir(path()));
@@ -294,7 +351,7 @@ static void run_as_nobody(const char *part) {
         return;
     }
     machine();
-    CHECK(!chmod(getenv("MOCK_MACHINE"), 0666) && !chmod(getenv("HARNESS_DIRECTORY"), 0755));
+    CHECK(!chmod(getenv("MOCK_MACHINE"), 0666));
     pid_t child = fork();
     if (!child) {
         CHECK(!setgid(65534) && !setuid(65534));
@@ -314,36 +371,40 @@ PART(expect_to_share) {
     CHECK_EQUAL(booked(0), (2 * CONTEXT + 100) * MIB);
 }
 
-TEST(other_users_can_share_the_region, LIMIT_1G) {
+TEST(other_users_can_share_a_region_where_they_may_write, LIMIT_1G) {
     mode_t mask = umask(077);
+    CHECK(!chmod(getenv("HARNESS_DIRECTORY"), 01777));
     begin(0);
     CHECK_EQUAL(umask(mask), 077); /* ours did not touch it */
     run_as_nobody("expect_to_share");
 }
 
-PART(expect_to_be_alone) {
+PART(expect_to_be_refused) {
+    (void)argument;
     uint64_t began = machine_now();
-    begin(0);
+    CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_PERMITTED);
     CHECK_IN_TIME(machine_now() - began < 2000000000ull);
-    expect_enforcement();
 }
 
-TEST(a_damaged_file_that_may_not_be_written_limits_each_process_by_itself, LIMIT_1G) {
+/* Each of its processes would have the whole limit. */
+static void expect_nobody_to_be_refused(mode_t mode) {
+    CHECK(!chmod(path(), mode) && !chmod(getenv("HARNESS_DIRECTORY"), 0755));
+    run_as_nobody("expect_to_be_refused");
+}
+
+TEST(a_damaged_file_that_may_not_be_written_is_refused, LIMIT_1G, "SUBAK_LOG=/dev/null") {
     write_file("x", 1);
-    CHECK(!chmod(path(), 0400));
-    run_as_nobody("expect_to_be_alone");
+    expect_nobody_to_be_refused(0400);
 }
 
-TEST(a_damaged_file_that_may_not_be_removed_limits_each_process_by_itself, LIMIT_1G) {
+TEST(a_damaged_file_that_may_not_be_removed_is_refused, LIMIT_1G, "SUBAK_LOG=/dev/null") {
     write_file("x", 1);
-    CHECK(!chmod(path(), 0666));
-    run_as_nobody("expect_to_be_alone");
+    expect_nobody_to_be_refused(0666);
 }
 
-TEST(a_sound_region_that_may_only_be_read_limits_each_process_by_itself, LIMIT_1G) {
+TEST(a_sound_region_that_may_only_be_read_is_refused, LIMIT_1G, "SUBAK_LOG=/dev/null") {
     begin(0);
-    CHECK(!chmod(path(), 0444));
-    run_as_nobody("expect_to_be_alone");
+    expect_nobody_to_be_refused(0444);
     CHECK(!chmod(path(), 0666));
     CHECK_EQUAL(booked(0), CONTEXT * MIB);
 }

@@ -140,7 +140,7 @@ def test_arguments_beyond_what_the_server_takes_are_refused(cluster: Live) -> No
     assert "431: the command is longer than the API server takes" in done.stderr
 
 
-@pytest.mark.parametrize("size", [0, 3, 1 << 20])
+@pytest.mark.parametrize("size", [0, pytest.param(3, marks=pytest.mark.long), 1 << 20])
 def test_a_file_is_passed_on_to_its_end(cluster: Live, tmp_path: Path, size: int) -> None:
     path = tmp_path / "input"
     path.write_bytes(b"x" * size)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,12 +196,11 @@ def test_interrupted_while_it_waits(run: Run) -> None:
     end(first, "\n")
 
 
-def test_a_directory_for_slices_that_is_none(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "slices").touch()
-    (tmp_path / f"slices-simulated-{os.getuid()}").touch()
+def test_slices_are_not_kept_where_others_could_remove_them(run: Run, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
     code, out, err = end(run("--", "echo", "never"))
     assert (code, out) == (2, "")
-    assert "the cards cannot be had: slices cannot be kept in" in err
+    assert f"the cards cannot be had: everybody can remove what others keep in {tmp_path}: chmod +t {tmp_path}" in err
 
 
 def test_hardware_without_nvidia_cards(run: Run, tmp_path: Path) -> None:
@@ -250,8 +248,9 @@ def test_a_killed_program_leaves_its_slice_to_the_next(real: Callable[..., Tenan
     first.end()
     second = real("--memory", "8Gi", "--timeout", "0")
     assert second.ask("take 8000") == TAKEN
-    kept = {path.name for path in (tmp_path / "slices").iterdir()} - {"gate"}
-    assert kept == {"000000002.json", "000000002.cache", "000000002.limits"}
+    kept = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / f"slices-{os.getuid()}").glob("0*")}
+    assert set(kept) == {"002.alive", "002.json", "002.held", "002.cache", "002.limits"}
+    assert kept["002.cache"] == 0o600
     second.end()
 
 
@@ -303,9 +302,12 @@ def test_workers_that_outlive_their_launcher_keep_the_slice(real: object, run: R
     """`subprocess` closes inherited files in what it starts, the slice's lock among them."""
     words, said = tmp_path / "words", tmp_path / "said"
     os.mkfifo(words)
-    launch = (
-        "import subprocess, sys; subprocess.Popen(sys.argv[3:], stdin=open(sys.argv[1]), stdout=open(sys.argv[2], 'w'))"
-    )
+    launch = """
+import os, subprocess, sys, time
+subprocess.Popen(sys.argv[3:], stdin=open(sys.argv[1]), stdout=open(sys.argv[2], "w"))
+while not os.path.getsize(sys.argv[2]):
+    time.sleep(0.01)
+"""
     launcher = run(
         "--memory", "6Gi", "--", sys.executable, "-c", launch, str(words), str(said), *card.tenant, hardware=None
     )  # fmt: skip
@@ -313,10 +315,7 @@ def test_workers_that_outlive_their_launcher_keep_the_slice(real: object, run: R
         worker.write("take 5000\n")
         worker.flush()
         assert launcher.wait(60) == 0
-        deadline = time.monotonic() + 60
-        while said.read_text() != TAKEN:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        assert said.read_text() == TAKEN
         assert end(run("--memory", "6Gi", "--timeout", "0", "--", "true", hardware=None))[0] == 75
     assert end(run("--memory", "6Gi", "--", "true", hardware=None))[0] == 0
     end(launcher)

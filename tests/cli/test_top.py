@@ -247,11 +247,14 @@ def test_agents_are_known_by_the_labels_of_their_manifest() -> None:
     assert agents([agents_pod("a", "n1"), ended, stranger]) == {"n1": "a"}
 
 
-def test_slices_that_cannot_be_read_are_a_warning(machine: Card, tmp_path: Path) -> None:
-    (tmp_path / "slices").touch()
+def test_slices_that_cannot_be_read_are_a_warning(
+    machine: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SUBAK_SLICES", str(tmp_path / "file/slices"))
     shown = subak("top")
     assert (
-        f"warning: who has slices of this machine's own cards is not known: slices cannot be kept in {tmp_path}"
+        f"warning: who has slices of this machine's own cards is not known: {tmp_path}/file cannot be used"
         in shown.stderr
     )
     assert "Traceback" not in shown.stderr

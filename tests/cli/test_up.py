@@ -1,4 +1,4 @@
-"""`subak up` before it serves: why it cannot use cards, how many files it may open, how much it may complain."""
+"""`subak up` before it serves: cards or a state that it cannot use, how many files it may open, how much it may log."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 
 from subak.node import nvml
 from subak.node.nvml import Found
+from tests.support.commands import subak
 from tests.support.machines import INTERPRETER
 from tests.support.nvml import Driver, Gpu
 from tinykube.ration import LINES
+from tinykube.server import errors
+from tinykube.server.sqlite import SqliteJournal
 
 up = importlib.import_module("subak.cli.up")
 
@@ -59,6 +62,36 @@ def test_cards_are_not_left_out_silently_because_a_described_node_has_the_name(
         f"the NVIDIA cards of this machine are left out: another node has its name, {found.machine.name}: "
         f"give it another in {hardware}"
     ]
+
+
+def start(tmp_path: Path, hardware: Path) -> tuple[int, str]:
+    done = subak(
+        *("up", "--state", tmp_path / "state", "--hardware", hardware, "--kubeconfig", tmp_path / "config"),
+        *("--runtime", "none"),
+    )
+    return done.code, done.err.splitlines()[-1]
+
+
+def test_an_emptied_database_is_no_new_cluster(tmp_path: Path, hardware: Path) -> None:
+    SqliteJournal(tmp_path / "state").close()
+    (tmp_path / "state" / "state.db").write_bytes(b"")
+    for _ in range(2):
+        assert start(tmp_path, hardware) == (
+            2,
+            f"error: {tmp_path}/state/state.db: it is empty: what was kept here cannot be served; restore a backup "
+            "(subak restore), or begin anew, each in another directory",
+        )
+    assert not (tmp_path / "config").exists()
+
+
+def test_a_start_on_a_full_disk_ends_with_a_sentence(
+    tmp_path: Path, hardware: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: SqliteJournal, *row: object) -> None:
+        raise errors.internal("no room")
+
+    monkeypatch.setattr(SqliteJournal, "put", full)
+    assert start(tmp_path, hardware) == (1, "error: the cluster cannot be started: Internal error occurred: no room")
 
 
 COMPLAINING = """

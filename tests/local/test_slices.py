@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import errno
-import fcntl
+import json
 import os
+import random
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ from subak.local.slices import CardsTaken, Slice, Slices, claim, in_use
 from subak.model import manifest
 from subak.model.device import MIB
 from subak.model.reason import Refusal
-from subak.node import regions
 from subak.policy.explain import Explanation
+from tests.support import fuzz
 
 REGISTER = (
     '[{"id":"GPU-a","index":0,"count":10,"devmem":16000,"devcore":100,"type":"NVIDIA A10","numa":0,'
@@ -48,8 +49,14 @@ def machine(tmp_path: Path) -> Callable[[], Slices]:
     return lambda: Slices(tmp_path / "slices", interpreter, digest)
 
 
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where this user's slices are."""
+    return tmp_path / f"slices-{os.getuid()}"
+
+
 def end(slice: Slice) -> None:
-    os.close(slice.lock)
+    slice.notice.end()
 
 
 def attempt(slices: Slices, slice: Slice) -> manifest.Pod | Explanation:
@@ -89,7 +96,7 @@ def test_who_came_first_is_served_first(machine: Callable[[], Slices]) -> None:
 def test_who_was_stopped_while_it_waited_is_passed_until_it_looks_again(machine: Callable[[], Slices]) -> None:
     slices = machine()
     stopped, late, last = (slices.enter(ask(amount)) for amount in (9_000, 9_000, 7_000))
-    os.utime(stopped.path, (0, 0))
+    os.utime(stopped.notice.pipe, (0, 0))
     assert isinstance(attempt(slices, late), manifest.Pod)
     assert isinstance(attempt(slices, stopped), Explanation)
     end(late)
@@ -109,7 +116,7 @@ def test_a_slice_lives_as_long_as_any_process_that_inherited_it(machine: Callabl
     slices = machine()
     held = slices.enter(ask(16_000))
     attempt(slices, held)
-    child = subprocess.Popen(["sleep", "60"], pass_fds=[held.lock])
+    child = subprocess.Popen(["sleep", "60"], pass_fds=[held.notice.pipe])
     end(held)
     waiting = slices.enter(ask(1_000))
     assert isinstance(attempt(slices, waiting), Explanation)
@@ -118,12 +125,14 @@ def test_a_slice_lives_as_long_as_any_process_that_inherited_it(machine: Callabl
     assert isinstance(attempt(slices, waiting), manifest.Pod)
 
 
-def test_files_of_ended_commands_are_removed(machine: Callable[[], Slices]) -> None:
+def test_the_next_command_removes_the_files_of_those_that_ended(machine: Callable[[], Slices], directory: Path) -> None:
     slices = machine()
-    for _ in range(3):
-        end(slices.enter(ask(1_000)))
+    together = [slices.enter(ask(1_000)) for _ in range(3)]
+    for slice in together:
+        end(slice)
     assert not slices.pods()
-    assert not list(slices.directory.glob("*.json"))
+    slices.enter(ask(1_000))
+    assert {path.name for path in directory.iterdir()} == {"clearing", "004.alive", "004.json"}
 
 
 def test_a_pod_of_the_ledger_says_what_it_is(machine: Callable[[], Slices]) -> None:
@@ -150,31 +159,31 @@ def test_more_than_the_cards_have_is_refused_instead_of_waiting_for_ever(machine
     assert not slices.pods()
 
 
-def test_the_cards_are_a_clusters_or_those_of_slices_never_both(machine: Callable[[], Slices]) -> None:
+def test_the_cards_are_a_clusters_or_those_of_slices_never_both(machine: Callable[[], Slices], tmp_path: Path) -> None:
     slices = machine()
     slice = slices.enter(ask(1_000))
     with pytest.raises(CardsTaken, match="in use by subak run: job-1"):
-        claim(slices.directory, "a cluster")
+        claim(tmp_path / "slices", "a cluster")
     end(slice)
-    owned = claim(slices.directory, "a cluster")
+    owned = claim(tmp_path / "slices", "a cluster")
     with pytest.raises(CardsTaken, match="they belong to a cluster"):
         slices.enter(ask(1_000))
     with pytest.raises(CardsTaken, match="they belong to a cluster"):
-        claim(slices.directory, "another cluster")
+        claim(tmp_path / "slices", "another cluster")
     os.close(owned)
     assert isinstance(attempt(slices, slices.enter(ask(1_000))), manifest.Pod)
 
 
-def test_who_has_the_cards_can_be_asked(machine: Callable[[], Slices]) -> None:
+def test_who_has_the_cards_can_be_asked(machine: Callable[[], Slices], tmp_path: Path) -> None:
     slices = machine()
-    assert (slices.owner(), in_use(slices.directory)) == ("", False)
-    owned = claim(slices.directory, "a cluster")
+    assert (slices.owner(), in_use(tmp_path / "slices")) == ("", False)
+    owned = claim(tmp_path / "slices", "a cluster")
     assert slices.owner() == "a cluster"
     os.close(owned)
     slice = slices.enter(ask(1_000))
-    assert (slices.owner(), in_use(slices.directory)) == ("", True)
+    assert (slices.owner(), in_use(tmp_path / "slices")) == ("", True)
     end(slice)
-    assert not in_use(slices.directory)
+    assert not in_use(tmp_path / "slices")
 
 
 def test_the_library_s_files_go_with_the_slice(machine: Callable[[], Slices]) -> None:
@@ -187,101 +196,77 @@ def test_the_library_s_files_go_with_the_slice(machine: Callable[[], Slices]) ->
     assert found == slice.region
     end(slice)
     assert not slices.pods()
-    assert {path.name for path in slices.directory.iterdir()} == {"gate"}
+    end(slices.enter(ask(1_000)))
+    assert not limits.exists()
+    assert not slice.region.exists()
 
 
 def test_what_another_has_put_there_is_not_written_to(machine: Callable[[], Slices], tmp_path: Path) -> None:
     slices = machine()
     slice = slices.enter(ask(1_000))
     (tmp_path / "precious").write_text("precious")
-    slice.path.with_suffix(".limits").symlink_to(tmp_path / "precious")
+    slice.notice.path(".limits").symlink_to(tmp_path / "precious")
     with pytest.raises(FileExistsError):
         slice.write_limits("CUDA_DEVICE_MEMORY_LIMIT_0=1g\n")
     assert (tmp_path / "precious").read_text() == "precious"
 
 
-def test_whatever_the_umask_is_others_can_read_who_holds_what(machine: Callable[[], Slices]) -> None:
+def test_whatever_the_umask_is_others_can_read_who_holds_what(machine: Callable[[], Slices], directory: Path) -> None:
     before = os.umask(0o077)
     try:
-        slice = machine().enter(ask(1_000))
+        slices = machine()
+        slice = slices.enter(ask(1_000))
+        attempt(slices, slice)
         slice.write_limits("")
-        claimed = machine().directory / "gate"
     finally:
         os.umask(before)
-    assert [path.stat().st_mode & 0o444 for path in (slice.path, slice.path.with_suffix(".limits"), claimed)] == [
-        0o444
-    ] * 3
+    modes = {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
+    assert modes.pop("clearing") == 0o600
+    assert modes == {"001.alive": 0o622, "001.json": 0o644, "001.held": 0o644, "001.limits": 0o444}
+    assert directory.stat().st_mode & 0o777 == 0o755
 
 
-def test_who_empties_tmp_leaves_a_long_command_its_slice(machine: Callable[[], Slices], tmp_path: Path) -> None:
+def test_who_empties_tmp_leaves_a_long_command_its_slice(machine: Callable[[], Slices], directory: Path) -> None:
     """Many systems remove what nobody has read for ten days; systemd-tmpfiles leaves sticky files alone."""
-    slice = machine().enter(ask(1_000))
+    slices = machine()
+    slice = slices.enter(ask(1_000))
+    attempt(slices, slice)
     slice.write_limits("")
-    os.close(claim(tmp_path / "others", "a cluster"))
-    kept = [*slice.path.parent.iterdir(), *(tmp_path / "others").iterdir()]
-    assert {path.suffix or path.stem for path in kept} == {".json", ".limits", "gate", f"owner-{os.getuid()}"}
+    kept = [path for path in directory.iterdir() if path.name != "clearing"]
+    assert {path.suffix for path in kept} == {".alive", ".json", ".held", ".limits"}
     assert all(path.stat().st_mode & stat.S_ISVTX for path in kept)
 
 
-def test_what_cannot_be_read_may_hold_anything(machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch) -> None:
-    slices = machine()
-    hidden = slices.enter(ask(1_000))
-    waiting = slices.enter(ask(1_000))
-    usual = os.open
-
-    def refuse(path: object, *arguments: int) -> int:
-        if path == hidden.path:  # root reads everything
-            raise PermissionError(13, "Permission denied", str(path))
-        return usual(path, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(CardsTaken, match=r"000000001.json cannot be used: Permission denied"):
-        attempt(slices, waiting)
-
-
-def test_a_machine_that_is_renamed_still_has_its_slices(machine: Callable[[], Slices]) -> None:
+def test_a_machine_that_is_renamed_still_has_its_slices(machine: Callable[[], Slices], tmp_path: Path) -> None:
     slices = machine()
     attempt(slices, slices.enter(ask(16_000)))
-    renamed = Slices(slices.directory, slices.interpreter, replace(slices.node, name="there"))
+    renamed = Slices(tmp_path / "slices", slices.interpreter, replace(slices.node, name="there"))
     assert isinstance(attempt(renamed, renamed.enter(ask(1_000))), Explanation)
 
 
-def test_programs_that_use_the_card_keep_the_slice_alive(
-    machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As workers do whose launcher closed what it had inherited, and ended."""
+def test_programs_that_open_the_pipe_again_keep_the_slice_alive(machine: Callable[[], Slices]) -> None:
+    """As libsubak does in workers whose launcher closed what it had inherited."""
     slices = machine()
     held = slices.enter(ask(16_000))
     attempt(slices, held)
-    worker = regions.Process(1, (), ())
-    at_work = regions.Region(held.region, (), (worker,), 0, 0)
-    monkeypatch.setattr(regions, "read", lambda path, now: at_work)
+    worker = os.open(held.notice.alive, os.O_RDONLY | os.O_NONBLOCK)
     end(held)
     assert list(slices.pods()) == [held.region]
-    monkeypatch.setattr(regions, "read", lambda path, now: replace(at_work, processes=()))
+    os.close(worker)
     assert not slices.pods()
 
 
-def test_a_region_that_was_made_again_goes_too(machine: Callable[[], Slices]) -> None:
-    slices = machine()
-    slice = slices.enter(ask(1_000))
-    end(slice)
-    assert not slices.pods()
-    slice.region.touch()
-    assert not slices.pods()
-    assert {path.name for path in slices.directory.iterdir()} == {"gate"}
-
-
-def test_strange_files_stop_nobody(machine: Callable[[], Slices]) -> None:
+def test_strange_files_stop_nobody(machine: Callable[[], Slices], directory: Path) -> None:
     slices = machine()
     first = slices.enter(ask(1_000))
     attempt(slices, first)
-    os.mkfifo(slices.directory / "000000000.json")
-    (slices.directory / "000000007.json").symlink_to("/dev/zero")
-    (slices.directory / "².json").touch()
-    (slices.directory / "notes.json").write_text("{}")
+    os.mkfifo(directory / "000.json")
+    (directory / "007.json").symlink_to("/dev/zero")
+    (directory / "².json").touch()
+    (directory / "notes.json").write_text("{}")
     nonsense = slices.enter(ask(1_000))
-    os.pwrite(nonsense.lock, nonsense.path.read_bytes().replace(b'"nvidia.com/gpu":1', b'"nvidia.com/gpu":"x"'), 0)
+    asked = nonsense.notice.path(".json")
+    asked.write_bytes(asked.read_bytes().replace(b'"nvidia.com/gpu":1', b'"nvidia.com/gpu":"x"'))
     slice = slices.enter(ask(1_000))
     assert isinstance(attempt(slices, slice), manifest.Pod)
     assert {first.region, slice.region} <= set(slices.pods())
@@ -297,14 +282,14 @@ def test_strange_files_stop_nobody(machine: Callable[[], Slices]) -> None:
 def test_a_held_file_that_is_no_record_stops_nobody(machine: Callable[[], Slices], content: bytes) -> None:
     slices = machine()
     strange, waiting = slices.enter(ask(1_000)), slices.enter(ask(1_000))
-    strange.path.write_bytes(content)
+    strange.notice.path(".json").write_bytes(content)
     assert isinstance(attempt(slices, waiting), manifest.Pod)
 
 
 def test_a_huge_file_is_not_read_to_its_end(machine: Callable[[], Slices]) -> None:
     slices = machine()
     strange, waiting = slices.enter(ask(1_000)), slices.enter(ask(1_000))
-    os.truncate(strange.path, 1 << 42)
+    os.truncate(strange.notice.path(".json"), 1 << 42)
     assert isinstance(attempt(slices, waiting), manifest.Pod)
 
 
@@ -313,74 +298,85 @@ def test_a_record_that_says_to_be_another_takes_nothing_from_it(machine: Callabl
     first, other, copied = (slices.enter(ask(amount)) for amount in (15_000, 500, 500))
     attempt(slices, first)
     attempt(slices, other)
-    other.path.write_bytes(other.path.read_bytes().replace(b'"job-2"', b'"job-1"'))
-    copied.path.write_bytes(copied.path.read_bytes().replace(b'"job-3"', b'"\\u001b[31mjob-1"'))
-    assert [pod.key for pod in slices.pods().values()] == ["run/job-1", "run/slice-2", "run/slice-3"]
+    held, asked = other.notice.path(".held"), copied.notice.path(".json")
+    held.write_bytes(held.read_bytes().replace(b'"job-2"', b'"job-1"'))
+    asked.write_bytes(asked.read_bytes().replace(b'"job"', b'"\\u001b[31mjob-1"'))
+    assert {pod.key for pod in slices.pods().values()} == {"run/job-1", "run/job-1-2", "run/slice-3"}
     (card,) = slices.snapshot().cards("here")
     assert card.memory_used == 15_500 * MIB
 
 
 def test_a_directory_that_cannot_be_used_is_told(machine: Callable[[], Slices], tmp_path: Path) -> None:
-    (tmp_path / "slices").touch()
-    with pytest.raises(CardsTaken, match="slices cannot be kept in .*: File exists"):
-        machine()
-
-
-def test_a_link_to_a_directory_does_not_open_it_for_everybody(machine: Callable[[], Slices], tmp_path: Path) -> None:
-    (tmp_path / "private").mkdir(mode=0o700)
-    (tmp_path / "slices").symlink_to(tmp_path / "private")
-    machine()
-    assert (tmp_path / "private").stat().st_mode & 0o7777 == 0o700
+    (tmp_path / "file").touch()
+    below_a_file = Slices(tmp_path / "file/slices", machine().interpreter, machine().node)
+    with pytest.raises(CardsTaken, match="file cannot be used: File exists"):
+        below_a_file.enter(ask(1_000))
 
 
 def test_who_cannot_be_recorded_has_no_card(machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch) -> None:
     slices = machine()
     slice = slices.enter(ask(16_000))
-    room, usual = slice.path.stat().st_size + 10, os.pwrite
 
-    def nearly_full(descriptor: int, content: bytes, offset: int) -> int:
-        if offset >= room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return usual(descriptor, content[: room - offset], offset)
+    def full(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "pwrite", nearly_full)
+    monkeypatch.setattr(os, "link", full)
     with pytest.raises(CardsTaken, match="cannot be used: No space left on device"):
         attempt(slices, slice)
+    monkeypatch.undo()
+    assert isinstance(attempt(slices, slices.enter(ask(1_000))), Explanation)  # the first is before it in the line
 
 
-def test_every_user_of_the_machine_can_have_a_cluster_after_another(
-    machine: Callable[[], Slices], monkeypatch: pytest.MonkeyPatch
-) -> None:
+NASTY: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    10**9,
+    10**30,
+    1e308,
+    -0.5,
+    "",
+    "x",
+    "-1",
+    "1Ei",
+    "9e99999",
+    "\0",
+    "[",
+    [],
+    {},
+    [{}],
+    ["x"],
+)
+
+
+def spoiled(chance: random.Random, document: Any) -> Any:
+    """The document with nonsense in one of its places."""
+    if not document or not isinstance(document, dict | list) or chance.random() < 0.1:
+        if isinstance(document, str) and document and chance.random() < 0.6:
+            at = chance.randrange(len(document))
+            return document[:at] + chance.choice(("-", "9" * 20, ";", ",", ":", "{")) + document[at + 1 :]
+        return chance.choice(NASTY)
+    entries = dict(enumerate(document)) if isinstance(document, list) else dict(document)
+    key = chance.choice(list(entries))
+    entries[key] = spoiled(chance, entries[key])
+    return list(entries.values()) if isinstance(document, list) else entries
+
+
+def test_whatever_a_record_says_others_are_answered(machine: Callable[[], Slices]) -> None:
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
     slices = machine()
-    os.close(claim(slices.directory, "the first"))
-    monkeypatch.setattr(os, "getuid", lambda: 12_345)
-    owned = claim(slices.directory, "the second")
-    assert slices.owner() == "the second"
-    os.close(owned)
-    assert slices.owner() == ""
-
-
-STOPPED_AT_THE_LEDGER = """
-import os, signal, sys
-from pathlib import Path
-from subak.local import slices
-signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-slices._living = lambda directory: [os.kill(os.getpid(), signal.SIGTSTP)]
-slices.in_use(Path(sys.argv[1]))
-"""
-
-
-def test_who_is_stopped_at_the_ledger_keeps_nobody_out(machine: Callable[[], Slices]) -> None:
-    """As by Ctrl-Z: a waiting command tries ten times a second."""
-    slices = machine()
-    slices.pods()
-    command = [sys.executable, "-c", STOPPED_AT_THE_LEDGER, str(slices.directory)]
-    stopped = subprocess.Popen(command, process_group=0)  # the kernel stops none whose group is orphaned
-    try:
-        _, status = os.waitpid(stopped.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
-        with (slices.directory / "gate").open() as gate:
-            fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        stopped.kill()
-        stopped.wait()
+    holder, liar = slices.enter(ask(10_000)), slices.enter(ask(1_000))
+    assert isinstance(attempt(slices, holder), manifest.Pod)
+    assert isinstance(attempt(slices, liar), manifest.Pod)
+    held = json.loads(liar.notice.path(".held").read_bytes())
+    for _ in range(500 if fuzz.long() else 100):
+        lie = json.dumps(spoiled(chance, held))
+        liar.notice.path(".held").write_text(lie)
+        waiting = slices.enter(ask(6_001))
+        assert isinstance(attempt(slices, waiting), Explanation), f"seed {seed}: {lie}"
+        assert holder.region in slices.pods(), f"seed {seed}: {lie}"
+        (card,) = slices.snapshot().cards("here")
+        assert card.memory_used >= 10_000 * MIB, f"seed {seed}: {lie}"
+        end(waiting)

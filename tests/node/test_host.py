@@ -51,6 +51,14 @@ def test_everything_that_is_mounted_exists_in_the_folder(folder: Path, libsubak:
     assert sources["/usr/local/vgpu/libvgpu.so"].read_bytes() == libsubak.read_bytes()
 
 
+def test_nobody_else_gets_to_what_containers_make(folder: Path) -> None:
+    (folder / "containers").mkdir(parents=True)
+    (folder / "containers").chmod(0o777)  # as an agent of HAMi leaves it
+    place = mounted(folder)["/usr/local/vgpu"]
+    assert place.stat().st_mode & 0o7777 == 0o1777
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_the_limits_lie_where_no_container_can_write(folder: Path) -> None:
     sources = mounted(folder)
     assert f"CUDA_DEVICE_MEMORY_LIMIT_0={1 << 30}" in sources["/etc/subak/limits"].read_text().splitlines()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from subak.node import turns
+from tests.support import users
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,16 @@ def test_what_is_no_directory_is_refused(place: Path, what: str) -> None:
             place.symlink_to("other")
     with pytest.raises(turns.NoTurns, match="turns, where programs take turns on the cards, "):
         turns.directory()
+
+
+@users.alone
+@pytest.mark.parametrize("owner", [0, users.STRANGER])
+def test_it_is_told_whether_another_user_has_spoiled_it(place: Path, owner: int) -> None:
+    place.touch()
+    os.chown(place, owner, owner)
+    with pytest.raises(turns.NoTurns) as refused:
+        turns.directory()
+    assert isinstance(refused.value, turns.Spoiled) == (owner == users.STRANGER)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -17,7 +16,7 @@ import pytest
 
 from subak.cli.live import picture
 from tests.support import fuzz
-from tests.support.live import PATIENCE, live
+from tests.support.live import PATIENCE, free_port, live
 from tinykube import kubeconfig
 from tinykube.client import Client
 from tinykube.http import HttpTransport
@@ -62,12 +61,6 @@ def pod(number: int) -> dict[str, Any]:
     limits = {"resources": {"limits": SHAPES[number % len(SHAPES)]}}
     spec = {"terminationGracePeriodSeconds": 0, "containers": [container | limits]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}, "spec": spec}
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from tinykube.client import Client
 from tinykube.http import HttpTransport
 from tinykube.resource import PODS
 
+pytestmark = pytest.mark.long
+
 HARDWARE = """
 nodes:
 - {profile: shared, name: node, count: 2, taints: [], cards: {count: 2, memory: 16000Mi}}

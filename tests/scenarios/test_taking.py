@@ -98,6 +98,7 @@ async def test_a_gang_makes_the_fewest_and_lowest_pods_leave_card_by_card(cluste
         assert sorted(each["involvedObject"]["name"] for each in events) == victims
 
 
+@pytest.mark.long
 async def test_queues_reach_their_shares_only_if_they_may_take_back(cluster: Live) -> None:
     limits = {"volcano.sh/gpu-memory": SHARE}
     room = 4 * CARD // SHARE

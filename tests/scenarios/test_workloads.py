@@ -68,6 +68,7 @@ def cluster() -> Any:
         yield started
 
 
+@pytest.mark.long
 def test_replicas_share_cards_and_are_replaced_when_their_template_changes(cluster: Live) -> None:
     share = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}
     apply(cluster, deployment("share", 2, **share))
@@ -94,6 +95,7 @@ def test_a_deployment_that_no_card_can_serve_says_why(cluster: Live) -> None:
     cluster.subak("delete", "deployment", "odd")
 
 
+@pytest.mark.long
 def test_a_job_runs_to_its_end(cluster: Live) -> None:
     command = ["sh", "-c", "echo $((6 * 7))"]
     apply(cluster, workload("batch/v1", "Job", "sum", {"completions": 3, "parallelism": 2}, command))
@@ -106,6 +108,7 @@ def test_a_job_runs_to_its_end(cluster: Live) -> None:
     until(lambda: cluster.subak("get", "pods", "-o", "name").stdout == "", "the pods go with their jobs")
 
 
+@pytest.mark.long
 def test_a_daemon_set_is_on_every_node(cluster: Live) -> None:
     apply(cluster, workload("apps/v1", "DaemonSet", "agent", {}, ["sleep", "86399"]))
     rolled_out(cluster, "daemonset/agent")

@@ -6,10 +6,11 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,16 +67,26 @@ def commands(more: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8", **more}
 
 
+def free_port() -> int:
+    """A port that nobody uses at this moment."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
 @contextmanager
-def live(*options: str | Path, runtime: Path | None = None, program: str = "subak.cli") -> Iterator[Live]:
+def live(
+    *options: str | Path, runtime: Path | None = None, program: str = "subak.cli", inside: Sequence[str] = ()
+) -> Iterator[Live]:
     """`subak up` with these options, ready; it ends with the block at the latest.
 
-    Its kubeconfig is a new file or, in the `runtime` directory of a user, the one that it chooses.
+    Its kubeconfig is a new file or, in the `runtime` directory of a user, the one that it chooses.  `inside` is a
+    command that runs another one elsewhere, as `nsenter` does.
     """
     with tempfile.TemporaryDirectory() as folder:
         named = () if runtime else ("--kubeconfig", str(Path(folder) / "kubeconfig"))
         process = subprocess.Popen(
-            [sys.executable, "-m", program, "up", *named, *map(str, options)],
+            [*inside, sys.executable, "-m", program, "up", *named, *map(str, options)],
             stdout=subprocess.PIPE,
             text=True,
             env=commands({"XDG_RUNTIME_DIR": str(runtime)} if runtime else {}),

@@ -108,7 +108,7 @@ class Story:
             raise nri.Failure(2, why)
         env = {"PATH": machine_view.search_path(), **{key: os.environ[key] for key in KEPT if key in os.environ}}
         mounts = [Mount(each.destination, each.source, "ro" in each.options) for each in got.mounts]
-        mounts += [Mount(path, path) for path in self.seen]
+        mounts += [Mount(path, path, true_ids=True) for path in self.seen]
         devices = [each.path for each in got.devices]
         spec = Spec(pod["metadata"]["name"], self.tenant, env | dict(got.env), mounts=mounts, devices=devices, log=log)
         await self.runtime.start(spec)

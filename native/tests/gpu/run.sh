@@ -4,7 +4,7 @@
 #     native/tests/gpu/run.sh [PROGRAM[:SECTION,...]]...     such as: run.sh memory shares:bound,latency
 #
 # Needs an NVIDIA card that nobody else uses, a C compiler, and a Python with PyTorch, Triton, CuPy and JAX (what is
-# missing is named in the table); agent.py also needs Subak's own dependencies. SUBAK is the command `subak`, if it is not
+# missing is named in the table); agent.py and up.py also need Subak's own dependencies. SUBAK is the command `subak`, if it is not
 # on the PATH. Without arguments everything runs: about a quarter of an hour. The table in Markdown is printed last and left
 # in native/build/gpu/table.md. Exit code 1 if a goal was missed.
 set -uo pipefail
@@ -16,7 +16,7 @@ make -s all build/gpu-tenant || exit 2
 mkdir -p "$(dirname "$SUBAK_TABLE")"
 : >"$SUBAK_TABLE"
 missed=0
-[[ $# -gt 0 ]] || set -- memory cases frameworks slices agent shares
+[[ $# -gt 0 ]] || set -- memory cases frameworks slices agent up shares
 for each in "$@"; do
     program=${each%%:*}
     sections=${each#"$program"}

@@ -16,6 +16,8 @@ from subak.cli import streams
 
 COMMANDS = {
     "up": "Start a whole cluster on this machine.",
+    "backup": "Copy the state of such a cluster into a file, while it runs.",
+    "restore": "Make a state directory from a backup.",
     "demo": "Start one, run the examples on it, and show who shares which card.",
     "controller": "Schedule the pods of a Kubernetes cluster.",
     "agent": "Serve the cards of a node of a Kubernetes cluster.",

@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,8 @@ from subak.policy.explain import Explanation
 from tinykube.quantity import Quantity, QuantityError
 
 EVERY = 0.1
+GRACE = 5.0
+"""Seconds beyond --timeout that finding the cards may take, and whatever hangs on the way."""
 LONGEST = 1_000
 BAD_INPUT, GAVE_UP, CANNOT_RUN, NOT_FOUND, INTERRUPTED = 2, 75, 126, 127, 130
 
@@ -42,7 +45,8 @@ class Isolation:
     """What enforces limits on real cards."""
 
     library: Path
-    turns: Path
+    turns: Path | None
+    """None if a stranger has spoiled the directory where all take turns."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})  # what follows the command's name is its own
@@ -84,6 +88,8 @@ def run(
     """
     if outer := os.environ.get(isolation.LIMITS_BY_NAME):
         _stop(f"this is inside a slice already, whose limits are in {outer}: run the command as it is")
+    watch = _watch(timeout)
+    deadline = None if timeout is None else time.monotonic() + timeout
     pod = _pod(command, memory, cores, cards)
     interpreter = Interpreter()
     machine = _machine(interpreter, hardware)
@@ -95,7 +101,7 @@ def run(
     try:
         slices = Slices(_directory(hardware), interpreter, node)
         slice = slices.enter(pod)
-        placed = _wait(slices, slice, timeout)
+        placed = _wait(slices, slice, timeout, deadline)
         _say_what_it_has(interpreter, placed, node)
         environment = {**os.environ, **_environment(interpreter, placed, node, slice, isolated)}
     except Refusal as refusal:
@@ -104,8 +110,26 @@ def run(
         _stop(f"the cards cannot be had: {taken}")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    os.set_inheritable(slice.lock, True)
+    os.set_inheritable(slice.notice.pipe, True)
+    watch.cancel()
     _become(command, environment)
+
+
+def _watch(timeout: float | None) -> threading.Timer:
+    """A watch that ends the program some seconds after the timeout, whatever hangs: the driver, or a full pipe."""
+
+    def give_up() -> None:
+        why = f"no slice was free within {timeout:g} s: the driver or the ledger of slices does not answer"
+        saying = threading.Thread(target=complain, args=([why],), daemon=True)
+        saying.start()
+        saying.join(1)  # nobody may be reading
+        os._exit(GAVE_UP)
+
+    watch = threading.Timer(min((timeout or 0) + GRACE, threading.TIMEOUT_MAX), give_up)
+    watch.daemon = True
+    if timeout is not None:
+        watch.start()
+    return watch
 
 
 def _machine(interpreter: Interpreter, hardware: str | None) -> Machine:
@@ -129,7 +153,7 @@ def _machine(interpreter: Interpreter, hardware: str | None) -> Machine:
 def _isolated() -> Isolation:
     """What enforces a command's share of a real card.  Ends the program if nothing can."""
     try:
-        found = Isolation(library.find(), turns.directory())
+        found = Isolation(library.find(), _turns())
     except (library.NoLibrary, turns.NoTurns) as error:
         _stop(f"no limit would hold: {error}")
     if {" ", ":", "$"} & set(str(found.library)):  # special characters to the dynamic loader
@@ -137,6 +161,14 @@ def _isolated() -> Isolation:
             f"no limit would hold: {found.library} cannot be preloaded: install subak at a path without ' ', ':', '$'"
         )
     return found
+
+
+def _turns() -> Path | None:
+    try:
+        return turns.directory()
+    except turns.Spoiled as error:
+        complain((), (), [f"{error}; until then the card's time is shared with other users as its hardware does it"])
+        return None
 
 
 def _directory(hardware: str | None) -> Path:
@@ -173,9 +205,8 @@ def _mebibytes(text: str) -> int:
     return int(-(-memory_bytes // MIB))
 
 
-def _wait(slices: Slices, slice: Slice, timeout: float | None) -> manifest.Pod:
+def _wait(slices: Slices, slice: Slice, timeout: float | None, deadline: float | None) -> manifest.Pod:
     """Wait for room; gives the pod with its cards.  Ends the program if there is no room in time."""
-    deadline = None if timeout is None else time.monotonic() + timeout
     said = ""
     while isinstance(answer := slices.attempt(slice, time.time_ns()), Explanation):
         if deadline is not None and time.monotonic() >= deadline:
@@ -208,8 +239,9 @@ def _environment(
     env = {**injection.env, isolation.REGION: str(slice.region)}
     if isolated is not None:
         env |= isolation.shown(share.id for share in injection.held)
-        env[isolation.TURNS] = str(isolated.turns)
-        env[isolation.LIMITS_BY_NAME] = str(slice.write_limits(isolation.limits_file(injection.held, env)))
+        env[isolation.TURNS] = str(isolated.turns or slice.notice.place)
+        limits = isolation.limits_file(injection.held, env) + f"{isolation.SLICE}={slice.notice.alive}\n"
+        env[isolation.LIMITS_BY_NAME] = str(slice.write_limits(limits))
         env |= preloading(os.environ.get(PRELOAD), str(isolated.library))
     return env
 

@@ -9,6 +9,7 @@ import os
 import shlex
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -36,9 +37,10 @@ from tinykube.endpoint import ConfigError
 from tinykube.ration import Ration
 from tinykube.server import sqlite
 from tinykube.server.kinds import CONFIG_MAP
-from tinykube.server.sqlite import StateError
+from tinykube.server.state import Damaged, StateError
+from tinykube.status import ApiError
 
-BAD_INPUT = 2
+FAILED, BAD_INPUT = 1, 2
 
 
 @click.command()
@@ -84,9 +86,9 @@ def up(
       1  it could not go on
       2  bad input: a file, a directory or a port that cannot be used
     """
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(Ration())
+    handler = logging.StreamHandler()
+    handler.addFilter(Ration())
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, handlers=[handler])
     descriptors.raise_limit()
     # Most objects live long, and a full collection visits all of them: at the usual rate that takes half of the time.
     gc.set_threshold(50_000, 20, 100)
@@ -109,9 +111,16 @@ def up(
         cluster.notes.append(f"another cluster of yours has {default_kubeconfig()}; this one has a file of its own")
     try:
         sys.exit(asyncio.run(_serve(cluster, written, port)))
+    except Damaged as error:
+        anew = "restore a backup (subak restore), or begin anew, each in another directory"
+        complain([f"{error}: what was kept here cannot be served; {anew}"])
+        sys.exit(BAD_INPUT)
     except (StateError, FileTaken, OSError) as error:
         complain([str(error)])
         sys.exit(BAD_INPUT)
+    except ApiError as error:  # as of a full disk
+        complain([f"the cluster cannot be started: {error.message}"])
+        sys.exit(FAILED)
     finally:
         written.release()
 
@@ -157,6 +166,7 @@ async def _serve(cluster: LocalCluster, written: Kubeconfig, port: int) -> int:
     async with cluster:
         await cluster.endpoint.start(port)
         written.write(cluster.endpoint.kubeconfig())
+        cluster.on_authority = partial(_write_again, cluster, written)
         _greet(cluster, written.path)
         waiting = asyncio.create_task(stopped.wait())
         await asyncio.wait((waiting, cluster.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -164,8 +174,15 @@ async def _serve(cluster: LocalCluster, written: Kubeconfig, port: int) -> int:
         written.release()
         if not stopped.is_set():
             complain([f"the cluster cannot go on: {cluster.failed.exception()!r}"])
-            return 1
+            return FAILED
     return 0
+
+
+def _write_again(cluster: LocalCluster, written: Kubeconfig) -> None:
+    try:
+        written.write(cluster.endpoint.kubeconfig())
+    except (FileTaken, OSError) as error:
+        complain([], [f"the certificate authority is renewed, and {written.path} cannot be written anew: {error}"])
 
 
 def _greet(cluster: LocalCluster, written: Path) -> None:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from subak.admission import endings, records
 from subak.admission.owned import Owned
-from subak.admission.records import Writers, guard
+from subak.admission.records import Writers
 from subak.admission.review import review
 from subak.dialects import mark
 from subak.dialects.interpreter import Interpreter
@@ -32,18 +33,22 @@ from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import Runtime
 from subak.local.runtime.stand_in import StandIns
+from subak.local.state import BESIDE, IDENTITY, MACHINE, not_served, set_aside
 from subak.node import trees
 from subak.node.machine import Machine
-from subak.scheduler import served
+from subak.scheduler import configuration, served
 from subak.scheduler.configuration import Published
 from subak.scheduler.service import Service
 from tinykube import private
 from tinykube.client import Client
+from tinykube.server import renewal
 from tinykube.server.http import Listener
+from tinykube.server.kinds import CONFIG_MAP
 from tinykube.server.server import Server
 from tinykube.server.sqlite import open_store
+from tinykube.server.state import DATABASE
 from tinykube.server.store import Store
-from tinykube.server.tls import identity
+from tinykube.server.tls import KeptIdentity
 from tinykube.server.users import Acting
 from tinykube.user import AUTHENTICATED, NODES, User
 
@@ -59,7 +64,10 @@ RuntimeName = Literal["process", "stand-in", "none"]
 
 
 class LocalCluster:
-    """A cluster on this machine, running inside `async with`.  `notes` are for the user who starts it."""
+    """A cluster on this machine, running inside `async with`.  `notes` are for the user who starts it.
+
+    `on_authority` is called when the certificate authority was renewed: kubeconfigs should be written anew.
+    """
 
     def __init__(
         self,
@@ -76,6 +84,7 @@ class LocalCluster:
         self.interpreter = interpreter or Interpreter()
         self.notes: list[str] = []
         self.failed: asyncio.Future[None]
+        self.on_authority: Callable[[], None] = lambda: None
         self._state = state
         self._runtime: RuntimeName = runtime
         self._stand_in = stand_in
@@ -99,10 +108,11 @@ class LocalCluster:
             self._store(),
             name=NAME,
             hooks=[partial(review, self.interpreter)],
-            guards=[partial(guard, Owned.by(self.interpreter), WRITERS)],
+            guards=[partial(records.guard, Owned.by(self.interpreter), WRITERS), endings.guard],
         )
-        kept = None if self._state is None else self._state / "identity"
-        self.endpoint = Listener(self.server, identity(kept, NAME))
+        kept = None if self._state is None else self._state / IDENTITY
+        identity = KeptIdentity(kept, NAME)
+        self.endpoint = Listener(self.server, identity.current)
         self._stack.push_async_callback(self.endpoint.stop)
         self.client = Client(self.server, NAME)
         directory = self._directory()
@@ -134,7 +144,8 @@ class LocalCluster:
                 f"if they never are: subak delete node {name}"
             )
         await self.agents.restore()
-        for part in (config.run(), nodes.run(), self.kubelet.run(), self.scheduler.run()):
+        renewing = renewal.run(identity, self.endpoint, lambda: self.on_authority())
+        for part in (config.run(), nodes.run(), self.kubelet.run(), self.scheduler.run(), renewing):
             self._run(part)
         ready = asyncio.gather(self.kubelet.synced.wait(), self.scheduler.ready.wait())
         await asyncio.wait((ready, self.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -149,7 +160,7 @@ class LocalCluster:
     def _directory(self) -> Path:
         """The directory for volumes, logs and the files of agents, without files of earlier agents."""
         if self._state is not None:
-            directory = self._state.absolute() / "machine"
+            directory = self._state.absolute() / MACHINE
             private.directory(directory)
             trees.discard(directory / "host")
             return directory
@@ -160,8 +171,14 @@ class LocalCluster:
     def _store(self) -> Store:
         if self._state is None:
             return Store(custom=custom.kinds())
-        store, journal = open_store(self._state, custom=custom.kinds(), beside=("identity", "machine"))
+        store, journal = open_store(self._state, custom=custom.kinds(), beside=BESIDE)
         self._stack.callback(journal.close)
+        database = self._state / DATABASE
+        self.notes += set_aside(database, journal.aside)
+        self.notes += not_served(database, journal.resources, {kind.resource for kind in store.kinds})
+        if store.is_aside(CONFIG_MAP, configuration.NAMESPACE, configuration.NAME):
+            lost = "the device config of the last start is lost with it"
+            self.notes.append(f"{lost}: the default one is in force, or that of --device-config")
         return store
 
     async def _kubelet(self, directory: Path) -> Kubelet:
@@ -183,7 +200,10 @@ class LocalCluster:
         if self._runtime == "process":
             obstacle = await capability.obstacle()
             if not obstacle:
+                if remark := capability.remark():
+                    self.notes.append(remark)
                 confined = Namespaces(self._hide if self._state is None else (*self._hide, self._state))
+                self.notes += confined.notes()
                 return confined, StandIns(confined) if self._stand_in else None
             self.notes.append(f"containers only wait, their commands are not run: {obstacle}")
         waiting = StandIns()

@@ -41,7 +41,7 @@ class Kubeconfig:
     def write(self, text: str) -> None:
         """Write how to connect.  Raises FileTaken if the file was removed or replaced, and OSError."""
         if not _is_at(self._held, self.path):
-            raise FileTaken(f"{self.path}: somebody removed or replaced it while the cluster started; start it again")
+            raise FileTaken(f"{self.path}: somebody removed or replaced it; start the cluster again")
         fresh, held = _written(self.path, text)
         fresh.replace(self.path)
         os.close(self._held)

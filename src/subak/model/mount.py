@@ -25,6 +25,13 @@ class Mount:
     Parent directories and the destination itself come into being in the container's private layer.  `source` is a path
     on the machine; a tmpfs has none.  `size` is the most bytes that a tmpfs may hold; 0 leaves it to the kernel, half
     of the memory.  `content` is what the node writes into a file of limits.
+
+    `beneath` is a path below the source: only that part is seen.  It is made if it is not there, and no link in it
+    leads out of the source.  Where it cannot be had, `refusal` says so to the pod's user, who must not learn about the
+    machine's own files.
+
+    `true_ids`: owners of files are the same inside and outside, even where the ids of containers are shifted.  So root
+    inside writes as the machine's root there.
     """
 
     destination: str
@@ -33,3 +40,6 @@ class Mount:
     size: int = 0
     purpose: Purpose = Purpose.NONE
     content: str = ""
+    beneath: str = ""
+    refusal: str = ""
+    true_ids: bool = False

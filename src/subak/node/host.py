@@ -28,6 +28,7 @@ from subak.model import manifest
 from subak.model.mount import Mount, Purpose
 from subak.node import library, trees, turns
 from subak.node.monitor import state
+from tinykube import private
 
 MOST_FILES = 64
 
@@ -80,7 +81,7 @@ class Host:
         """Throw away what the pod's containers had."""
         for container in pod.containers:
             owner = isolation.owner(pod, container)
-            trees.discard(self._of_container(owner))
+            trees.throw_away(self._of_container(owner))
             (self._limits / owner).unlink(missing_ok=True)
             self.state(pod, container).unlink(missing_ok=True)
 
@@ -145,6 +146,7 @@ class Host:
 
     def _for_container(self, owner: str) -> Path:
         place = _for_everybody(self._of_container(owner))
+        private.close(self._containers)  # other users of the machine never get to what containers make there
         # The library is mounted over this file.  The container can write here, so no link of its own is followed.
         with suppress(FileExistsError):
             os.close(os.open(place / Path(isolation.LIBRARY).name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o755))

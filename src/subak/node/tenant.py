@@ -56,7 +56,7 @@ class Tenant:
         if len(self.containers) > 1:
             feedback.silence(self.region, position)
         else:
-            trees.discard(self.region)
+            trees.throw_away(self.region)
 
 
 def tenants(

@@ -3,6 +3,9 @@
 A share of a card's time is a turn on it, and those who take turns must know of each other: the commands of all users
 and the containers of a cluster alike.  So there is one directory for the whole machine, the one that containers of HAMi
 know.  libsubak keeps a small file for each card there.
+
+Everybody may write there, so nobody relies on it: whoever spoils it, or what is in it, ends turns between users, and no
+program waits or gets more memory because of that (`native/src/token.c`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,10 @@ class NoTurns(Exception):
     """The directory cannot be used; the text says why, and what would help."""
 
 
+class Spoiled(NoTurns):
+    """Another user has put something in its place that we cannot use and cannot remove."""
+
+
 def directory() -> Path:
     """The directory, where every user of the machine may write; made if it is not there.  Raises NoTurns."""
     path = Path(os.environ.get(isolation.TURNS) or isolation.LOCKS).absolute()  # programs find it wherever they are
@@ -25,11 +32,20 @@ def directory() -> Path:
         path.mkdir(parents=True, exist_ok=True)
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode):
-            raise NoTurns(f"{path}, where programs take turns on the cards, is no directory: remove it")
+            raise _problem(path, "is no directory: remove it")
         if found.st_mode & 0o777 != 0o777 and os.geteuid() in (0, found.st_uid):
             path.chmod(0o1777)  # for everybody, as /tmp
     except OSError as error:
-        raise NoTurns(f"{path}, where programs take turns on the cards, cannot be used: {error.strerror}") from None
+        raise _problem(path, f"cannot be used: {error.strerror}") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise NoTurns(f"{path}, where programs take turns on the cards, is not ours to write: chmod 1777 {path}")
+        raise _problem(path, f"is not ours to write: chmod 1777 {path}")
     return path
+
+
+def _problem(path: Path, what: str) -> NoTurns:
+    try:
+        owner = path.lstat().st_uid
+    except OSError:
+        owner = 0
+    kind = NoTurns if owner in (0, os.geteuid()) else Spoiled
+    return kind(f"{path}, where programs take turns on the cards, {what}")

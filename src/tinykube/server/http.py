@@ -50,6 +50,7 @@ class Listener:
         """The bounds are those of this process if none are given."""
         self._server = server
         self._identity = identity
+        self._context = identity.context()
         self._bounds = bounds
         self._expected = f"Bearer {identity.token}".encode()
         self._runner: web.ServerRunner | None = None
@@ -77,9 +78,14 @@ class Listener:
         )
         self._runner = web.ServerRunner(protocol, shutdown_timeout=1.0)
         await self._runner.setup()
-        self._door = Door(protocol, self._bounds or Bounds.of_this_process(), self._identity.context())
+        self._door = Door(protocol, self._bounds or Bounds.of_this_process(), self._context)
         await self._door.open(HOST, port)
         self.port = self._door.port
+
+    def show(self, identity: ServerIdentity) -> None:
+        """Show another certificate to all who connect from now on; the token stays."""
+        identity.load_into(self._context)
+        self._identity = identity
 
     async def stop(self) -> None:
         """Listen no longer; the watches end."""

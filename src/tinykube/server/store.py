@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -25,6 +25,8 @@ from tinykube.server.kinds import KINDS, Kind
 Json = dict[str, Any]
 
 HISTORY = 8_192
+HISTORY_BYTES = 64 << 20
+"""Of each kind: so many changes are remembered, fewer if they are large."""
 MOST_LEVELS = LEVELS + 10
 """What `managedFields` tell of an object is some levels deeper than the object itself."""
 
@@ -67,12 +69,17 @@ class Change:
         return self.before.object if self.before else None
 
 
-class UnknownResource(Exception):
-    """The journal holds objects of a resource that is not served."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a journal has kept, by resource and key; `aside` are names of objects that it cannot read any more."""
+
+    revision: int = 0
+    objects: Mapping[tuple[str, str], Stored] = field(default_factory=dict)
+    aside: Set[tuple[str, str]] = frozenset()
 
 
 class Journal(Protocol):
-    """Keeps what is stored for the next time."""
+    """Keeps what is stored for the next time.  A write is kept or raises ApiError, and then nothing has happened."""
 
     def put(self, resource: str, key: str, revision: int, data: bytes) -> None:
         """Keep a version of an object instead of the one before."""
@@ -80,8 +87,8 @@ class Journal(Protocol):
     def remove(self, resource: str, key: str, revision: int) -> None:
         """Forget an object, but not the revision."""
 
-    def load(self) -> tuple[int, Iterable[tuple[str, str, int, bytes]]]:
-        """The revision, and all that is kept: resource, key, revision, data."""
+    def load(self) -> Kept:
+        """All that is kept."""
 
 
 class ChangeLog:
@@ -94,6 +101,7 @@ class ChangeLog:
         self.kind = kind
         self.forgotten = forgotten
         self._limit = limit
+        self._bytes = 0
         self._changes: list[Change] = []
         self._revisions: list[int] = []  # of the same changes, to search in
 
@@ -101,10 +109,18 @@ class ChangeLog:
         """Take note of a change; drop old ones in batches, which costs less than one by one."""
         self._changes.append(change)
         self._revisions.append(change.revision)
-        if len(self._changes) > self._limit + self._limit // 4:
-            dropped = len(self._changes) - self._limit
-            self.forgotten = self._revisions[dropped - 1]
-            del self._changes[:dropped], self._revisions[:dropped]
+        self._bytes += len(change.now.data)
+        if 4 * len(self._changes) > 5 * self._limit or 4 * self._bytes > 5 * HISTORY_BYTES:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Forget the oldest changes, down to the limits."""
+        dropped = 0
+        while len(self._changes) - dropped > self._limit or self._bytes > HISTORY_BYTES:
+            self._bytes -= len(self._changes[dropped].now.data)
+            dropped += 1
+        self.forgotten = self._revisions[dropped - 1]
+        del self._changes[:dropped], self._revisions[:dropped]
 
     def since(self, revision: int) -> list[Change]:
         """Changes after a revision, which must not be before `forgotten`."""
@@ -155,16 +171,14 @@ class Store:
         self._subscribers: list[Callable[[Change], None]] = []
         self._unsent: deque[Change] = deque()
         self._sending = False
-        loaded: Iterable[tuple[str, str, int, bytes]] = ()
-        if journal is not None:
-            revision, loaded = journal.load()
-            self.revision = max(self.revision, revision)
+        kept = journal.load() if journal is not None else Kept()
+        self.revision = max(self.revision, kept.revision)
+        self._aside = set(kept.aside)
         self._tables = {kind: Table(kind, history, self.revision) for kind in self.kinds}
         by_resource = {kind.resource: table for kind, table in self._tables.items()}
-        for resource, key, revision, data in loaded:
-            if resource not in by_resource:
-                raise UnknownResource(resource)
-            by_resource[resource].objects[key] = Stored(decode(data), revision, data)
+        for (resource, key), stored in kept.objects.items():
+            if resource in by_resource:  # the journal keeps others for a program that serves them
+                by_resource[resource].objects[key] = stored
         for table in self._tables.values():
             table.keys = sorted(table.objects)
 
@@ -214,6 +228,11 @@ class Store:
         """How many objects there are."""
         return len(self._tables[kind].names(namespace))
 
+    def is_aside(self, kind: Kind, namespace: str, name: str) -> bool:
+        """Whether an object of that name was kept and cannot be read, and there is no new one: it is not gone."""
+        key = key_of(namespace, name)
+        return (kind.resource, key) in self._aside and key not in self._tables[kind].objects
+
     def log(self, kind: Kind) -> ChangeLog:
         """The latest changes of a kind."""
         return self._tables[kind].log
@@ -225,7 +244,9 @@ class Store:
         table, key = self._tables[kind], key_in(object)
         if key in table.objects:
             raise errors.already_exists(kind, object["metadata"]["name"])
-        return self._write(table, "ADDED", key, object, None)
+        made = self._write(table, "ADDED", key, object, None)
+        self._aside.discard((kind.resource, key))
+        return made
 
     def update(self, kind: Kind, object: Json, expected: str = "") -> Stored:
         """Replace an object; if `expected` is given, only if that is its resourceVersion still."""
@@ -271,8 +292,8 @@ class Store:
             "apiVersion": kind.api_version,
             "metadata": {**object["metadata"], "resourceVersion": str(self.revision)},
         }
-        for field, value in object.items():
-            whole.setdefault(field, value)
+        for name, value in object.items():
+            whole.setdefault(name, value)
         now = Stored(whole, self.revision, encode(whole))
         if too_deep(now.data, MOST_LEVELS):  # patches may put a deep thing into another
             raise errors.bad_request("the object has too many levels: exceeded max depth")

@@ -1,118 +1,169 @@
 """The server's certificate, the authority that signed it, and the token that clients must show.
 
-Kept in a directory, they stay the same over restarts, so that a kubeconfig that was written once stays valid.
+Kept in a directory, they stay the same over restarts, so that a kubeconfig that was written once stays valid.  It holds
+the authority and the token, which both outlive the certificate:
+
+    certificate   signed anew when two thirds of its life are over, or when it has not begun by today's clock
+    authority     the same, but with the key that it had: whoever trusts the old one trusts what the new one signs
+    token         stays
+
+What is missing, or does not belong together, is made anew; the rest stays.
 """
 
 from __future__ import annotations
 
-import os
+import logging
+import re
 import secrets
 import ssl
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 from tinykube import private
+from tinykube.server import certificates
+from tinykube.server.state import StateError
 
-LIFETIME = timedelta(days=365)
-ADDRESSES = ("127.0.0.1", "::1")
-NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+_FILES = {
+    "authority_key": "ca.key",
+    "authority": "ca.crt",
+    "key": "tls.key",
+    "certificate": "tls.crt",
+    "token": "token",
+}
+_TOKEN = re.compile(r"[!-~]{16,}")
 
-_FILES = {"authority": "ca.crt", "certificate": "tls.crt", "key": "tls.key", "token": "token"}
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """How long an authority and a certificate are valid."""
+
+    authority: timedelta = timedelta(days=3_650)
+    certificate: timedelta = timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """PEM texts, and the token that clients must show."""
+    """PEM texts, and the token that clients must show.  Earlier versions forgot the key of the authority."""
 
-    authority: str
-    certificate: str
-    key: str
-    token: str
+    authority_key: str = ""
+    authority: str = ""
+    key: str = ""
+    certificate: str = ""
+    token: str = ""
 
     def context(self) -> ssl.SSLContext:
         """For a server that listens."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load_into(context)
+        return context
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Show this certificate to all who connect from now on."""
         # The ssl module reads keys from files only.
         with tempfile.TemporaryDirectory() as directory:
             chain = Path(directory) / "chain.pem"
             chain.touch(0o600)
             chain.write_text(self.key + self.certificate)
             context.load_cert_chain(chain)
-        return context
+
+    def renewed(self, name: str, now: datetime, lifetimes: Lifetimes) -> ServerIdentity:
+        """The same, with what is missing, wrong or old made anew; new certificates show the name."""
+        issuer_key, key = certificates.read_key(self.authority_key), certificates.read_key(self.key)
+        issuer, leaf = certificates.read(self.authority), certificates.read(self.certificate)
+        if issuer and not certificates.is_authority(issuer, issuer_key):
+            issuer = None
+        if issuer_key and (issuer is None or certificates.is_due(issuer, now)):
+            subject = issuer.subject if issuer else certificates.common_name(f"{name}-ca")
+            issuer = certificates.authority(issuer_key, subject, now, lifetimes.authority)
+        if not (
+            issuer and leaf and key and certificates.serves(leaf, key, issuer) and not certificates.is_due(leaf, now)
+        ):
+            if not (issuer and issuer_key):
+                issuer_key = certificates.new_key()
+                subject = certificates.common_name(f"{name}-ca")
+                issuer = certificates.authority(issuer_key, subject, now, lifetimes.authority)
+            key = certificates.new_key()
+            leaf = certificates.signed(key, name, issuer, issuer_key, now, lifetimes.certificate)
+        return ServerIdentity(
+            certificates.key_pem(issuer_key) if issuer_key else "",
+            certificates.pem(issuer),
+            certificates.key_pem(key),
+            certificates.pem(leaf),
+            self.token if _TOKEN.fullmatch(self.token) else secrets.token_urlsafe(32),
+        )
+
+
+class KeptIdentity:
+    """The identity that is kept in a directory, if one is given.  `current` is to be shown now.
+
+    Raises StateError if the directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        name: str = "tinykube",
+        lifetimes: Lifetimes = Lifetimes(),  # noqa: B008 (it is frozen)
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._directory = directory
+        self._name = name
+        self._lifetimes = lifetimes
+        self._clock = clock
+        self._saved = ServerIdentity() if directory is None else _read(directory)
+        self.current = self._saved.renewed(name, clock(), lifetimes)
+        try:
+            self._save()
+        except OSError as error:
+            raise StateError(f"{directory}: cannot be written: {error.strerror}") from error
+
+    def renew(self) -> None:
+        """Make anew what is due."""
+        self.current = self.current.renewed(self._name, self._clock(), self._lifetimes)
+        try:
+            self._save()
+        except OSError as error:  # as on a full disk
+            log.warning("%s: what was renewed cannot be kept: %s", self._directory, error.strerror)
+
+    def rest(self) -> timedelta:
+        """How long nothing is due, if nobody sets the clock."""
+        shown = [self.current.certificate, *([self.current.authority] if self.current.authority_key else [])]
+        dates = [certificates.ages(found) for found in map(certificates.read, shown) if found]
+        return min(dates) - self._clock()
+
+    def _save(self) -> None:
+        """Write what has changed; keys come before their certificates, which can be made of them."""
+        if self._directory is None:
+            return
+        before, now = asdict(self._saved), asdict(self.current)
+        for field, name in _FILES.items():
+            if now[field] != before[field]:
+                private.write(self._directory / name, now[field].encode())
+        self._saved = self.current
 
 
 def identity(directory: Path | None = None, name: str = "tinykube") -> ServerIdentity:
-    """A new identity, or the one that is kept in a directory while it is valid; certificates show the name."""
-    if directory is None:
-        return _made(name)
-    private.directory(directory)
-    for name in _FILES.values():
-        private.close(directory / name)
+    """A new identity, or the one that is kept in a directory.  Raises StateError."""
+    return KeptIdentity(directory, name).current
+
+
+def _read(directory: Path) -> ServerIdentity:
+    found = {}
     try:
-        kept = ServerIdentity(**{field: (directory / name).read_text() for field, name in _FILES.items()})
-        if _is_valid(kept):
-            return kept
-    except (OSError, ValueError):
-        pass
-    made = _made(name)
-    for field, name in _FILES.items():
-        file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(file, "w") as text:
-            text.write(getattr(made, field))
-    return made
-
-
-def _is_valid(kept: ServerIdentity) -> bool:
-    certificate = x509.load_pem_x509_certificate(kept.certificate.encode())
-    return bool(kept.token) and certificate.not_valid_after_utc > datetime.now(UTC) + timedelta(days=1)
-
-
-def _made(name: str) -> ServerIdentity:
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}-ca")])
-    authority = (
-        _begun(issuer, issuer, authority_key)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    names = [*(x509.DNSName(each) for each in NAMES), *(x509.IPAddress(ip_address(each)) for each in ADDRESSES)]
-    certificate = (
-        _begun(subject, issuer, key)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return ServerIdentity(_pem(authority), _pem(certificate), private.decode(), secrets.token_urlsafe(32))
-
-
-def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + LIFETIME)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+        private.directory(directory)
+        for field, name in _FILES.items():
+            try:
+                found[field] = private.read(directory / name).strip()
+            except (FileNotFoundError, ValueError):
+                continue
+    except OSError as error:
+        message = f"cannot be used: {error.strerror}; remove it, and it is made anew"
+        raise StateError(f"{error.filename}: {message}") from error
+    texts = {field: text if field == "token" else f"{text}\n" for field, text in found.items()}
+    return ServerIdentity(**texts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ import pytest
 
 from subak.dialects import Injection
 from subak.local.runtime.none import Nothing
-from subak.local.runtime.spec import StartError
+from subak.local.runtime.spec import Spec, StartError
 from subak.model.reason import Refusal
 from tests.support.kubelet.harness import Harness, add_node, harness, in_virtual_time
 from tests.support.kubelet.pods import container
+from tests.support.kubelet.scripted import Scripted, ScriptedRuntime
 from tinykube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES
 from tinykube.status import ApiError
 from tinykube.transport import Request, Unreachable
@@ -516,3 +519,41 @@ async def test_at_rest_a_pod_has_no_task_of_its_own(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             while len(place.kubelet) != 49:
                 await asyncio.sleep(0.01)
+
+
+class Hasty(ScriptedRuntime):
+    """A runtime whose containers end by themselves within 20 ms, with the codes that a test wants."""
+
+    def __init__(self, ends: Mapping[str, int], chance: random.Random) -> None:
+        super().__init__()
+        self._ends = ends
+        self._chance = chance
+
+    async def start(self, spec: Spec) -> Scripted:
+        started = await super().start(spec)
+        code = self._ends[spec.name.split("/")[1]]
+        asyncio.get_running_loop().call_later(self._chance.choice([0.0, 0.005, 0.02]), started.exit, code)
+        return started
+
+
+@in_virtual_time
+async def test_of_many_pods_that_end_as_soon_as_they_start_none_is_lost_or_run_twice(tmp_path: Path) -> None:
+    chance = random.Random(16)
+    ends = {f"pod-{number}": chance.choice([0, 1, 137]) for number in range(100)}
+    async with harness(tmp_path, runtime=Hasty(ends, chance)) as place:
+        async with asyncio.TaskGroup() as group:
+            for name in ends:
+                group.create_task(place.create(name=name, restartPolicy="Never"))
+        leaving = chance.sample(sorted(ends), 30)
+        for name in leaving:
+            await place.delete(name)
+            await asyncio.sleep(chance.uniform(0.0, 0.01))
+        for name in leaving:
+            await place.gone(name)
+        for name in ends.keys() - set(leaving):
+            pod = await place.phase("Failed" if ends[name] else "Succeeded", name)
+            assert main_of(pod)["state"]["terminated"]["exitCode"] == ends[name]
+        runs = {name: len(place.runtime.attempts(f"{name}/main")) for name in ends}
+        assert {name for name in ends if runs[name] != 1} <= set(leaving)
+        assert max(runs.values()) == 1
+        assert place.devices.held == set()

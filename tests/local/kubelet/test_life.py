@@ -243,3 +243,19 @@ def test_the_next_container_waits_until_a_sidecar_says_that_it_has_started() -> 
     assert life.decide(1.0).start == ()
     life.containers[0].started = True
     assert life.decide(2.0).start == (1,)
+
+
+def test_no_pause_grows_when_the_clock_is_set_back() -> None:
+    made = pod()
+    life = Life(made, 0.0)
+    life.prepared = True
+    (main,) = life.containers
+    now = 1e9
+    for _ in range(2):
+        main.starts("0123", now)
+        main.ends(1, now, "web")
+    pause = main.not_before - now
+    assert pause == 10.0
+    now -= 3600.0
+    assert life.decide(now).wake == now + pause
+    assert life.decide(now + pause).start == (0,)

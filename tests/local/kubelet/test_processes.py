@@ -13,6 +13,7 @@ import pytest
 
 from subak.dialects import Injection
 from subak.local.runtime.capability import obstacle
+from subak.local.runtime.cgroups import Cgroups
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.stand_in import StandIns
 from subak.model.mount import Mount
@@ -81,6 +82,22 @@ async def test_a_job_sees_its_environment_and_volumes_and_leaves_its_log(place: 
     await place.delete()
     await place.gone(patience=PATIENCE)
     await empty(tmp_path / "logs")
+
+
+async def test_a_container_that_uses_more_than_its_limit_of_memory_is_killed_and_says_so(place: Harness) -> None:
+    cgroups = Cgroups()
+    if cgroups.obstacle:
+        pytest.skip(f"no cgroups can be made here: {cgroups.obstacle}")
+    cgroups.close()
+    await place.create(
+        shell("head -c 64M /dev/zero >/tmp/file", resources={"limits": {"memory": "32Mi"}}),
+        shell("head -c 64M /dev/zero >/tmp/file; exit 1", "unlimited"),
+        restartPolicy="Never",
+    )
+    pod = await phase(place, "Failed")
+    ended = {each["name"]: each["state"]["terminated"] for each in pod["status"]["containerStatuses"]}
+    assert (ended["main"]["reason"], ended["main"]["exitCode"]) == ("OOMKilled", 137)
+    assert (ended["unlimited"]["reason"], ended["unlimited"]["exitCode"]) == ("Error", 1)
 
 
 ME = {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
@@ -260,3 +277,18 @@ async def test_a_pod_runs_as_the_user_that_it_names(place: Harness) -> None:
 
 
 NOBODY = {"runAsUser": 65534, "runAsGroup": 65533, "runAsNonRoot": True}
+
+
+async def test_a_pod_whose_volume_is_deeper_than_any_path_ends(place: Harness, tmp_path: Path) -> None:
+    dig = "import os; os.chdir('/v'); [(os.mkdir('d' * 200), os.chdir('d' * 200)) for _ in range(1_100)]"
+    main = container(command=["python3", "-c", dig], volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    await place.create(main, volumes=[{"name": "v", "emptyDir": {}}], restartPolicy="Never")
+    await phase(place, "Succeeded")
+    await empty(tmp_path / "pods")
+
+
+async def test_long_commands_are_run_by_exec_and_by_probes(place: Harness) -> None:
+    command = ["sh", "-c", "echo ${#1}; test ${#1} = 100000", "sh", "x" * 100_000]
+    await place.create(shell("sleep infinity", readinessProbe={"exec": {"command": command}}))
+    await ready(place)
+    assert await run(place, *command) == (0, "100000\n")

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
+from subak.local.kubelet.difference import changes
 from subak.local.kubelet.life import Life
 from subak.local.kubelet.pod import Pod
-from subak.local.kubelet.status import changes, merged, status
+from subak.local.kubelet.status import status
 from tests.support.kubelet.pods import container, pod
 
 
@@ -163,32 +161,3 @@ def test_only_what_changed_is_written() -> None:
     ready = next(each for each in patch["conditions"] if each["type"] == "Ready")
     assert (ready["reason"], ready["message"]) == (None, None), "what is gone is taken back"
     assert changes(after, after) == {}
-
-
-NAMES = st.sampled_from(["Ready", "Initialized", "PodScheduled", "example.com/other"])
-CONDITIONS = st.lists(
-    st.fixed_dictionaries(
-        {"type": NAMES, "status": st.sampled_from(["True", "False"])},
-        optional={"reason": st.sampled_from(["A", "B"]), "message": st.sampled_from(["a", "b"])},
-    ),
-    unique_by=lambda each: each["type"],
-)
-STATUSES = st.fixed_dictionaries(
-    {"conditions": CONDITIONS},
-    optional={"phase": st.sampled_from(["Pending", "Running"]), "hostIP": st.just("127.0.0.1")},
-)
-
-
-@given(STATUSES, STATUSES)
-def test_the_patch_leads_from_the_old_status_to_the_new(old: dict[str, Any], new: dict[str, Any]) -> None:
-    applied = {name: value for name, value in old.items() if name != "conditions"}
-    patch = changes(old, new)
-    applied |= {name: value for name, value in patch.items() if name != "conditions"}
-    by_type = {each["type"]: dict(each) for each in old["conditions"]}
-    for each in patch.get("conditions", ()):
-        known = by_type.setdefault(each["type"], {})
-        known.update(each)
-        by_type[each["type"]] = {name: value for name, value in known.items() if value is not None}
-    expected = merged(old, new)
-    assert by_type == {each["type"]: each for each in expected.pop("conditions", ())}
-    assert applied == expected

@@ -168,36 +168,23 @@ def test_memory_that_two_containers_share_is_one_directory(tmp_path: Path) -> No
     assert mount.source == str(tmp_path / "v")
 
 
-def test_a_part_of_a_volume_is_made_when_it_is_not_there(tmp_path: Path) -> None:
+def test_a_part_of_a_volume_is_named_and_left_to_the_runtime(tmp_path: Path) -> None:
     each = made({"emptyDir": {}}, {"subPath": "a/b"}, {"subPathExpr": "logs/$(POD)", "readOnly": True})
     first, second = mount_all(tmp_path, each, POD="web")
-    assert Path(first.source) == tmp_path / "v/a/b"
-    assert (Path(second.source), second.read_only) == (tmp_path / "v/logs/web", True)
-    assert Path(first.source).is_dir()
+    assert (Path(first.source), first.beneath) == (tmp_path / "v", "a/b")
+    assert (Path(second.source), second.beneath, second.read_only) == (tmp_path / "v", "logs/web", True)
 
 
-def test_a_single_key_can_be_mounted_as_a_file(tmp_path: Path) -> None:
-    (mount,) = mount_all(tmp_path, made({"configMap": {"name": "settings"}}, {"subPath": "level"}))
-    assert Path(mount.source).read_text() == "info"
-    assert Path(mount.source).is_file()
+@pytest.mark.parametrize(("part", "beneath"), [("a//b/", "a/b"), ("./a", "a"), (".", ""), ("", "")])
+def test_a_part_is_written_in_one_way(tmp_path: Path, part: str, beneath: str) -> None:
+    (mount,) = mount_all(tmp_path, made({"emptyDir": {}}, {"subPath": part}))
+    assert mount.beneath == beneath
 
 
 @pytest.mark.parametrize("part", ["../other", "/etc", "a/../../b"])
 def test_a_part_must_be_inside_its_volume(tmp_path: Path, part: str) -> None:
     with pytest.raises(BadVolume, match="must be a path inside the volume"):
         mount_all(tmp_path, made({"emptyDir": {}}, {"subPath": part}))
-
-
-@pytest.mark.parametrize("part", ["link", "link/below"])
-def test_a_link_must_not_lead_out_of_the_volume(tmp_path: Path, part: str) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    inside = tmp_path / "volumes" / "v"
-    inside.mkdir(parents=True)
-    (inside / "link").symlink_to(outside)
-    with pytest.raises(BadVolume, match='failed to prepare subPath for volumeMount "v" of container "main"'):
-        mount_all(tmp_path / "volumes", made({"emptyDir": {}}, {"subPath": part}))
-    assert list(outside.iterdir()) == []
 
 
 def test_a_missing_variable_in_a_path_is_named(tmp_path: Path) -> None:
@@ -214,7 +201,7 @@ def test_a_path_of_the_machine_is_what_it_says(tmp_path: Path) -> None:
         good = {"dir": "Directory", "file": "File", "socket": "Socket", "new": "DirectoryOrCreate", "f": "FileOrCreate"}
         for name, type in good.items():
             (mount,) = mount_all(tmp_path / "volumes", made({"hostPath": {"path": str(host / name), "type": type}}))
-            assert mount == Mount("/data", str(host / name))
+            assert (mount.source, mount.true_ids) == (str(host / name), True)
     assert (host / "new").is_dir()
     assert (host / "f").is_file()
 

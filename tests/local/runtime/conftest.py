@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +29,10 @@ async def runtime(able: None) -> AsyncIterator[Namespaces]:
     await runtime.close()
     assert children() == before
     assert troubles == []
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """A directory as volumes are: under root, the users of containers are strangers to the machine."""
+    tmp_path.chmod(0o777)
+    return tmp_path

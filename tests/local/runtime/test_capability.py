@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from subak.local.runtime.capability import explain
+from subak.local.runtime.capability import explain, remark
 from subak.local.runtime.spec import StartError
 
 ASK = "import asyncio; from subak.local.runtime.capability import obstacle; print(asyncio.run(obstacle()))"
@@ -28,10 +28,10 @@ assert libc.prctl(22, 2, ctypes.byref(Program(len(rules), ctypes.addressof(code)
 """
 
 
-def ask(*command: str) -> str:
+def ask(*command: str, question: str = ASK) -> str:
     """What we say of a machine that these commands make worse first."""
     finished = subprocess.run(
-        [*command, sys.executable, "-c", ASK], capture_output=True, text=True, timeout=60, env=environment()
+        [*command, sys.executable, "-c", question], capture_output=True, text=True, timeout=60, env=environment()
     )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.strip()
@@ -111,6 +111,17 @@ def test_settings_of_distributions_are_named(tmp_path: Path, setting: str, value
 
 def test_a_kernel_without_user_namespaces_is_named(tmp_path: Path) -> None:
     assert "CONFIG_USER_NS" in explain(StartError("unshare: Invalid argument", number=errno.EINVAL), tmp_path)
+
+
+def test_a_kernel_that_is_too_old_is_named() -> None:
+    said = explain(StartError("open_tree: Function not implemented", number=errno.ENOSYS))
+    assert said.startswith(f"Containers need Linux 5.12 or newer: this is {os.uname().release}.")
+
+
+def test_root_without_other_ids_is_told_what_containers_may_read() -> None:
+    told = ask("unshare", "-Ur", question="from subak.local.runtime.capability import remark; print(remark())")
+    assert told.startswith("containers run as root without any rights of its own, but may read what root may read")
+    assert remark() == ""
 
 
 def test_what_we_cannot_explain_is_said_as_the_kernel_says_it() -> None:

@@ -29,6 +29,10 @@ class Scripted:
         return 4711
 
     @property
+    def out_of_memory(self) -> bool:
+        return False
+
+    @property
     def running(self) -> bool:
         return not self._exited.done()
 

@@ -17,6 +17,7 @@ from tests.support.siege import Besieged, besieged
 DESCRIPTORS = 1_024
 MANY = 2_000
 HALF = b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nX-Slow: "
+PATIENCE = 60.0
 
 
 def affordable(wanted: int) -> int:
@@ -30,7 +31,7 @@ async def served(server: Besieged) -> AsyncIterator[list[int]]:
     """The codes of good requests meanwhile: half of them on a connection that stays, half on new ones."""
     codes: list[int] = []
     over = asyncio.Event()
-    timeout = aiohttp.ClientTimeout(total=20)
+    timeout = aiohttp.ClientTimeout(total=PATIENCE)
 
     async def ask(session: aiohttp.ClientSession) -> None:
         while True:
@@ -44,16 +45,17 @@ async def served(server: Besieged) -> AsyncIterator[list[int]]:
     async with (
         aiohttp.ClientSession(timeout=timeout) as one,
         aiohttp.ClientSession(timeout=timeout, connector=new) as two,
+        asyncio.TaskGroup() as asking,
     ):
-        asking = [asyncio.create_task(ask(each)) for each in (one, two)]
+        for each in (one, two):
+            asking.create_task(ask(each))
         yield codes
         over.set()
-        await asyncio.gather(*asking)
 
 
 def idle(port: int) -> socket.socket:
     """A connection on which nothing is said, not even in TLS."""
-    return socket.create_connection(("127.0.0.1", port), timeout=20)
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
 
 
 async def half_sent(server: Besieged) -> asyncio.StreamWriter:
@@ -70,7 +72,7 @@ async def test_idle_connections_and_half_sent_headers_lock_nobody_out(tmp_path: 
         connections = [await asyncio.to_thread(idle, server.port) for _ in range(affordable(MANY))]
         halves = await asyncio.gather(*(half_sent(server) for _ in range(100)), return_exceptions=True)
         before = len(codes)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while len(codes) < before + 4:
                 await asyncio.sleep(0.01)
         for connection in connections:
@@ -91,7 +93,7 @@ async def test_a_server_without_descriptors_waits_quietly(tmp_path: Path) -> Non
             assert await server.status(session) == 200, "who is inside is served"
             await asyncio.sleep(0.01)
         await server.command("give")
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as late:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE)) as late:
             assert await server.status(late) == 200
         for connection in connections:
             connection.close()

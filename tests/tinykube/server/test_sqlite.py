@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tinykube.server.kinds import NODE, POD
-from tinykube.server.sqlite import SqliteJournal, StateError, open_store
+from tinykube.server.sqlite import SqliteJournal, open_store
+from tinykube.server.state import StateError
 from tinykube.server.store import Store
 from tinykube.server.tls import identity
 
@@ -81,7 +82,7 @@ def test_nobody_else_can_look_into_the_state(tmp_path: Path) -> None:
         assert {"identity", "lock", "state.db", "state.db-wal"} <= {path.name for path in state.iterdir()}
         assert {stat.S_IMODE(path.stat().st_mode) for path in (state, state / "identity")} == {0o700}
         assert {stat.S_IMODE(path.stat().st_mode) for path in state.rglob("*") if path.is_file()} == {0o600}
-        os.close(journal._lock)  # killed: what SQLite has beside its file stays
+        journal._directory.close()  # killed: what SQLite has beside its file stays
 
 
 def test_a_directory_that_holds_other_things_is_not_closed_but_ours_is(tmp_path: Path) -> None:

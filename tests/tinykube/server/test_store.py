@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinykube.server.kinds import CONFIG_MAP, NODE, POD
-from tinykube.server.store import Change, Store, Stored
+from tinykube.server.store import HISTORY_BYTES, Change, Store, Stored
 from tinykube.status import ApiError
 
 
@@ -118,6 +118,17 @@ def test_the_log_of_one_kind_is_bounded_and_not_filled_by_another() -> None:
     assert 8 <= len(kept) <= 10
     assert kept[-1].revision == store.revision
     assert kept[0].revision == store.log(CONFIG_MAP).forgotten + 1, "nothing is missing in between"
+
+
+def test_of_large_objects_fewer_changes_are_remembered() -> None:
+    store = Store()
+    store.create(CONFIG_MAP, named("c"))
+    for number in range(100):
+        store.update(CONFIG_MAP, named("c", data={"number": str(number), "load": "x" * 1_000_000}))
+    log = store.log(CONFIG_MAP)
+    kept = log.since(log.forgotten)
+    assert HISTORY_BYTES // 2 < sum(len(change.now.data) for change in kept) < HISTORY_BYTES * 1.3
+    assert [change.revision for change in kept] == list(range(log.forgotten + 1, store.revision + 1))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30), st.integers(0, 30))

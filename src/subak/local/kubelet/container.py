@@ -6,6 +6,7 @@ minutes, counted from its end; if it had run for more than 10 minutes, the count
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -22,6 +23,7 @@ CREATING = "ContainerCreating"
 INITIALIZING = "PodInitializing"
 BACK_OFF = "CrashLoopBackOff"
 UNKNOWN = "ContainerStatusUnknown"
+OUT_OF_MEMORY = "OOMKilled"
 
 
 class Progress(Enum):
@@ -155,6 +157,11 @@ class ContainerRecord:
         self.waiting = Waiting(reason, message)
         self.not_before = now + min(FIRST_RETRY * 2**self.failures, LONGEST_RETRY)
         self.failures = min(self.failures + 1, 10)
+
+    def keep_time(self, now: float) -> None:
+        """Wait no longer than was meant, though the clock was set back; what waits for ever still does."""
+        if self.not_before < math.inf:
+            self.not_before = min(self.not_before, now + max(self.pause, LONGEST_RETRY))
 
 
 def duration(seconds: float) -> str:

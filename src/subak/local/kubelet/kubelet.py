@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from subak.local.kubelet import logs, sandbox
+from subak.local.kubelet.cleaning import clean
 from subak.local.kubelet.context import Context
 from subak.local.kubelet.devices import Devices
 from subak.local.kubelet.lookup import Lookup
@@ -145,7 +147,7 @@ class Kubelet:
         if self._context.processes:
             # Listed now, before a later pod gets a directory.
             left = sandbox.strangers(self._context.directory, {seen.metadata.uid for seen in first})
-            self._context.spawn(asyncio.to_thread(trees.remove, *left))
+            self._context.spawn(clean(partial(trees.remove, *left)))
 
     def _on_pod(self, type: str, seen: Seen) -> None:
         worker = self._workers.get(seen.metadata.uid)

@@ -127,6 +127,7 @@ class Life:
 
     def decide(self, now: float) -> Decision:
         """What to do now."""
+        self._keep_time(now)
         if self.ending is None and self.deadline is not None and now >= self.deadline:
             message = "Pod was active on the node longer than the specified deadline"
             self.end(now, self.grace, DEADLINE_EXCEEDED, message)
@@ -146,6 +147,12 @@ class Life:
             return Decision(prepare=ready, stop=tuple(stop), wake=self._wake(() if ready else (self.prepare_at,)))
         due = tuple(index for index, time in zip(wanted, times, strict=True) if time <= now)
         return Decision(start=due, stop=tuple(stop), wake=self._wake(time for time in times if time > now))
+
+    def _keep_time(self, now: float) -> None:
+        """Wait no longer than was meant, though the clock was set back."""
+        self.prepare_at = min(self.prepare_at, now + LONGEST_RETRY)
+        for each in self.containers:
+            each.keep_time(now)
 
     def _wake(self, times: Iterable[float]) -> float | None:
         return min((*times, *(() if self.deadline is None else (self.deadline,))), default=None)

@@ -7,7 +7,9 @@ Each attempt of a container has its own file, `CONTAINER/RESTARTS.log`, in the f
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import stat
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -49,6 +51,15 @@ def attempt(pod: dict[str, Any], container: str, previous: bool) -> int:
 
 def _bad(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file to read.  Raises OSError, also if it is no plain file: a pipe would keep us waiting for ever."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 async def read(path: Path, options: LogOptions, ended: Callable[[], bool]) -> AsyncIterator[bytes]:
@@ -99,8 +110,8 @@ async def _lines(path: Path, options: LogOptions, ended: Callable[[], bool]) -> 
     skip = None if options.tail_lines is None else _skip([older, path], options.tail_lines)
     for index, each in enumerate((older, path)):
         try:
-            file = each.open("rb")
-        except FileNotFoundError:
+            file = opened(each)
+        except OSError:
             if each is path and options.follow and not ended():
                 async for lines in _follow(path, None, ended):
                     yield lines
@@ -136,14 +147,14 @@ def _whole(file: BinaryIO) -> Iterator[list[bytes]]:
 
 async def _follow(path: Path, file: BinaryIO | None, ended: Callable[[], bool]) -> AsyncIterator[list[bytes]]:
     """Lines that are added later.  The file may not exist yet, and may be replaced by a new one."""
-    opened: BinaryIO | None = None
+    own: BinaryIO | None = None
     try:
         while True:
             last = ended()
             if file is None:
                 try:
-                    file = opened = path.open("rb")
-                except FileNotFoundError:
+                    file = own = opened(path)
+                except OSError:
                     if last:
                         return
             if file is not None:
@@ -151,16 +162,16 @@ async def _follow(path: Path, file: BinaryIO | None, ended: Callable[[], bool]) 
                 for lines in _whole(file):
                     yield lines
                 if replaced:
-                    if opened is not None:
-                        opened.close()
-                    file = opened = None
+                    if own is not None:
+                        own.close()
+                    file = own = None
                     continue
             if last:
                 return
             await asyncio.sleep(LOOK_AGAIN)
     finally:
-        if opened is not None:
-            opened.close()
+        if own is not None:
+            own.close()
 
 
 def _replaced(path: Path, file: BinaryIO) -> bool:
@@ -175,9 +186,9 @@ def _skip(paths: list[Path], lines: int) -> list[int]:
     offsets = []
     for path in reversed(paths):
         try:
-            with path.open("rb") as file:
+            with opened(path) as file:
                 offset, found = _tail(file, lines)
-        except FileNotFoundError:
+        except OSError:
             offset, found = 0, 0
         offsets.append(offset)
         lines -= found
@@ -209,7 +220,7 @@ def _tail(file: BinaryIO, lines: int) -> tuple[int, int]:
 def excerpt(path: Path, lines: int) -> bytes:
     """The last lines of output."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             file.seek(_tail(file, lines)[0])
             return b"".join(_Printer(LogOptions()).print(each) for each in _whole(file))
     except OSError:

@@ -14,7 +14,8 @@ def text(moment: float) -> str:
 
 @lru_cache(maxsize=64)  # many pods change in the same second
 def _text(second: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+    year, *rest = time.gmtime(second)[:6]  # strftime writes the year 1 without zeros, which API servers refuse
+    return "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(year, *rest)
 
 
 def read(written: str) -> float:

@@ -55,6 +55,11 @@ class Process:
         """Whether there is a process."""
         return self._running.pid != 0
 
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it ended because it had used up its memory."""
+        return self._running.out_of_memory
+
     def attend(self) -> None:
         """Begin to wait for its end, and to probe it."""
         if self._running.pid:

@@ -15,6 +15,7 @@ from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.volumes import sorted_mounts
 from subak.local.runtime.spec import File, Spec
 from subak.model.mount import Mount, Purpose
+from tinykube.quantity import Quantity
 
 CONFIG_ERROR = "CreateContainerConfigError"
 CREATE_ERROR = "CreateContainerError"
@@ -81,6 +82,7 @@ def recipe(
         uid=user,
         gid=group,
         groups=_groups(pod),
+        memory=_memory(container),
         log=log,
         stdin=container.stdin,
     )
@@ -113,6 +115,12 @@ def _user(pod: Pod, container: Container) -> tuple[int, int]:
             "set securityContext.runAsUser",
         )
     return user, group
+
+
+def _memory(container: Container) -> int:
+    """Its limit of memory in bytes, 0 if it has none."""
+    limits = (container.resources and container.resources.limits) or {}
+    return Quantity.parse(limits.get("memory", 0)).ceil()
 
 
 def _groups(pod: Pod) -> tuple[int, ...]:

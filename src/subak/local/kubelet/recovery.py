@@ -77,6 +77,13 @@ def read(status: msgspec.Raw) -> PodStatus:
     return _STATUS.decode(status)
 
 
+def began(status: PodStatus, created: str, now: float) -> float:
+    """When the pod started: neither before it was created nor in the future, whatever others wrote there."""
+    if not status.start_time:
+        return now
+    return min(max(moment.read(status.start_time), moment.read(created) if created else 0.0), now)
+
+
 def recover(life: Life, status: PodStatus, now: float) -> bool:
     """Set the records of a new life to what its containers did before; True if any of them ever ran."""
     known = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}

@@ -17,6 +17,7 @@ from subak.local.kubelet import logs
 from subak.local.kubelet.downward import ADDRESS
 from subak.local.kubelet.pod import Container, Metadata, Pod
 from subak.local.kubelet.volumes import Volumes
+from subak.local.runtime.ownership import give
 from subak.model.mount import Mount
 from subak.node import trees
 
@@ -45,6 +46,7 @@ class Sandbox:
         (self._root / "messages").mkdir(parents=True, exist_ok=True)
         self._root.chmod(0o700)
         (self._root / "hosts").write_text(hosts(pod))
+        give(self._root / "hosts", 0o644)
 
     def log(self, container: str, attempt: int) -> Path:
         """The log file of an attempt; removes those before the previous one."""
@@ -61,14 +63,14 @@ class Sandbox:
         if container.termination_message_path:
             path = self._message(container.name, attempt)
             path.write_bytes(b"")
-            path.chmod(0o666)
+            give(path, 0o666)
             mounts.append(Mount(container.termination_message_path, str(path)))
         return mounts
 
     def last_words(self, container: Container, attempt: int, exit_code: int) -> str:
         """The attempt's termination message; if it wrote none and failed, perhaps the end of its log."""
         try:
-            with self._message(container.name, attempt).open("rb") as file:
+            with logs.opened(self._message(container.name, attempt)) as file:
                 words = file.read(LONGEST_MESSAGE)
         except OSError:
             words = b""

@@ -1,8 +1,8 @@
 """Directories whose files change all at once.
 
     volume/key           -> ..data/key        what programs open
-    volume/..data        -> ..20261115.1      one symbolic link, replaced by one rename
-    volume/..20261115.1/key                   the content
+    volume/..data        -> ..20261115.1f3a   one symbolic link, replaced by one rename
+    volume/..20261115.1f3a/key                the content, whose digest is in the name
 
 A program that reads two keys while they change sees either both old or both new ones, if it reads them through
 `..data`.  The names are those that Kubernetes uses: programs that watch for changes watch `..data`.
@@ -10,36 +10,39 @@ A program that reads two keys while they change sees either both old or both new
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from subak.local.kubelet.payload import Payload
+from subak.local.kubelet.payload import BadVolume, Content, Payload
+from subak.local.runtime.ownership import give
+from subak.node import trees
 
 LINK = "..data"
 
 
 def write(directory: Path, payload: Payload) -> bool:
-    """Make the directory show `payload`; False if it did already."""
+    """Make the directory show `payload`; False if it did already.  Raises BadVolume or OSError."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    old = _current(directory)
-    if old is not None and _shows(old, payload):
+    old, digest = _current(directory), _digest(payload)
+    if old is not None and old.name.endswith(f".{digest}"):
         return False
-    new = directory / f"..{time.strftime('%Y_%m_%d_%H_%M_%S', time.gmtime())}.{time.time_ns() % 10**9}"
+    new = directory / f"..{time.strftime('%Y_%m_%d_%H_%M_%S', time.gmtime())}.{digest}"
+    trees.remove(new)
+    new.mkdir(mode=0o755)
     for name, content in payload.items():
-        path = _inside(new, name)
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        path.write_bytes(content.data)
-        path.chmod(content.mode)
-    new.mkdir(mode=0o755, exist_ok=True)
+        _put(new, name, content)
+    for path in (directory, new):
+        give(path, 0o755)
     temporary = directory / f"{LINK}_tmp"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(new.name)
     temporary.rename(directory / LINK)
     _link(directory, {name.split("/", 1)[0] for name in payload})
     if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+        trees.discard(old)
     return True
 
 
@@ -50,16 +53,12 @@ def _current(directory: Path) -> Path | None:
         return None
 
 
-def _shows(directory: Path, payload: Payload) -> bool:
-    """Whether the directory holds exactly these files."""
-    there = {str(each.relative_to(directory)) for each in directory.rglob("*") if each.is_file()}
-    if there != set(payload):
-        return False
-    for name, content in payload.items():
-        path = directory / name
-        if path.stat().st_mode & 0o7777 != content.mode or path.read_bytes() != content.data:
-            return False
-    return True
+def _digest(payload: Payload) -> str:
+    digest = hashlib.sha256()
+    for name, content in sorted(payload.items()):
+        for part in (name.encode(), content.mode.to_bytes(4, "big"), content.data):
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()[:20]
 
 
 def _link(directory: Path, names: set[str]) -> None:
@@ -73,8 +72,23 @@ def _link(directory: Path, names: set[str]) -> None:
             path.unlink()
 
 
-def _inside(directory: Path, name: str) -> Path:
-    """The path of a file; the API server refuses names that lead elsewhere, and so do we."""
-    if name.startswith(("/", "..")) or ".." in name.split("/"):
-        raise ValueError(f"{name!r} is no path inside a volume")
-    return directory / name
+def _put(directory: Path, name: str, content: Content) -> None:
+    """Write a file, step by step however deep it is; the API server refuses names that lead elsewhere, and so do we."""
+    *folders, last = name.split("/")
+    if not last or name.startswith(("/", "..")) or ".." in (*folders, last) or "\0" in name:
+        raise BadVolume(f"{name!r} is no path inside a volume")
+    here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for folder in filter(None, folders):
+            with suppress(FileExistsError):
+                os.mkdir(folder, 0o755, dir_fd=here)
+            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = below
+            give(here, 0o755)
+        file = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=here)
+        with os.fdopen(file, "wb") as out:
+            out.write(content.data)
+            give(file, content.mode)
+    finally:
+        os.close(here)

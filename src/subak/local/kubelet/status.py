@@ -17,6 +17,8 @@ JsonObject = dict[str, Any]
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 SCHEME = "subak://"
+CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+"""The types of the kubelet's own conditions."""
 
 _LOST = "The container could not be located when the pod was terminated"
 
@@ -33,7 +35,7 @@ class ConditionState:
 def status(
     pod: Pod, life: Life, started_at: float, now: float, old: Mapping[str, Any], seen: Mapping[str, Any]
 ) -> JsonObject:
-    """The whole status.  `old` is the status so far; `seen` is the latest from the API server, with the gates."""
+    """The whole status.  `old` is what was said so far; `seen` is the latest from the API server, with the gates."""
     phase = phase_of(life)
     images = [each.image for each in pod.spec.all]
     waiting = INITIALIZING if pod.spec.init_containers else CREATING
@@ -145,15 +147,18 @@ def _conditions(
     pod: Pod, life: Life, phase: str, now: float, old: Mapping[str, Any], seen: Mapping[str, Any]
 ) -> list[JsonObject]:
     containers = _containers_ready(life, phase)
-    states = {
-        "PodReadyToStartContainers": ConditionState(life.prepared and not life.over),
-        "Initialized": _initialized(life, phase),
-        "Ready": _gates(pod, containers, seen),
-        "ContainersReady": containers,
-        "PodScheduled": ConditionState(True),
-    }
+    states = (
+        ConditionState(life.prepared and not life.over),
+        _initialized(life, phase),
+        _gates(pod, containers, seen),
+        containers,
+        ConditionState(True),
+    )
     before = {each["type"]: each for each in old.get("conditions") or ()}
-    return [_condition(type, state, pod.metadata.generation, now, before.get(type)) for type, state in states.items()]
+    return [
+        _condition(type, state, pod.metadata.generation, now, before.get(type))
+        for type, state in zip(CONDITIONS, states, strict=True)
+    ]
 
 
 def _condition(type: str, state: ConditionState, generation: int, now: float, before: JsonObject | None) -> JsonObject:
@@ -210,27 +215,3 @@ def _gates(pod: Pod, containers: ConditionState, seen: Mapping[str, Any]) -> Con
         elif set_by_others[type] != "True":
             missing.append(f'the status of pod readiness gate "{type}" is not "True", but {set_by_others[type]}')
     return ConditionState(False, "ReadinessGatesNotReady", ", ".join(missing)) if missing else containers
-
-
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> JsonObject:
-    """The strategic merge patch of the status from `old` to `new`: only what differs, conditions one by one."""
-    patch = {name: value for name, value in new.items() if name != "conditions" and old.get(name) != value}
-    before = {each["type"]: each for each in old.get("conditions") or ()}
-    conditions = []
-    for condition in new.get("conditions") or ():
-        was = before.get(condition["type"], {})
-        different = {name: value for name, value in condition.items() if was.get(name) != value}
-        gone = {name: None for name in ("reason", "message") if was.get(name) and name not in condition}
-        if different or gone:
-            conditions.append({"type": condition["type"], **different, **gone})
-    if conditions:
-        patch["conditions"] = conditions
-    return patch
-
-
-def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> JsonObject:
-    """The status in the API server after the patch: conditions of others stay."""
-    mine = {each["type"] for each in new.get("conditions") or ()}
-    others = [each for each in old.get("conditions") or () if each["type"] not in mine]
-    conditions = [*others, *(new.get("conditions") or ())]
-    return {**old, **new, **({"conditions": conditions} if conditions else {})}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from subak.dialects import Injection
 from subak.local.kubelet import environment, volumes
-from subak.local.kubelet.admission import asked
+from subak.local.kubelet.admission import Rejected, asked, check
 from subak.local.kubelet.content import Reference
 from subak.local.kubelet.context import Context
 from subak.local.kubelet.payload import BadVolume
@@ -14,29 +16,50 @@ from subak.local.kubelet.pod import Pod, Seen
 from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, recipe
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.runtime.spec import Spec
+from subak.model import manifest
 from subak.model.reason import Refusal
+from subak.model.request import Needs
+from subak.policy.ports import opened
+from tinykube.resource import NODES
 from tinykube.status import ApiError
 
 
 class Supplies:
     """The supplies of one pod."""
 
-    __slots__ = ("_context", "_injections", "_node", "_subscribed")
+    __slots__ = ("_context", "_injections", "_node", "_subscribed", "_writing")
 
     def __init__(self, context: Context, node: str) -> None:
         self._context = context
         self._node = node
         self._injections: Sequence[Injection] | None = None
         self._subscribed: frozenset[Reference] = frozenset()
+        self._writing = asyncio.Lock()
 
     async def book(self, seen: Seen) -> None:
-        """Book the pod on its node and give it its cards.  Raises OutOfResource or Refusal, and then holds nothing."""
+        """Book the pod on its node and give it its cards.  Raises Rejected or Refusal, and then holds nothing."""
         account, uid, pod = self._context.account(self._node), seen.metadata.uid, seen.manifest()
-        account.take(uid, asked(pod), self._context.allocatable(self._node))
+        wanted = asked(pod)
+        account.take(uid, wanted.resources, self._context.allocatable(self._node), opened(pod))
         try:
+            await self._check(wanted)
             self._injections = await self._context.devices.allocate(pod)
-        except Refusal:
+        except (Rejected, Refusal):
             account.give_back(uid)
+            raise
+
+    async def _check(self, wanted: Needs) -> None:
+        """Raise Rejected if the node is not for such a pod."""
+        node = self._context.nodes.get(self._node)
+        if node is None:
+            return
+        try:
+            check(wanted, node)
+        except Rejected:
+            # A scheduler may have learned of a new label earlier than we.
+            with suppress(ApiError, OSError, TimeoutError):
+                check(wanted, await self._context.client.get(NODES, self._node, type=manifest.Node))
+                return
             raise
 
     def rest(self) -> None:
@@ -63,14 +86,17 @@ class Supplies:
         if not pod.spec.volumes:
             return remarks
         references = frozenset(volumes.wanted(pod))
-        contents = await context.lookup.get(pod.namespace, references)
-        for volume in pod.spec.volumes:
-            try:
-                planned = volumes.plan(volume, pod, contents, context.allocatable(self._node))
-                if sandbox:
-                    remarks += sandbox.volumes.set_up(volume, planned)
-            except BadVolume as error:
-                raise BadVolume(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from None
+        async with self._writing:
+            contents = await context.lookup.get(pod.namespace, references)
+            for volume in pod.spec.volumes:
+                try:
+                    planned = volumes.plan(volume, pod, contents, context.allocatable(self._node))
+                    if sandbox and planned:  # many files, or deep ones, take long
+                        remarks += await asyncio.to_thread(sandbox.volumes.set_up, volume, planned)
+                    elif sandbox:
+                        remarks += sandbox.volumes.set_up(volume, planned)
+                except BadVolume as error:
+                    raise BadVolume(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from None
         if sandbox and references != self._subscribed:
             self._subscribed = references
             context.lookup.subscribe(pod.metadata.uid, pod.namespace, references, refresh)
@@ -99,5 +125,5 @@ class Supplies:
             )
         except Refusal as error:
             raise Unstartable(CONFIG_ERROR, error.message) from None
-        except (environment.BadConfig, BadVolume, ApiError, OSError, TimeoutError) as error:
+        except (ApiError, OSError, TimeoutError, ValueError) as error:  # BadConfig and BadVolume are ValueErrors
             raise Unstartable(CONFIG_ERROR, str(error)) from None

@@ -16,6 +16,7 @@ from subak.local.kubelet.content import Contents, Reference
 from subak.local.kubelet.expansion import MissingValues, expand_path
 from subak.local.kubelet.payload import BadVolume, Payload, payload, references, sources
 from subak.local.kubelet.pod import Container, EmptyDir, HostPath, Pod, Volume, VolumeMount
+from subak.local.runtime.ownership import give
 from subak.model.manifest import Amount
 from subak.model.mount import Mount
 from tinykube.quantity import Quantity
@@ -62,13 +63,12 @@ class Volumes:
             elif volume.host_path:
                 _check(volume.host_path)
                 if not Path(volume.host_path.path).exists():
-                    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+                    _make(path, 0o755)
                     return [
                         f"{volume.host_path.path} is not on this machine: volume {volume.name} is an empty directory"
                     ]
             else:
-                path.mkdir(mode=0o777, parents=True, exist_ok=True)
-                path.chmod(0o777)
+                _make(path, 0o777)
         except OSError as error:
             raise BadVolume(f"volume {volume.name}: {error}") from None
         return []
@@ -86,47 +86,43 @@ class Volumes:
                 assert volume.empty_dir is not None
                 made.append(Mount(destination, read_only=mount.read_only, size=_size(volume.empty_dir)))
                 continue
-            source = self._source(volume, mount, container, variables)
-            made.append(Mount(destination, str(source), mount.read_only or bool(sources(volume))))
+            host = Path(volume.host_path.path) if volume.host_path else None
+            known = host is not None and host.exists()
+            made.append(
+                Mount(
+                    destination,
+                    str(host if known else self._directory / volume.name),
+                    mount.read_only or bool(sources(volume)),
+                    beneath=_part(mount, variables),
+                    refusal=f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"',
+                    true_ids=known,
+                )
+            )
         if container.volume_devices:
             raise BadVolume(f'container "{container.name}": volumeDevices are not served here')
         return made
 
-    def _source(self, volume: Volume, mount: VolumeMount, container: Container, variables: Mapping[str, str]) -> Path:
-        path = self._directory / volume.name
-        if volume.host_path and (host := Path(volume.host_path.path)).exists():
-            path = host
-        part = mount.sub_path
-        if mount.sub_path_expr:
-            try:
-                part = expand_path(mount.sub_path_expr, variables)
-            except MissingValues as error:
-                raise BadVolume(str(error)) from None
-        if not part:
-            return path
-        if part.startswith("/") or ".." in part.split("/"):
-            raise BadVolume(f"unable to provision SubPath `{part}`: it must be a path inside the volume")
+
+def _make(directory: Path, mode: int) -> None:
+    """Make a volume, unless it is there; then its mode and owner are as containers have left them."""
+    if not directory.exists():
+        begun = directory.with_name(f".{directory.name}")  # if we are killed now, it is made again
+        begun.mkdir(parents=True, exist_ok=True)
+        give(begun, mode)
+        begun.rename(directory)
+
+
+def _part(mount: VolumeMount, variables: Mapping[str, str]) -> str:
+    """The part of a volume that is mounted; empty for all of it."""
+    part = mount.sub_path
+    if mount.sub_path_expr:
         try:
-            return _below(path, part)
-        except OSError:
-            # The pod's user must not learn about the machine's own files.
-            message = f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
-            raise BadVolume(message) from None
-
-
-def _below(volume: Path, part: str) -> Path:
-    """A path inside a volume, created if need be; a symbolic link must not lead out."""
-    root = volume.resolve(strict=True)
-    path = root / part
-    if not (path.exists() or path.is_symlink()):
-        parent = path.parent.resolve()
-        if not parent.is_relative_to(root):
-            raise PermissionError(f"{path} leads out of the volume")
-        path.mkdir(mode=stat.S_IMODE(root.stat().st_mode), parents=True)
-    real = path.resolve(strict=True)
-    if not real.is_relative_to(root):
-        raise PermissionError(f"{path} leads out of the volume")
-    return real
+            part = expand_path(mount.sub_path_expr, variables)
+        except MissingValues as error:
+            raise BadVolume(str(error)) from None
+    if part.startswith("/") or ".." in part.split("/"):
+        raise BadVolume(f"unable to provision SubPath `{part}`: it must be a path inside the volume")
+    return "" if os.path.normpath(part) == "." else os.path.normpath(part)
 
 
 def _private_memory(pod: Pod, volume: Volume) -> bool:

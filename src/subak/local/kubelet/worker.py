@@ -15,15 +15,15 @@ from enum import Enum
 
 import msgspec
 
-from subak.local.kubelet import action, moment, probe, recovery
-from subak.local.kubelet.admission import OutOfResource
-from subak.local.kubelet.container import BACK_OFF, ContainerRecord, Progress
+from subak.local.kubelet import action, probe, recovery
+from subak.local.kubelet.admission import OutOfResource, Rejected
+from subak.local.kubelet.cleaning import PATIENCE, clean
+from subak.local.kubelet.container import BACK_OFF, OUT_OF_MEMORY, ContainerRecord, Progress
 from subak.local.kubelet.context import Context
 from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, Stop
-from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod, Probe, Seen
 from subak.local.kubelet.process import Process
-from subak.local.kubelet.recipe import Unstartable, no_command
+from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, no_command
 from subak.local.kubelet.reporter import StatusReporter
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.status import refused, status
@@ -39,6 +39,8 @@ SAY_SOMETHING_AFTER = 0.25
 """A pod that does not run after so many seconds reports what it waits for; most are faster and save a write."""
 
 UNEXPECTED = "UnexpectedAdmissionError"
+UNPREPARED = (ApiError, OSError, TimeoutError, ValueError)
+"""What goes wrong with volumes; a ValueError is BadVolume, or comes from a path that no system call takes."""
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ class Worker:
         self._stage = Stage.NEW
         self._life: Life | None = None
         self._started_at = 0.0
-        self._reporter = StatusReporter(context.client, seen.metadata, bytes(seen.status))
+        self._reporter = StatusReporter(context.client, seen)
         self._processes: dict[int, Process] = {}
         self._supplies = Supplies(context, node)
         self._task: asyncio.Task[None] | None = None
@@ -92,6 +94,7 @@ class Worker:
     def update(self, seen: Seen) -> None:
         """Take in a change of the pod in the API server; most often it is our own report."""
         old, self._seen = self._seen, seen
+        self._reporter.see(seen)
         was, now = old.metadata, seen.metadata
         if (now.deletion_timestamp, now.deletion_grace_period_seconds, now.generation) != (
             was.deletion_timestamp,
@@ -120,7 +123,7 @@ class Worker:
         if self._context.processes:
             container = self._seen.decoded().spec.all[index]
             words = self._sandbox.last_words(container, record.restarts, exit_code)
-        self._ends(index, record, exit_code, message=words)
+        self._ends(index, record, exit_code, OUT_OF_MEMORY if process.out_of_memory else "", words)
         self.poke()
 
     def probed(self, index: int, kind: probe.Kind, asked: Probe, result: action.Result, counts: bool) -> bool:
@@ -244,7 +247,7 @@ class Worker:
         if before.finished or self._vanished:
             self._stage = Stage.SETTLED
             return
-        self._started_at = moment.read(before.start_time) if before.start_time else now
+        self._started_at = recovery.began(before, self._seen.metadata.creation_timestamp, now)
         try:
             pod = self._seen.decoded()
             life = Life(pod, self._started_at)
@@ -253,9 +256,10 @@ class Worker:
                 await self._supplies.book(self._seen)
         except msgspec.ValidationError as error:
             self._refuse("FailedValidation", str(error))
-        except (OutOfResource, Refusal) as error:
+        except (Rejected, Refusal) as error:
             # A pod that was deleted by force and is just ending may hold what this one lacks.
-            if not self._context.wait_for_orphans(self.node, self.poke):
+            lacks = isinstance(error, (OutOfResource, Refusal))
+            if not lacks or not self._context.wait_for_orphans(self.node, self.poke):
                 self._refuse(*_refusal(error))
         else:
             self._stage, self._life = Stage.ALIVE, life
@@ -282,7 +286,7 @@ class Worker:
         """Set up what all containers share."""
         try:
             remarks = await self._supplies.set_up(pod, self._refresh_soon)
-        except (BadVolume, ApiError, OSError, TimeoutError) as error:
+        except UNPREPARED as error:
             self._event(WARNING, "FailedMount", str(error))
             life.prepared_in_vain(self._context.clock())
             return
@@ -299,7 +303,7 @@ class Worker:
             return
         try:
             await self._supplies.set_up(self._seen.decoded(), self._refresh_soon)
-        except (BadVolume, ApiError, OSError, TimeoutError) as error:
+        except UNPREPARED as error:
             self._event(WARNING, "FailedMount", str(error))
 
     async def _start(self, pod: Pod, life: Life, index: int) -> None:
@@ -319,6 +323,9 @@ class Worker:
             return
         except StartError as error:
             self._event(WARNING, "Failed", f"Error: {error.message}", index)
+            if not error.exit_code:
+                record.fails_to_start(CONFIG_ERROR, error.message, context.clock())
+                return
             record.starts(secrets.token_hex(32), context.clock())
             self._ends(index, record, error.exit_code, error.reason, error.message)
             return
@@ -358,15 +365,19 @@ class Worker:
             self._event(NORMAL, DEADLINE_EXCEEDED, self._life.ending.message)
         await self._supplies.release(self._seen)
         if self._context.processes:
-            await asyncio.to_thread(self._sandbox.remove)
+            cleaning = self._context.spawn(clean(self._sandbox.remove, self._cannot_clean))
+            await asyncio.wait([cleaning], timeout=PATIENCE)
         self._stage = Stage.SETTLED
+
+    def _cannot_clean(self, why: str) -> None:
+        self._event(WARNING, "FailedUnMount", f"a volume of the pod {why}")
 
     def _part(self) -> None:
         """Let go of an ended pod that is gone, or delete it from the API server if it was to be deleted."""
         if self._vanished:
             self.close()
             if self._context.processes:
-                self._context.spawn(asyncio.to_thread(self._sandbox.remove_logs))
+                self._context.spawn(clean(self._sandbox.remove_logs))
             self._context.orphan_ended(self.node, self._seen.metadata.uid)
             self._parted(self._seen.metadata.uid)
         elif self._seen.metadata.deletion_timestamp is not None:
@@ -375,9 +386,9 @@ class Worker:
     def _report(self, pod: Pod, life: Life) -> None:
         if self._vanished:
             return
-        known = self._reporter.known
+        said = self._reporter.said
         seen = msgspec.json.decode(self._seen.status) if pod.spec.readiness_gates else {}
-        self._reporter.report(status(pod, life, self._started_at, self._context.clock(), known, seen))
+        self._reporter.report(status(pod, life, self._started_at, self._context.clock(), said, seen))
 
     def _event(self, type: str, reason: str, message: str, index: int | None = None) -> None:
         metadata = self._seen.metadata
@@ -394,9 +405,9 @@ class Worker:
             self._timer = asyncio.get_running_loop().call_later(pause, self.poke)
 
 
-def _refusal(error: OutOfResource | Refusal) -> tuple[str, str]:
+def _refusal(error: Rejected | Refusal) -> tuple[str, str]:
     """Reason and message of a pod that the node does not take."""
-    if isinstance(error, OutOfResource):
+    if isinstance(error, Rejected):
         return error.reason, error.message
     return UNEXPECTED, f"Allocate failed due to {error.message}, which is unexpected"
 

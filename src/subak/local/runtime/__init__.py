@@ -5,5 +5,7 @@
          │                  │                      on a private view of the machine
       Container <── socket ─┘ writes the log, starts further programs, ends everything if we die
 
-`spec` is the contract.  The code of the monitor and of process 1 is in `launcher/`; the rest runs in our process.
+`spec` is the contract.  The code of the monitor and of process 1 is in `launcher/`; the rest runs in our process:
+`machine` says what a container sees, `filter` what it may call, `cgroups` how much it may use, and `sealed` keeps the
+interpreter that launches it out of its reach.
 """

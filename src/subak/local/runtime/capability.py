@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from subak.local.runtime.launcher import ids
 from subak.local.runtime.machine import search_path
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import Spec, StartError
@@ -28,7 +29,20 @@ async def obstacle() -> str:
         await container.wait()
     except StartError as error:
         return explain(error)
+    finally:
+        await runtime.close()
     return ""
+
+
+def remark() -> str:
+    """What a user should know of how containers are confined here; usually empty."""
+    if os.geteuid() != 0 or ids.shifted():
+        return ""
+    return (
+        "containers run as root without any rights of its own, but may read what root may read: this root has no other "
+        "user ids for them. Start the container around Subak with a range of ids and the capabilities CHOWN, SETUID "
+        "and SETGID, or run Subak as an ordinary user"
+    )
 
 
 def explain(error: StartError, proc: Path = Path("/proc"), root: bool | None = None) -> str:
@@ -45,6 +59,8 @@ def _cause(error: StartError, proc: Path, root: bool) -> str:
         name = f"max_{kind}_namespaces"
         if error.number == errno.ENOSPC and _read(proc / "sys/user" / name) == "0":
             return f"The setting user.{name} is 0: allow namespaces with `sysctl -w user.{name}=10000`."
+    if error.number == errno.ENOSYS:
+        return f"Containers need Linux 5.12 or newer: this is {os.uname().release}."
     if error.number == errno.EUSERS:
         return "Namespaces are nested too deep: start Subak outside of other containers."
     if error.number in (errno.EPERM, errno.EACCES):

@@ -12,19 +12,21 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from subak.local.runtime import sealed
+from subak.local.runtime.cgroups import Cgroup
 from subak.local.runtime.launcher.order import EXECUTE, EXITED, FAILED, KILL, STARTED, hear
 from subak.local.runtime.session import Watched
 from subak.local.runtime.spec import USUAL_PATH, StartError
 from tinykube.server.kubelet import Session
 
 if TYPE_CHECKING:
-    from subak.local.runtime.launcher.order import Order
+    from subak.local.runtime.launcher.order import Order, Program
 
 _LAUNCHER = str(Path(__file__).parent / "launcher")
 _LONGEST_START = 60.0
@@ -35,27 +37,19 @@ _PATIENCE = 10.0
 class Confined:
     """A `Container` whose processes have their own namespaces."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, cgroup: Cgroup | None = None) -> None:
         """Launch it; `begin` waits until it runs."""
         self._program = order["program"]
+        self._cgroup = cgroup
+        self._out_of_memory = False
         self._loop = asyncio.get_running_loop()
         self._pid = 0
         self._code = 128 + SIGKILL
         self._begun: asyncio.Future[None] = self._loop.create_future()
         self._exited: asyncio.Future[int] = self._loop.create_future()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, _in_memory(order) as file:
-            self._monitor = subprocess.Popen(
-                # Isolated and without site-packages, which it does not need, it starts in half the time.
-                [sys.executable, "-I", "-S", "-X", "utf8", _LAUNCHER, str(theirs.fileno()), str(file.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-                env={name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"},
-                pass_fds=(theirs.fileno(), file.fileno()),
-                # Ctrl-C in our terminal must reach only us: we end containers in good order.
-                start_new_session=True,
-            )
+        with theirs, _entered(order["program"], cgroup) as entrances, _in_memory(order) as file:
+            self._monitor = _launch(theirs.fileno(), file.fileno(), entrances)
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._hear)
 
@@ -80,6 +74,10 @@ class Confined:
     @property
     def pid(self) -> int:
         return self._pid
+
+    @property
+    def out_of_memory(self) -> bool:
+        return self._out_of_memory
 
     async def wait(self) -> int:
         return await asyncio.shield(self._exited)
@@ -126,6 +124,9 @@ class Confined:
             self._control.close()
             self._monitor.wait()  # short: closing its files is the last thing that it does
             self._fail(StartError(f"the launcher ended with code {self._monitor.returncode} before the command began"))
+            if self._cgroup is not None:
+                self._out_of_memory = self._cgroup.out_of_memory
+                self._cgroup.remove()
             self._exited.set_result(self._code)
 
     def _fail(self, error: StartError) -> None:
@@ -145,6 +146,42 @@ class Confined:
             if not await self._gone(_PATIENCE):
                 self._monitor.kill()
                 await self._gone(_PATIENCE)
+
+
+@contextmanager
+def _entered(program: Program, cgroup: Cgroup | None) -> Iterator[Sequence[int]]:
+    """Open the cgroup for the launcher, and tell the program the numbers.  If it is not launched, remove the cgroup."""
+    entrances = program["cgroups"] = cgroup.entrances() if cgroup is not None else []
+    try:
+        yield entrances
+    except BaseException:
+        if cgroup is not None:
+            cgroup.remove()
+        raise
+    finally:
+        for entrance in entrances:
+            os.close(entrance)
+
+
+def _launch(control: int, order: int, cgroups: Sequence[int]) -> subprocess.Popen[bytes]:
+    """Start the launcher.  Raises StartError, OSError."""
+    python = sealed.interpreter()
+    given = (control, order, python, *cgroups)
+    try:
+        return subprocess.Popen(
+            # Isolated and without site-packages, which it does not need, it starts in half the time.
+            [sys.executable, "-I", "-S", "-X", "utf8", _LAUNCHER, *map(str, given)],
+            executable=f"/proc/self/fd/{python}",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            env=sealed.environment(),
+            pass_fds=given,
+            # Ctrl-C in our terminal must reach only us: we end containers in good order.
+            start_new_session=True,
+        )
+    except PermissionError as error:
+        raise sealed.forbidden(error) from error
 
 
 def program_of(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:

@@ -3,15 +3,15 @@
 Users expect that a container can start every program that they can start on this machine, and that it can neither
 change nor read their own files.  So:
 
-- programs and libraries (`/usr`, `/opt`, `/nix`, further directories of the root, ...) are visible, read-only, as far
-  as the user may read them;
-- home directories start empty, wherever they are, and so do `/tmp`, `/var` and `/run`: keys, tokens, histories and
-  sockets stay outside.  A pod that needs something from there mounts it as a volume (`hostPath`);
+- the places where programs and libraries lie (`/usr`, `/opt`, `/nix`, ...) and `/etc` are visible, read-only, as far as
+  the container may read them: under root, what every user of the machine may read; under an ordinary user, what that
+  user may read;
+- of all other directories of the root, a container sees nothing.  Those that programs expect (`/tmp`, `/var`, `/srv`,
+  home directories, ...) start empty: data, keys, tokens, histories and sockets stay outside.  A pod that needs
+  something from there mounts it as a volume (`hostPath`);
 - programs are the exception: if the interpreter that runs Subak or a directory of the PATH lies in such a place (pyenv,
   conda, a virtual environment, `~/.local/bin`), that installation is visible, and nothing beside it.  A pod names it by
-  its path or sets PATH itself, since containers do not inherit the PATH of the user who started the cluster;
-- for root, entries that not everybody may read are left out: in `/etc` at any depth, and directly in `/`, `/opt`,
-  `/srv`, `/mnt`, `/media` and `/usr/local`.
+  its path or sets PATH itself, since containers do not inherit the PATH of the user who started the cluster.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from subak.local.runtime.launcher.tree import COPIED, EMPTY, OMITTED, OPEN, SHOWN
 from subak.local.runtime.spec import USUAL_PATH
 
-_EMPTY = ("/boot", "/home", "/root", "/run", "/tmp", "/var")
-_OPEN = ("/etc", "/media", "/mnt", "/opt", "/srv", "/usr", "/usr/local")
+_EMPTY = ("/boot", "/home", "/media", "/mnt", "/root", "/run", "/srv", "/tmp", "/var")
+_OPEN = ("/etc", "/opt", "/usr", "/usr/local")
+_SHOWN = ("/bin", "/gnu", "/lib", "/lib32", "/lib64", "/libo32", "/libx32", "/nix", "/sbin")
 _OPEN_IN_LOCAL = ("bin", "etc", "games", "include", "lib", "lib64", "libexec", "sbin", "share", "src")
-_SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/media", "/mnt", "/opt", "/proc", "/sbin", "/srv", "/sys", "/usr")
+_SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/opt", "/proc", "/sbin", "/sys", "/usr")
 """Directories that stay visible even if they are an account's home, as for some system accounts."""
 _FIRST_PERSON = 1000
 """The lowest user id of a person."""
@@ -38,33 +38,29 @@ _PARTS = ("bin", "include", "lib", "lib64", "libexec", "sbin")
 """The visible parts of `~/.local`; its `share` holds other things."""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineView:
-    """What a container's view is built from."""
+def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """How a container sees the machine's paths: marks, see `launcher.tree`.
 
-    marks: Mapping[str, str]
-    """How the container sees the machine's paths, see `launcher.tree`."""
-    public_only: bool
-    """Whether entries that not everybody may read are left out."""
-
-
-def look(hide: Iterable[str | Path] = (), environment: Mapping[str, str] = os.environ) -> MachineView:
-    """Look at the machine.  `hide` are further private directories and files, such as those with keys.
-
-    The directories of the system itself cannot be hidden.
+    `hide` are further private directories and files, such as those with keys.  The directories of the system itself
+    cannot be hidden.
     """
     marks = dict.fromkeys(_OPEN, OPEN)
     marks |= {f"/usr/local/{name}": OPEN for name in _OPEN_IN_LOCAL if Path("/usr/local", name).is_dir()}
+    marks |= dict.fromkeys(filter(os.path.lexists, _SHOWN), SHOWN)
+    # One of these may be a link to a larger disk.
+    marks |= {
+        os.path.realpath(path): mark for path, mark in marks.items() if not _inside(os.path.realpath(path), marks)
+    }
+    visible = list(marks)
     secret = {os.path.realpath(path) for path in (*hide, *_homes(environment))}.difference(_SYSTEM)
     marks |= dict.fromkeys((path for path in secret if not os.path.isdir(path)), OMITTED)
     hidden = {os.path.realpath(path) for path in _EMPTY} | {path for path in secret if os.path.isdir(path)}
-    root = os.geteuid() == 0
-    marks |= _etc(root)
+    marks |= _etc()
     # Of the homes in /home only our own exists, at least as an empty directory.
     marks |= dict.fromkeys([*_outermost(hidden), *hidden.intersection([os.path.realpath(_home(environment))])], EMPTY)
     marks |= dict.fromkeys(_links(("/run",)), SHOWN)  # NixOS finds its programs through links there
-    marks |= dict.fromkeys(_programs(_directories(environment), hidden), SHOWN)
-    return MachineView(marks, public_only=root)
+    marks |= dict.fromkeys(_programs(_directories(environment), visible, hidden), SHOWN)
+    return marks
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> str:
@@ -100,8 +96,8 @@ def _homes(environment: Mapping[str, str]) -> Iterator[str]:
     yield from (path for path in found if os.path.isabs(path) and os.path.isdir(path))
 
 
-def _etc(root: bool) -> dict[str, str]:
-    """The marks in /etc: directories to which packages add files are open, secrets stay outside."""
+def _etc() -> dict[str, str]:
+    """The marks in /etc: directories to which packages add files are open."""
     marks = {}
     for entry in _entries("/etc"):
         if entry.is_symlink():
@@ -110,19 +106,7 @@ def _etc(root: bool) -> dict[str, str]:
                 marks[entry.path] = COPIED
         elif entry.is_dir() and entry.name.endswith(".d"):
             marks[entry.path] = OPEN
-    if root:
-        marks |= dict.fromkeys(_not_public("/etc"), OMITTED)
     return marks
-
-
-def _not_public(directory: str) -> Iterator[str]:
-    for entry in _entries(directory):
-        if entry.is_symlink():
-            continue
-        if not _public(entry.path):
-            yield entry.path
-        elif entry.is_dir():
-            yield from _not_public(entry.path)
 
 
 def _public(path: str) -> bool:
@@ -134,18 +118,22 @@ def _public(path: str) -> bool:
         return False
 
 
-def _programs(directories: Iterable[str], hidden: Iterable[str]) -> list[str]:
-    """The installations in hidden places that must stay visible; none of them inside another."""
+def _programs(directories: Iterable[str], visible: Iterable[str], hidden: Iterable[str]) -> list[str]:
+    """The installations in other places that must be visible; none of them inside another."""
+
+    def unseen(path: str) -> bool:
+        return _inside(path, hidden) or not _inside(path, visible)
+
     wanted = {os.path.abspath(path) for path in (sys.prefix, sys.base_prefix)}
     wanted |= {os.path.realpath(path) for path in wanted}
     for directory in directories:
-        if _inside(os.path.realpath(directory), hidden):
+        if unseen(os.path.realpath(directory)):
             wanted.update(_installation(directory), _installation(os.path.realpath(directory)))
             for link in _links((directory,)):
                 target = os.path.join(directory, os.readlink(link))
                 wanted.update(_installation(os.path.dirname(os.path.normpath(target))))
                 wanted.update(_installation(os.path.dirname(os.path.realpath(target))))
-    shown = _outermost(path for path in wanted if os.path.lexists(path) and _inside(path, hidden))
+    shown = _outermost(path for path in wanted if os.path.lexists(path) and unseen(path))
     return [path for path in shown if not any(_inside(place, [path]) for place in hidden)]
 
 

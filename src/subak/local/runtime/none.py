@@ -26,6 +26,10 @@ class Pretended:
     def pid(self) -> int:
         return 0
 
+    @property
+    def out_of_memory(self) -> bool:
+        return False
+
     async def wait(self) -> int:
         if self._exited is False:
             self._exited = asyncio.get_running_loop().create_future()

@@ -61,6 +61,8 @@ class Spec:
     gid: int = 0
     groups: Sequence[int] = ()
     """Further groups.  Only root can give them; without root the container keeps those of the user."""
+    memory: int = 0
+    """The most bytes of memory that its programs may use together, where the runtime can see to it; 0 for any."""
     log: Path | None = None
     """The file for output, in a directory that exists; None discards output."""
     stdin: bool = False
@@ -71,7 +73,8 @@ class StartError(Exception):
     """A program that could not be started: what was tried and why it failed.
 
     `exit_code` is what a shell or a container runtime would give: 127 if the program is not there, 126 if it cannot
-    be run, 128 if the container around it could not be made.
+    be run, 128 if the container around it could not be made; 0 if that was not even tried, because a part of a volume
+    cannot be had.
     """
 
     def __init__(self, message: str, exit_code: int = 128, number: int = 0) -> None:
@@ -93,6 +96,10 @@ class Container(Protocol):
     @property
     def pid(self) -> int:
         """Its first process as the machine sees it; 0 if there is none."""
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel ended a program of it because it had used up its memory; known once it has ended."""
 
     async def wait(self) -> int:
         """The exit code of its command, 128+n if signal n ended it.  Any number of callers may wait, at any time."""

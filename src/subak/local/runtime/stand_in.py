@@ -16,6 +16,8 @@ from subak.local.runtime.spec import Container, Runtime, Spec, StartError
 
 _SLEEP = ("sleep", "infinity")
 _READ = ("cat",)
+_TERMINATED = 143
+"""The exit code of a program that SIGTERM ended."""
 
 
 class StandIn:
@@ -23,6 +25,7 @@ class StandIn:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._stopped = False
         self._loop = asyncio.get_running_loop()
         self._exited: asyncio.Future[int] = self._loop.create_future()
         self._process = subprocess.Popen(
@@ -45,12 +48,19 @@ class StandIn:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def out_of_memory(self) -> bool:
+        return False
+
     async def wait(self) -> int:
         return await asyncio.shield(self._exited)
 
     async def stop(self, grace: float) -> None:
         if not self._exited.done():
-            self._process.terminate()
+            assert self._process.stdin is not None
+            self._stopped = True
+            # It reads the end of the pipe even if it inherited from our operator's shell that it ignores signals.
+            self._process.stdin.close()
             await asyncio.shield(self._exited)
 
     async def execute(self, argv: Sequence[str], env: Mapping[str, str], *, stdin: bool, tty: bool) -> NoReturn:
@@ -63,7 +73,7 @@ class StandIn:
         self._process.stdin.close()
         self._process.stdout.close()
         code = self._process.wait()
-        self._exited.set_result(code if code >= 0 else 128 - code)
+        self._exited.set_result(_TERMINATED if self._stopped else code if code >= 0 else 128 - code)
 
 
 class StandIns:

@@ -9,7 +9,7 @@
 - `workloads`: Deployments, ReplicaSets, DaemonSets and Jobs have their pods
 
 A controller takes note of every change and says when it wants to act.  It acts one turn of the loop later at the
-earliest, so that writers do not wait for it.
+earliest, so that writers do not wait for it.  What it could not do, as on a full disk, it does a second later.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from tinykube.server.registry import Registry
 from tinykube.server.store import Change
 from tinykube.status import ApiError
 
+RETRY_SECONDS = 1.0
+
 log = logging.getLogger(__name__)
 
 
@@ -40,7 +42,10 @@ class Controller(Protocol):
         """Take in a change; gives the seconds after which to act, None if this is nothing to act upon."""
 
     def act(self) -> float | None:
-        """Do what there is to do; gives the seconds after which to act again.  Called once at the beginning, too."""
+        """Do what there is to do; gives the seconds after which to act again.  Called once at the beginning, too.
+
+        It is called again if it raises an ApiError of the server's own making: what is not done must not be forgotten.
+        """
 
 
 class Controllers:
@@ -58,6 +63,7 @@ class Controllers:
         )
         self._timers: dict[Controller, asyncio.TimerHandle] = {}
         self._waiting: dict[Controller, float] = {}
+        self._failing: set[Controller] = set()
         self._silence = registry.store.subscribe(self._note)
         bootstrap.fill(registry)
         for each in self._all:
@@ -99,7 +105,13 @@ class Controllers:
         try:
             seconds = controller.act()
         except ApiError as error:
-            log.warning("%s: %s", type(controller).__name__.lower(), error.message)
-            return
+            if controller not in self._failing:
+                log.warning("%s: %s", type(controller).__name__.lower(), error.message)
+            if error.code < 500:
+                return
+            self._failing.add(controller)
+            seconds = RETRY_SECONDS
+        else:
+            self._failing.discard(controller)
         if seconds is not None:
             self._schedule(controller, seconds)

@@ -6,6 +6,7 @@ from tinykube.server import bootstrap
 from tinykube.server.kinds import NAMESPACE, SERVICE_ACCOUNT
 from tinykube.server.registry import Registry
 from tinykube.server.store import Change
+from tinykube.status import ApiError
 
 
 class Accounts:
@@ -19,16 +20,20 @@ class Accounts:
         metadata = change.object["metadata"]
         if change.kind is NAMESPACE and change.type == "ADDED":
             # At once: who creates a namespace creates pods in it next.
-            bootstrap.add_account(self._registry, metadata["name"])
+            try:
+                bootstrap.add_account(self._registry, metadata["name"])
+            except ApiError:  # the namespace is stored, and its creator must hear so
+                self._missing.add(metadata["name"])
+                return 0.0
         elif change.kind is SERVICE_ACCOUNT and change.type == "DELETED" and metadata["name"] == bootstrap.ACCOUNT:
             self._missing.add(metadata["namespace"])
             return 0.0
         return None
 
     def act(self) -> float | None:
-        while self._missing:
-            name = self._missing.pop()
+        for name in list(self._missing):
             namespace = self._registry.store.get(NAMESPACE, "", name)
             if namespace is not None and not namespace["metadata"].get("deletionTimestamp"):
                 bootstrap.add_account(self._registry, name)
+            self._missing.discard(name)
         return None

@@ -2,7 +2,7 @@
 
 An object names its owners.  When the last of them is gone it is deleted.  An owner may be deleted with a finalizer that
 says what is to happen first: `foregroundDeletion` (what it owns goes before it) or `orphan` (what it owns is let go).
-Owners of kinds that are not served here count as being there.
+Owners of kinds that are not served here count as being there, and so do owners that the store cannot read any more.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tinykube.server.kinds import Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
 from tinykube.server.store import Change, Stored
+from tinykube.status import ApiError
 
 Json = dict[str, Any]
 Place = tuple[Kind, str, str]
@@ -48,10 +49,15 @@ class Garbage:
 
     def act(self) -> float | None:
         while self._to_finish or self._to_check:
-            if self._to_finish:
-                self._finish(_first(self._to_finish))
-            else:
-                self._check(_first(self._to_check))
+            waiting, look = (self._to_finish, self._finish) if self._to_finish else (self._to_check, self._check)
+            place = next(iter(waiting))
+            del waiting[place]
+            try:
+                look(place)
+            except ApiError as error:
+                if error.code >= 500:
+                    waiting[place] = None
+                raise
         return None
 
     def _begin_with(self, place: Place, metadata: Json) -> None:
@@ -102,6 +108,13 @@ class Garbage:
             return None
         return place, found
 
+    def _is_beyond_us(self, reference: Json, namespace: str) -> bool:
+        """Whether nobody here can know that the owner is gone."""
+        kind = self._served.get((reference.get("apiVersion", ""), reference.get("kind", "")))
+        if kind is None:
+            return True
+        return self._registry.store.is_aside(kind, namespace if kind.namespaced else "", reference["name"])
+
     def _check(self, place: Place) -> None:
         """Delete an object whose owners are all gone, or drop its references to those that are."""
         stored = self._registry.store.stored(*place)
@@ -110,7 +123,7 @@ class Garbage:
             return
         staying, going = [], False
         for reference in references:
-            if (reference.get("apiVersion"), reference.get("kind")) not in self._served:
+            if self._is_beyond_us(reference, place[1]):
                 staying.append(reference)
                 continue
             owner = self._owner(reference, place[1])
@@ -169,9 +182,3 @@ class Garbage:
 
 def _place(kind: Kind, metadata: Json) -> Place:
     return kind, metadata.get("namespace", ""), metadata["name"]
-
-
-def _first(places: dict[Place, None]) -> Place:
-    place = next(iter(places))
-    del places[place]
-    return place

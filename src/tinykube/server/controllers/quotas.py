@@ -31,8 +31,7 @@ class Quotas:
 
     def act(self) -> float | None:
         started = time.monotonic()
-        changed, self._changed = self._changed, set()
-        for namespace in changed:
+        for namespace in list(self._changed):
             for _, stored in list(self._store.range(RESOURCE_QUOTA, namespace)):
                 status = quota.status(stored.object, self._store)
                 self._registry.put(RESOURCE_QUOTA, {**stored.object, "status": status}, stored)

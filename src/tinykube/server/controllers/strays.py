@@ -1,7 +1,8 @@
 """Pods whose node is gone: no kubelet runs them any more or will report their end.
 
 A node that comes back within 40 seconds finds its pods as they were.  Pods on no node are gone as soon as they are
-deleted; one that was marked when the server was killed is removed by the next one.
+deleted; one that was marked when the server was killed is removed by the next one.  A node that the store cannot
+read any more is not gone.
 """
 
 from __future__ import annotations
@@ -51,22 +52,26 @@ class Strays:
 
     def act(self) -> float | None:
         while self._half_gone:
-            meta = self._half_gone.pop()
-            if self._store.get(POD, meta["namespace"], meta["name"]) is not None:
-                options = DeleteOptions(grace=0, uid=meta["uid"])
-                delete(self._registry, Target(POD, meta["namespace"], meta["name"]), options)
+            meta = self._half_gone[-1]
+            found = self._store.get(POD, meta["namespace"], meta["name"])
+            if found is not None and found["metadata"]["uid"] == meta["uid"]:
+                delete(self._registry, Target(POD, meta["namespace"], meta["name"]), DeleteOptions(grace=0))
+            self._half_gone.pop()
         now = self._registry.clock()
         for node, since in list(self._missing.items()):
             left = since + QUARANTINE_SECONDS - now
             if left > 0:
                 return left  # they are in the order in which they went missing
-            del self._missing[node]
-            if self._store.get(NODE, "", node) is None:
+            if not self._is_there(node):
                 self._remove(node)
+            del self._missing[node]
         return None
 
+    def _is_there(self, node: str) -> bool:
+        return self._store.get(NODE, "", node) is not None or self._store.is_aside(NODE, "", node)
+
     def _look_for(self, node: str) -> float | None:
-        if not node or node in self._missing or self._store.get(NODE, "", node) is not None:
+        if not node or node in self._missing or self._is_there(node):
             return None
         self._missing[node] = self._registry.clock()
         return QUARANTINE_SECONDS

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from tests.tinykube.server.controllers.world import Json, Schedule, World
+from tests.tinykube.server.controllers.world import Damaged, Json, Schedule, World
 from tinykube.server.controllers.garbage import Garbage
 from tinykube.server.kinds import CONFIG_MAP
+from tinykube.server.store import Store
 
 
 def reference(owner: Json) -> Json:
@@ -35,6 +36,20 @@ def test_owners_of_kinds_that_are_not_served_count_as_being_there() -> None:
     assert world.names(CONFIG_MAP) == ["owned"]
     world.delete(CONFIG_MAP, "owned")
     schedule.pass_time(0)
+
+
+def test_what_is_owned_stays_if_its_owner_cannot_be_read_until_there_is_a_new_one() -> None:
+    earlier = World()
+    owner = earlier.create(CONFIG_MAP, "owner")
+    earlier.create(CONFIG_MAP, "owned", metadata={"ownerReferences": [reference(owner)]})
+    world = World(Store(Damaged(earlier, (CONFIG_MAP, "default/owner"))))
+    _, schedule = collected(world)
+    schedule.pass_time(100)
+    assert world.names(CONFIG_MAP) == ["owned"]
+    world.create(CONFIG_MAP, "owner")
+    world.delete(CONFIG_MAP, "owner")
+    collected(world)
+    assert world.names(CONFIG_MAP) == []
 
 
 def test_who_owns_what_is_forgotten_with_them() -> None:

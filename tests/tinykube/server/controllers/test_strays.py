@@ -1,9 +1,12 @@
 from __future__ import annotations
 
-from tests.tinykube.server.controllers.world import World
+import pytest
+
+from tests.tinykube.server.controllers.world import Damaged, FullDisk, World
 from tinykube.server.controllers.strays import Strays
 from tinykube.server.kinds import NODE, POD
-from tinykube.server.store import Change
+from tinykube.server.store import Change, Store
+from tinykube.status import ApiError
 
 
 def test_pods_of_a_node_that_is_gone_are_removed_after_a_while() -> None:
@@ -30,6 +33,34 @@ def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
     world.node("one")
     strays.pass_time(1000)
     assert world.names(POD) == ["a"]
+
+
+def test_pods_stay_if_their_node_cannot_be_read_until_a_new_one_goes() -> None:
+    earlier = World()
+    earlier.node("one")
+    earlier.pod("a", "one")
+    world = World(Store(Damaged(earlier, (NODE, "one"))))
+    strays = world.runs(Strays(world.registry))
+    strays.pass_time(1000)
+    assert world.names(POD) == ["a"]
+    world.node("one")
+    world.delete(NODE, "one")
+    strays.pass_time(1000)
+    assert world.names(POD) == []
+
+
+def test_pods_that_could_not_be_removed_are_removed_when_there_is_room_again() -> None:
+    disk = FullDisk(POD)
+    world = World(Store(disk))
+    world.pod("a", "gone")
+    strays = Strays(world.registry)
+    world.time += 40
+    disk.full = True
+    with pytest.raises(ApiError, match="no room"):
+        strays.act()
+    disk.full = False
+    strays.act()
+    assert world.names(POD) == []
 
 
 def test_each_node_has_its_own_time() -> None:

@@ -4,15 +4,52 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinykube.server import bootstrap, rules
+from tinykube.server import bootstrap, errors, rules
 from tinykube.server.controllers import Controller
 from tinykube.server.deletion import delete
 from tinykube.server.kinds import NODE, POD, Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
-from tinykube.server.store import Store
+from tinykube.server.store import Kept, Store
 
 Json = dict[str, Any]
+
+
+class Damaged:
+    """A journal of what another world has stored, some of which cannot be read any more."""
+
+    def __init__(self, earlier: World, *unreadable: tuple[Kind, str]) -> None:
+        names = {(kind.resource, key) for kind, key in unreadable}
+        store = earlier.store
+        stored = {(kind.resource, key): each for kind in store.kinds for key, each in store.range(kind)}
+        assert names <= stored.keys()
+        good = {name: each for name, each in stored.items() if name not in names}
+        self._kept = Kept(store.revision, good, names)
+
+    def put(self, resource: str, key: str, revision: int, data: bytes) -> None: ...
+
+    def remove(self, resource: str, key: str, revision: int) -> None: ...
+
+    def load(self) -> Kept:
+        return self._kept
+
+
+class FullDisk:
+    """A journal that takes no writes of a kind while it is full."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.full = False
+        self._resource = kind.resource
+
+    def put(self, resource: str, key: str, revision: int, data: bytes) -> None:
+        if self.full and resource == self._resource:
+            raise errors.internal("no room")
+
+    def remove(self, resource: str, key: str, revision: int) -> None:
+        self.put(resource, key, revision, b"")
+
+    def load(self) -> Kept:
+        return Kept()
 
 
 class World:

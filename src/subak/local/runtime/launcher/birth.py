@@ -5,8 +5,8 @@
        │                                             └─fork──> process 1; the first process ends
        └─ is now the parent of process 1, and lets it go on
 
-Root maps all users to themselves, so that `chown` and `runAsUser` mean what they say.  An ordinary user can map only
-one id: the user that the container asks for is then the user outside.
+What the container gets of the machine's files is opened by the monitor if it may do so (as root), or else by the first
+process in its new namespaces: see `sources`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from __future__ import annotations
 import os
 import socket
 
-from . import init, kernel
+from . import ids, init, kernel, mounts
 from .order import FAILED, answer, hear
 from .program import NO_CONTAINER, NotStarted
+from .sources import Sources, able
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-    from .order import Order, Program
+    from .order import Order
 
 _UNSHARED = "unshared"
 _BORN = "born"
@@ -42,13 +43,19 @@ class Birth:
     def __init__(self, order: Order, streams: Sequence[int]) -> None:
         """`streams` are standard input (-1 for none), output and error of the command.  Raises NotStarted, OSError."""
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        shifted = ids.shifted()
+        sources = Sources(order, privileged=True) if shifted and able() else None
+        ids.hand_over(streams, order["program"])
         first = os.fork()
         if first == 0:
             self.channel.close()
-            _first_process(order, theirs, streams)
+            _first_process(order, sources, shifted, theirs, streams)
         theirs.close()
         self._expect(_UNSHARED)
-        _map_users(first, order["program"])
+        ids.write_maps(first, order["program"])
+        if sources is not None:
+            _keep_ids(order, sources, first)
+            sources.close()
         self.channel.send(_GO)
         self.process = int(self._expect(_BORN)[1])
         os.waitpid(first, 0)
@@ -65,47 +72,34 @@ class Birth:
         return words
 
 
-def _first_process(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoReturn:
+def _first_process(
+    order: Order, sources: Sources | None, shifted: bool, monitor: socket.socket, streams: Sequence[int]
+) -> NoReturn:
     try:
         kernel.unshare(kernel.NEW_USER | kernel.NEW_MOUNT | kernel.NEW_PID | kernel.NEW_UTS | kernel.NEW_IPC)
+        if sources is None:
+            sources = Sources(order, privileged=False)
         answer(monitor, _UNSHARED)
         if monitor.recv(len(_GO)) == _GO:
             process = os.fork()
             if process:
                 answer(monitor, _BORN, process)
             elif monitor.recv(len(_GO)) == _GO:
-                init.run(order, monitor, streams)
+                if shifted:
+                    ids.become_root()
+                init.run(order, sources, monitor, streams)
+    except NotStarted as error:
+        answer(monitor, FAILED, error.exit_code, error.message, error.number)
     except OSError as error:
         answer(monitor, FAILED, NO_CONTAINER, kernel.words(error), error.errno or 0)
     finally:
         os._exit(0)
 
 
-def _map_users(process: int, program: Program) -> None:
-    if os.geteuid() == 0:
-        try:
-            _write(process, "uid_map", _all_ids("uid_map"))
-        except PermissionError:
-            pass  # root may not map users, as in some containers: go on as an ordinary user
-        else:
-            _write(process, "gid_map", _all_ids("gid_map"))
-            return
-    _write(process, "setgroups", "deny")
-    _write(process, "uid_map", f"{program['uid']} {os.geteuid()} 1\n")
-    _write(process, "gid_map", f"{program['gid']} {os.getegid()} 1\n")
-
-
-def _all_ids(name: str) -> str:
-    """All users or groups of our own namespace, each mapped to itself."""
-    with open(f"/proc/self/{name}", encoding="ascii") as file:
-        extents = [line.split() for line in file]
-    return "".join(f"{first} {first} {count}\n" for first, _, count in extents)
-
-
-def _write(process: int, name: str, text: str) -> None:
-    # The kernel accepts a map only in one write.
-    descriptor = os.open(f"/proc/{process}/{name}", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
+def _keep_ids(order: Order, sources: Sources, process: int) -> None:
+    """In the mounts that ask for it, let owners be the same inside and outside."""
+    namespace = os.open(f"/proc/{process}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    for mount, source in zip(order["mounts"], sources.mounts, strict=True):
+        if mount["true_ids"]:
+            mounts.keep_ids(source, namespace)
+    os.close(namespace)

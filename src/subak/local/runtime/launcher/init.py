@@ -13,7 +13,7 @@ import socket
 from contextlib import suppress
 
 from . import kernel, program, view
-from .order import EXITED, FAILED, STARTED, answer
+from .order import EXITED, FAILED, LIMITED, STARTED, answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,23 +21,25 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from .order import Order, Program
+    from .sources import Sources
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
 
 
-def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoReturn:
+def run(order: Order, sources: Sources, monitor: socket.socket, streams: Sequence[int]) -> NoReturn:
     """Run as process 1.  `streams` become standard input (-1 for none), output and error of the command."""
     try:
         kernel.die_with_parent(signal.SIGKILL)
-        if select.select([monitor], [], [], 0)[0]:
+        if select.select([monitor], [], [], 0)[0] and not monitor.recv(len(LIMITED), socket.MSG_PEEK):
             os._exit(1)  # the monitor died before we asked to die with it
         os.setsid()
         if order["host_name"]:
             socket.sethostname(order["host_name"])
         os.umask(0o022)
-        view.enter(order)
+        view.enter(order, sources)
         _make_working_directory(order["program"])
         kernel.keep_secrets()
+        monitor.recv(len(LIMITED))
         command, begun = program.spawn(order["program"], streams)
         program.confirm(begun)
     except program.NotStarted as error:
@@ -51,6 +53,7 @@ def run(order: Order, monitor: socket.socket, streams: Sequence[int]) -> NoRetur
         os._exit(program.NO_CONTAINER)
     _forward_signals(command)
     _let_go(streams)
+    kernel.filter_calls(order["program"]["filter"])
     answer(monitor, STARTED)
     code = _wait_for(command)
     answer(monitor, EXITED, code)

@@ -16,33 +16,34 @@ READ_ONLY = 0x1
 NO_SUID = 0x2
 NO_DEV = 0x4
 NO_EXEC = 0x8
-MOVE = 0x2000
 RECURSIVE = 0x4000
 PRIVATE = 0x40000
-_REMOUNT = 0x20
 _BIND = 0x1000
-_RELATIVE_TIMES = 0x200000
-_STRICT_TIMES = 0x1000000
 _DETACH = 0x2
 
 _SET_DEATH_SIGNAL = 1
 _SET_DUMPABLE = 4
 _DROP_BOUND = 24
+_SET_SECCOMP = 22
 _SET_SUBREAPER = 36
 _SET_NO_NEW_PRIVILEGES = 38
 
-KEPT_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 18, 31)
-"""CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, SYS_CHROOT and SETFCAP.
+KEPT_CAPABILITIES = (0, 1, 3, 5, 6, 7, 8, 18)
+"""CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SETPCAP and SYS_CHROOT.
 
 With these, root inside has full control over its own files and processes, but cannot change the view around it.  They
-are Docker's, without those that mean nothing in a user namespace.
+are Docker's, without those that mean nothing in a user namespace, and without FSETID and SETFCAP: no program outside
+may gain privileges from a file that a container wrote.
 """
 _CAPABILITY_VERSION = 0x20080522
 
-_MOUNT_SETATTR = 442
-"""The number is the same on all architectures; the C library knows the call only since glibc 2.36."""
-_AT_WORKING_DIRECTORY = -100
-_AT_RECURSIVE = 0x8000
+_LIMIT_PROCESSES = 6
+_FILTER = 2
+"""SECCOMP_MODE_FILTER"""
+_INSTRUCTION = 8
+"""Bytes of an instruction of a filter."""
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_JOIN_SESSION_KEYRING = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -91,63 +92,6 @@ def pivot_root(root: str, old: str) -> None:
     _check(_libc.pivot_root(os.fsencode(root), os.fsencode(old)), f"pivot_root {root}")
 
 
-class _MountAttributes(ctypes.Structure):
-    _fields_ = (
-        ("set", ctypes.c_uint64),
-        ("clear", ctypes.c_uint64),
-        ("propagation", ctypes.c_uint64),
-        ("user_namespace", ctypes.c_uint64),
-    )
-
-
-def restrict(target: str, flags: int) -> None:
-    """Set some of READ_ONLY, NO_SUID, NO_DEV, NO_EXEC on a mount and on all that is mounted below it."""
-    attributes = _MountAttributes(set=flags)
-    result = _libc.syscall(
-        ctypes.c_long(_MOUNT_SETATTR),
-        ctypes.c_int(_AT_WORKING_DIRECTORY),
-        os.fsencode(target),
-        ctypes.c_uint(_AT_RECURSIVE),
-        ctypes.byref(attributes),
-        ctypes.c_size_t(ctypes.sizeof(attributes)),
-    )
-    if result < 0 and ctypes.get_errno() == errno.ENOSYS:  # before Linux 5.12
-        restrict_each(target, flags)
-    else:
-        _check(result, f"mount_setattr {target}")
-
-
-def restrict_each(target: str, flags: int) -> None:
-    """As `restrict`, one mount after the other."""
-    for path in _mounts_below(target):
-        try:
-            present = os.statvfs(path).f_flag
-        except OSError as error:
-            # Covered by another mount or behind a directory that we may not enter: nobody inside gets there either.
-            if error.errno in (errno.EACCES, errno.ENOENT, errno.ENOTDIR):
-                continue
-            raise
-        # Repeat all flags that are set: leaving one out would clear it, which a user namespace may not do.
-        kept = present & (READ_ONLY | NO_SUID | NO_DEV | NO_EXEC | os.ST_NOATIME | os.ST_NODIRATIME)
-        if present & os.ST_RELATIME:
-            kept |= _RELATIVE_TIMES
-        elif not present & os.ST_NOATIME:
-            kept |= _STRICT_TIMES
-        mount("", path, flags=_REMOUNT | _BIND | kept | flags)
-
-
-def _mounts_below(target: str) -> list[str]:
-    found = []
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-        for line in table:
-            path = line.split(" ")[4]
-            for code in ("040", "011", "012", "134"):  # blank, tab, newline and, last, the backslash itself
-                path = path.replace("\\" + code, chr(int(code, 8)))
-            if path == target or path.startswith(target.rstrip("/") + "/"):
-                found.append(path)
-    return found
-
-
 def _prctl(option: int, value: int, name: str) -> None:
     unused = ctypes.c_ulong(0)
     _check(_libc.prctl(option, ctypes.c_ulong(value), unused, unused, unused), f"prctl({name})")
@@ -185,3 +129,40 @@ def give_up_privileges() -> None:
     header = _CapabilityHeader(version=_CAPABILITY_VERSION, pid=0)
     _check(_libc.capset(ctypes.byref(header), ctypes.byref(sets)), "capset")
     _prctl(_SET_NO_NEW_PRIVILEGES, 1, "PR_SET_NO_NEW_PRIVS")
+
+
+def limit_processes(most: int) -> None:
+    """Let this process's user have at most so many processes in its user namespace.
+
+    Since Linux 5.14 each namespace is counted by itself.
+    """
+    limit = (ctypes.c_ulong * 2)(most, most)
+    _check(_libc.setrlimit(_LIMIT_PROCESSES, ctypes.byref(limit)), "setrlimit(RLIMIT_NPROC)")
+
+
+def leave_keyring() -> None:
+    """Leave the session's keyring for a new one, as far as the kernel and the user's quota of keys allow it.
+
+    Where they do not, the filter alone keeps programs from the old one.
+    """
+    number = _KEYCTL.get(os.uname().machine)
+    if number is not None:
+        _libc.syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def filter_calls(program: bytes) -> None:
+    """Let this process and its descendants make only the system calls that the program allows, if there is one.
+
+    To be called after `give_up_privileges`.
+    """
+    if program:
+        given = _FilterProgram(len(program) // _INSTRUCTION, program)
+        unused = ctypes.c_ulong(0)
+        result = _libc.prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), ctypes.byref(given), unused, unused)
+        if result < 0 and ctypes.get_errno() == errno.EINVAL:
+            raise OSError(errno.EINVAL, "this kernel was built without filters of system calls (CONFIG_SECCOMP_FILTER)")
+        _check(result, "prctl(PR_SET_SECCOMP)")

@@ -18,8 +18,8 @@ from . import kernel
 from .birth import Birth
 from .init import exit_code
 from .log import Log, Stream
-from .order import EXECUTE, EXITED, FAILED, KILL, STARTED, answer, hear, receive
-from .program import NO_CONTAINER, NotStarted
+from .order import EXECUTE, EXITED, FAILED, KILL, LIMITED, STARTED, answer, hear, receive
+from .program import NO_CONTAINER, NotStarted, default_signals
 from .session import open_session
 
 TYPE_CHECKING = False
@@ -35,7 +35,9 @@ _CHUNK = 1 << 16
 def main(control: socket.socket, order: int) -> None:
     """Run the container that the file `order` describes, for the process at the other end of `control`."""
     content: Order = _load(order)
+    default_signals(signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ})  # writes that fail are errors to us
     kernel.adopt_orphans()
+    kernel.leave_keyring()
     try:
         Monitor(control, content).run()
     except NotStarted as error:
@@ -54,6 +56,7 @@ class Monitor:
         self._code = 128 + signal.SIGKILL
         self._streams, theirs = self._open_streams(order)
         self._birth = Birth(order, theirs)
+        self._limit(order["program"])
         for descriptor in set(theirs) - {-1}:
             os.close(descriptor)
         self._alive = True
@@ -75,6 +78,13 @@ class Monitor:
                 pass
             stream.end()
         answer(self._control, EXITED, self._code)
+
+    def _limit(self, program: Program) -> None:
+        """Put process 1 into its cgroups.  The kernel takes some 10 ms for that, in which process 1 builds its view."""
+        with suppress(ProcessLookupError, BrokenPipeError):  # it has failed already, and its last message says why
+            for entrance in program["cgroups"]:
+                os.write(entrance, str(self._birth.process).encode())
+            self._birth.channel.send(LIMITED)
 
     def _open_streams(self, order: Order) -> tuple[dict[int, Stream], list[int]]:
         """The near ends of output and error, and the command's standard streams."""

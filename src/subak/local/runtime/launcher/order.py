@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     class Program(TypedDict):
-        """A program to run in a container, and its user."""
+        """A program to run in a container, and its user.
+
+        `filter` is for the kernel, `cgroups` are descriptors of the launcher, `processes` is the most that its user may
+        have inside (0: any number).
+        """
 
         argv: list[bytes]
         env: dict[bytes, bytes]
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
         uid: int
         gid: int
         groups: list[int]
+        filter: bytes
+        cgroups: list[int]
+        processes: int
         tty: bool
 
     class Mount(TypedDict):
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
         source: str
         read_only: bool
         size: int
+        beneath: str
+        refusal: str
+        true_ids: bool
 
     class File(TypedDict):
         """As `spec.File`."""
@@ -47,7 +57,6 @@ if TYPE_CHECKING:
 
         program: Program
         marks: dict[str, str]
-        public_only: bool
         mounts: list[Mount]
         files: list[File]
         devices: list[str]
@@ -70,6 +79,8 @@ _MOST_DESCRIPTORS = 8
 _MESSAGE_LIMIT = 1 << 16
 """No message is longer; anything that may be longer comes as the descriptor of a file in memory."""
 
+LIMITED = b"l"
+"""To process 1: it is in its cgroups, and so will be the program that it starts."""
 EXECUTE = b"x"
 """With the descriptors of a Program, of the socket that its session answers on, and of its standard streams."""
 KILL = b"k"

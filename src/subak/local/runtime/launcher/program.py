@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import stat
 
 from . import kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import NoReturn
 
     from .order import Program
@@ -67,29 +66,35 @@ def confirm(reader: int) -> None:
         raise NotStarted(int(code), message.decode())
 
 
+def default_signals(numbers: Iterable[int]) -> None:
+    """Let signals do what they usually do.
+
+    Ignored and blocked ones are inherited: SIGPIPE from Python, SIGHUP from nohup, SIGINT from a background job.
+    """
+    for number in set(numbers) - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def become(program: Program) -> NoReturn:
     """Run the program in the place of this process, as its user and without privileges.  Raises NotStarted."""
-    for stream in (0, 1, 2):
-        # So that the program may open /dev/stdout.  A terminal has an owner already; /dev/null must keep its own.
-        if stat.S_ISFIFO(os.fstat(stream).st_mode):
-            os.fchown(stream, program["uid"], program["gid"])
     kernel.give_up_privileges()
     with open("/proc/self/setgroups", encoding="ascii") as file:
         if file.read().strip() == "allow":
             os.setgroups(program["groups"])
     os.setresgid(program["gid"], program["gid"], program["gid"])
     os.setresuid(program["uid"], program["uid"], program["uid"])
+    if program["processes"]:
+        kernel.limit_processes(program["processes"])
     os.umask(_UMASK)
-    # The program would inherit ignored signals: SIGPIPE from Python, SIGHUP from nohup, SIGINT from a background job.
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    default_signals(signal.valid_signals())
     try:
         os.chdir(program["working_directory"])
     except OSError as error:
         raise NotStarted(
             NOT_EXECUTABLE, f'working directory "{program["working_directory"]}": {error.strerror}'
         ) from error
+    kernel.filter_calls(program["filter"])
     _execute(program["argv"], program["env"], program["path"])
 
 

@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 
-from . import kernel
+from . import ids, kernel
 from .order import FAILED, STARTED, answer
 from .program import NO_CONTAINER, NotStarted, confirm, spawn
 
@@ -31,25 +31,42 @@ def open_session(program: Program, namespaces: Sequence[int], watcher: socket.so
 
     The watcher gets an answer in either case.
     """
+    ids.hand_over(streams, program)
+    shifted = ids.shifted()
     reader, writer = os.pipe()
-    between = os.fork()
+    try:
+        between = os.fork()
+    except OSError as error:  # the machine or our user has no processes left
+        os.close(reader)
+        os.close(writer)
+        answer(watcher, FAILED, NO_CONTAINER, f"cannot enter the container: {kernel.words(error)}", error.errno or 0)
+        return 0
     if between == 0:
-        _join_and_start(program, namespaces, watcher, streams, writer)
+        _join_and_start(program, shifted, namespaces, watcher, streams, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         return int(pipe.readline() or 0)
 
 
 def _join_and_start(
-    program: Program, namespaces: Sequence[int], watcher: socket.socket, streams: Sequence[int], writer: int
+    program: Program,
+    shifted: bool,
+    namespaces: Sequence[int],
+    watcher: socket.socket,
+    streams: Sequence[int],
+    writer: int,
 ) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Programs of the container must not attach to this process while it still has files of the machine open.
-        kernel.keep_secrets()
+        for entrance in program["cgroups"]:
+            os.write(entrance, b"0")
         for namespace in namespaces:
             kernel.join(namespace)
+        if shifted:
+            ids.become_root()
+        # Programs of the container must not attach to this process while it still has files of the machine open.
+        kernel.keep_secrets()
         near, far = -1, -1
         if program["tty"]:
             near, far = os.openpty()

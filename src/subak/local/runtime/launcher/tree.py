@@ -37,7 +37,7 @@ OMITTED = "omitted"
 MACHINE = "/.machine"
 """Where the machine's root is while the view is built."""
 STAGE = "/.stage"
-"""Where the sources of mounts are kept while everything else turns read-only."""
+"""Where things are that were opened before the view is built."""
 _OUR_OWN = (MACHINE, STAGE, "/dev", "/proc", "/sys")
 
 _COPY_LIMIT = 1 << 20
@@ -48,14 +48,13 @@ _MOST_LINKS = 40
 class Tree:
     """The container's root, built from the machine's directories as the marks say.
 
-    With `public_only`, OPEN directories show only entries that everybody may read: root may read all, but a container
-    that root starts should not.
+    `staged` says where paths with the mark SHOWN are meanwhile: the container may not be able to reach them by itself.
     """
 
-    def __init__(self, marks: dict[str, str], public_only: bool) -> None:
-        self._marks: dict[str, str] = {"/": OPEN}
+    def __init__(self, marks: dict[str, str], staged: dict[str, str]) -> None:
+        self._marks: dict[str, str] = {"/": EMPTY}
         self._children: dict[str, list[str]] = {}
-        self._public_only = public_only
+        self._staged = staged
         for path in sorted(marks):
             self._mark(path, marks[path])
 
@@ -74,7 +73,7 @@ class Tree:
     def make_way_for_mount(self, mount: Mount) -> str:
         """The place for a mount; if it does not exist yet, the directories on the way there are opened."""
         path = self._resolve(mount["destination"])
-        if not self._hidden(path) and not os.path.lexists(MACHINE + path):
+        if not self._hidden(path) and not os.path.lexists(self._at(path)):
             self._mark(path, OMITTED)
         return path
 
@@ -84,17 +83,17 @@ class Tree:
         if mark in (OMITTED, COPIED):
             return
         try:
-            info = os.lstat(MACHINE + path)
+            info = os.lstat(self._at(path))
         except OSError:
             info = None
         if info is None or not _of_use(info):
             if mark in (OPEN, EMPTY):
                 self._directory(path, 0o755)
         elif stat.S_ISLNK(info.st_mode):
-            os.symlink(os.readlink(MACHINE + path), path)
+            os.symlink(os.readlink(self._at(path)), path)
         elif stat.S_ISDIR(info.st_mode) and mark in (OPEN, EMPTY):
             self._directory(path, stat.S_IMODE(info.st_mode))
-        elif self._public(path, info):
+        else:
             self._show(path, info)
 
     def _directory(self, path: str, mode: int) -> None:
@@ -104,7 +103,7 @@ class Tree:
         names = set(self._children.get(path, ()))
         if self._marks[path] == OPEN:
             with suppress(OSError):  # it does not exist, or we may not read it
-                names.update(os.listdir(MACHINE + path))
+                names.update(os.listdir(self._at(path)))
         for name in sorted(names):
             if path != "/" or f"/{name}" not in _OUR_OWN:
                 self.lay(os.path.join(path, name))
@@ -112,14 +111,14 @@ class Tree:
     def _show(self, path: str, info: os.stat_result) -> None:
         if stat.S_ISDIR(info.st_mode):
             os.mkdir(path)
-            kernel.bind(MACHINE + path, path)
+            kernel.bind(self._at(path), path)
         elif path.startswith("/etc/") and info.st_size <= _COPY_LIMIT:
-            content = content_of(MACHINE + path)
+            content = content_of(self._at(path))
             if content is not None:
                 write(path, content, stat.S_IMODE(info.st_mode))
-        elif os.path.dirname(path) != "/":  # programs need no files in the root, such as a swap file or a core
+        else:
             write(path, b"", 0o644)
-            kernel.bind(MACHINE + path, path)
+            kernel.bind(self._at(path), path)
 
     def _mark(self, path: str, mark: str) -> None:
         """Mark a path; the directories on the way there are opened, if need be."""
@@ -136,17 +135,22 @@ class Tree:
         while rest:
             part = rest.pop(0)
             place = os.path.dirname(resolved) if part == ".." else os.path.join(resolved, part)
-            if links < _MOST_LINKS and not self._hidden(place) and os.path.islink(MACHINE + place):
+            if links < _MOST_LINKS and not self._hidden(place) and os.path.islink(self._at(place)):
                 links += 1
-                target = os.readlink(MACHINE + place)
+                target = os.readlink(self._at(place))
                 rest[:0] = _parts(target)
                 place = "/" if target.startswith("/") else resolved
             resolved = place
         return resolved
 
-    def _public(self, path: str, info: os.stat_result) -> bool:
-        needed = 0o5 if stat.S_ISDIR(info.st_mode) else 0o4
-        return not self._public_only or path in self._marks or info.st_mode & needed == needed
+    def _at(self, path: str) -> str:
+        """Where a path of the machine is while the view is built."""
+        top = path
+        while top != "/":
+            if top in self._staged:
+                return self._staged[top] + path[len(top) :]
+            top = os.path.dirname(top)
+        return MACHINE + path
 
     def _hidden(self, path: str) -> bool:
         """Whether the container does not see the machine's content of a path."""

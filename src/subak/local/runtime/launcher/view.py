@@ -1,25 +1,25 @@
 """The container's view of the machine: a private root that ends with the container, and nothing outside to write to.
 
 The root is a tmpfs.  The machine's directories are bound into it read-only (`tree`), volumes and the vendor's files
-come on top, `/proc` shows only the container's processes, `/dev` only harmless devices and the requested ones.
+come on top, `/proc` shows only the container's processes, `/dev` only harmless devices and the requested ones.  Nothing
+here has setuid programs, and only `/dev` has devices.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-from contextlib import contextmanager, suppress
+import stat
+from contextlib import suppress
 
-from . import kernel
+from . import kernel, mounts
+from .sources import concerning
 from .tree import COPIED, MACHINE, STAGE, Tree, content_of, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .order import File, Mount, Order
+    from .sources import Sources
 
-_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
     "ptmx": "pts/ptmx",
     "fd": "/proc/self/fd",
@@ -41,21 +41,16 @@ _PROC_HIDDEN = ("acpi", "asound", "kcore", "keys", "latency_stats", "sched_debug
 _SYS_HIDDEN = ("firmware", "devices/virtual/powercap")
 
 
-def enter(order: Order) -> None:
+def enter(order: Order, sources: Sources) -> None:
     """Build the view around this process, which is the first of its pid namespace, and make it the root."""
-    sources = [os.path.realpath(mount["source"]) if mount["source"] else "" for mount in order["mounts"]]
     copies = {path: content_of(path) for path, mark in order["marks"].items() if mark == COPIED}
     _pivot()
-    _devices(order["devices"])
+    _devices(sources)
     _proc()
-    staged = []
-    for number, (mount, source) in enumerate(zip(order["mounts"], sources, strict=True)):
-        with _concerning(mount):
-            staged.append(_stage(f"{STAGE}/{number}", source, mount["read_only"]))
-    kernel.restrict(MACHINE, kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_DEV)
-    tree = Tree(order["marks"], order["public_only"])
+    mounts.restrict(MACHINE, mounts.READ_ONLY | mounts.NO_SUID | mounts.NO_DEV)
+    tree = Tree(order["marks"], _stage(sources))
     files = [(tree.make_way_for_file(file), file) for file in order["files"]]
-    mounts = [(tree.make_way_for_mount(mount), mount) for mount in order["mounts"]]
+    places = [tree.make_way_for_mount(mount) for mount in order["mounts"]]
     tree.lay("/")
     _usual_places()
     _sys()
@@ -64,12 +59,12 @@ def enter(order: Order) -> None:
             write(path, content, 0o644)
     for path, file in files:
         _add(file, path)
-    for (path, mount), place in zip(mounts, staged, strict=True):
-        with _concerning(mount):
-            _attach(mount, path, place)
-    kernel.unmount(MACHINE)
-    os.rmdir(MACHINE)
-    os.rmdir(STAGE)
+    for mount, path, source in zip(order["mounts"], places, sources.mounts, strict=True):
+        with concerning(mount):
+            _attach(mount, path, source)
+    for place in (STAGE, MACHINE):
+        kernel.unmount(place)
+        os.rmdir(place)
 
 
 def _pivot() -> None:
@@ -81,23 +76,37 @@ def _pivot() -> None:
     os.mkdir(root + STAGE)
     kernel.pivot_root(root, root + MACHINE)
     os.chdir("/")
+    kernel.mount("tmpfs", STAGE, "tmpfs", kernel.NO_SUID | kernel.NO_DEV)
 
 
-def _devices(further: list[str]) -> None:
+def _stage(sources: Sources) -> dict[str, str]:
+    """Where the paths that are shown of the machine are while the view is built."""
+    staged = {}
+    for number, (path, source) in enumerate(sources.shown.items()):
+        staged[path] = f"{STAGE}/{number}"
+        _make_place(staged[path], source)
+        mounts.attach(source, staged[path])
+    for path, target in sources.links.items():
+        staged[path] = f"{STAGE}/{len(staged)}"
+        os.symlink(target, staged[path])
+    return staged
+
+
+def _devices(sources: Sources) -> None:
     for path in ("/dev", "/dev/pts", "/dev/shm"):
         os.mkdir(path, 0o755)
-    for path in (*(f"/dev/{name}" for name in _DEVICES), *further):
-        source = MACHINE + path
-        if not os.path.exists(source):
-            raise OSError(errno.ENOENT, f"the machine has no device {path}")
-        if os.path.exists(path):
-            continue
-        os.makedirs(path if os.path.isdir(source) else os.path.dirname(path), exist_ok=True)
-        if not os.path.isdir(source):
+    for path, source in sources.devices.items():
+        _make_place(path, source)
+        mounts.attach(source, path)
+    if sources.closed:
+        place = f"{STAGE}/devices"
+        os.mkdir(place)
+        mounts.attach(sources.copies, place)
+        for path, name in sources.closed.items():
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             write(path, b"", 0o600)
-        kernel.bind(source, path)
-        # Programs can still write to a read-only device, but its owner and mode are the machine's.
-        kernel.restrict(path, kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_EXEC)
+            kernel.bind(f"{place}/{name}", path)
+            mounts.restrict(path, mounts.READ_ONLY)
     kernel.mount("devpts", "/dev/pts", "devpts", kernel.NO_SUID | kernel.NO_EXEC, "newinstance,ptmxmode=0666,mode=0620")
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.NO_SUID | kernel.NO_DEV, "mode=1777")
     for name, target in _DEVICE_LINKS.items():
@@ -110,7 +119,7 @@ def _proc() -> None:
     for name in _PROC_READ_ONLY:
         if os.path.exists(f"/proc/{name}"):
             kernel.bind(f"/proc/{name}", f"/proc/{name}")
-            kernel.restrict(f"/proc/{name}", kernel.READ_ONLY)
+            mounts.restrict(f"/proc/{name}", mounts.READ_ONLY)
     for name in _PROC_HIDDEN:
         _cover(f"/proc/{name}")
 
@@ -140,44 +149,24 @@ def _usual_places() -> None:
             os.symlink(target, path)
 
 
-@contextmanager
-def _concerning(mount: Mount) -> Iterator[None]:
-    """Errors name the mount as its user knows it."""
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        what = f"mount {mount['source'] or 'a tmpfs'} at {mount['destination']}"
-        raise OSError(error.errno, f"{what}: {reason}") from error
+def _attach(mount: Mount, path: str, source: int) -> None:
+    if mount["source"]:
+        _make_place(path, source)
+        mounts.attach(source, path)
+        return
+    os.makedirs(path, exist_ok=True)
+    limit = f",size={mount['size']}" if mount["size"] else ""
+    flags = kernel.NO_SUID | kernel.NO_DEV | (kernel.READ_ONLY if mount["read_only"] else 0)
+    kernel.mount("tmpfs", path, "tmpfs", flags, "mode=1777" + limit)
 
 
-def _stage(place: str, source: str, read_only: bool) -> str:
-    """Keep the source of a mount at `place`, if it has one."""
-    if not source:
-        return ""
-    if os.path.isdir(MACHINE + source):
-        os.mkdir(place)
-    else:
-        write(place, b"", 0o644)
-    kernel.bind(MACHINE + source, place)
-    if read_only:
-        kernel.restrict(place, kernel.READ_ONLY)
-    return place
-
-
-def _attach(mount: Mount, path: str, place: str) -> None:
-    if not place or os.path.isdir(place):
+def _make_place(path: str, source: int) -> None:
+    """Make what a source can be attached to, if it is not there: a directory for a directory, or else a file."""
+    if stat.S_ISDIR(os.fstat(source).st_mode):
         os.makedirs(path, exist_ok=True)
     elif not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write(path, b"", 0o644)
-    if place:
-        kernel.mount(place, path, flags=kernel.MOVE)
-        (os.rmdir if os.path.isdir(place) else os.unlink)(place)
-    else:
-        limit = f",size={mount['size']}" if mount["size"] else ""
-        flags = kernel.NO_SUID | kernel.NO_DEV | (kernel.READ_ONLY if mount["read_only"] else 0)
-        kernel.mount("tmpfs", path, "tmpfs", flags, "mode=1777" + limit)
 
 
 def _add(file: File, path: str) -> None:

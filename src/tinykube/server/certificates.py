@@ -1,0 +1,128 @@
+"""A certificate authority and the certificate that it signs for a server.  No I/O; time is an argument."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+SKEW = timedelta(hours=1)
+"""Certificates begin so long before they are made, for clocks that are late."""
+ADDRESSES = ("127.0.0.1", "::1")
+NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+Key = ec.EllipticCurvePrivateKey
+
+
+def new_key() -> Key:
+    """A private key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def authority(key: Key, subject: x509.Name, now: datetime, lifetime: timedelta) -> x509.Certificate:
+    """An authority, which signs itself."""
+    return (
+        _begun(subject, subject, key, now, now + lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def signed(
+    key: Key, name: str, issuer: x509.Certificate, issuer_key: Key, now: datetime, lifetime: timedelta
+) -> x509.Certificate:
+    """A server's certificate; it does not outlive the authority."""
+    alternatives = [*(x509.DNSName(each) for each in NAMES), *(x509.IPAddress(ip_address(each)) for each in ADDRESSES)]
+    expires = min(now + lifetime, issuer.not_valid_after_utc)
+    return (
+        _begun(common_name(name), issuer.subject, key, now, expires)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
+
+
+def ages(certificate: x509.Certificate) -> datetime:
+    """When two thirds of its life are over."""
+    made, expires = certificate.not_valid_before_utc + SKEW, certificate.not_valid_after_utc
+    return made + (expires - made) * 2 / 3
+
+
+def is_due(certificate: x509.Certificate, now: datetime) -> bool:
+    """Whether it is time for another: it is old, or made by a clock that was ahead."""
+    return not certificate.not_valid_before_utc <= now < ages(certificate)
+
+
+def is_authority(certificate: x509.Certificate, key: Key | None) -> bool:
+    """Whether it is an authority, and the key, if there is one, is its own."""
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    return constraints.ca and (key is None or certificate.public_key() == key.public_key())
+
+
+def serves(certificate: x509.Certificate, key: Key, issuer: x509.Certificate) -> bool:
+    """Whether a certificate is for this server, and key and authority are its own."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    names = {str(each.value) for each in found}
+    return names >= {*NAMES, *ADDRESSES} and certificate.public_key() == key.public_key()
+
+
+def read(text: str) -> x509.Certificate | None:
+    """The certificate of a PEM text, if it is one."""
+    try:
+        return x509.load_pem_x509_certificate(text.encode())
+    except ValueError:
+        return None
+
+
+def read_key(text: str) -> Key | None:
+    """The key of a PEM text, if it is one of ours."""
+    try:
+        key = serialization.load_pem_private_key(text.encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    return key if isinstance(key, Key) else None
+
+
+def pem(certificate: x509.Certificate) -> str:
+    """As text."""
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def key_pem(key: Key) -> str:
+    """As text."""
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(*form).decode()
+
+
+def common_name(name: str) -> x509.Name:
+    """A subject that says no more."""
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: Key, now: datetime, expires: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(expires)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )

@@ -1,0 +1,1 @@
+"""Storms that one machine must stand.  `make test-long` runs them one after the other, when all else has ended."""
