@@ -1,8 +1,10 @@
-"""`subak up` on a machine whose cards, or with a state that it cannot use: it says why."""
+"""`subak up` before it serves: cards or a state that it cannot use, how many files it may open, how much it may log."""
 
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from subak.node.nvml import Found
 from tests.support.commands import subak
 from tests.support.machines import INTERPRETER
 from tests.support.nvml import Driver, Gpu
+from tinykube.ration import LINES
 from tinykube.server import errors
 from tinykube.server.sqlite import SqliteJournal
 
@@ -89,3 +92,28 @@ def test_a_start_on_a_full_disk_ends_with_a_sentence(
 
     monkeypatch.setattr(SqliteJournal, "put", full)
     assert start(tmp_path, hardware) == (1, "error: the cluster cannot be started: Internal error occurred: no room")
+
+
+COMPLAINING = """
+import importlib, logging, resource
+from subak.cli import cli
+
+async def serve(*_):
+    for number in range(1000):
+        logging.getLogger("x").warning("client %d is odd", number)
+    print(resource.getrlimit(resource.RLIMIT_NOFILE))
+    return 0
+
+importlib.import_module("subak.cli.up")._serve = serve
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 500))
+cli()
+"""
+
+
+def test_it_takes_all_descriptors_that_it_may_have_and_does_not_fill_a_disk_with_its_log(
+    hardware: Path, tmp_path: Path
+) -> None:
+    words = ["up", "--hardware", str(hardware), "--kubeconfig", str(tmp_path / "kubeconfig")]
+    done = subprocess.run([sys.executable, "-c", COMPLAINING, *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "(500, 500)\n"), done.stderr
+    assert done.stderr.count("is odd") == LINES

@@ -86,9 +86,9 @@ def up(
       1  it could not go on
       2  bad input: a file, a directory or a port that cannot be used
     """
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(Ration())
+    handler = logging.StreamHandler()
+    handler.addFilter(Ration())
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, handlers=[handler])
     descriptors.raise_limit()
     # Most objects live long, and a full collection visits all of them: at the usual rate that takes half of the time.
     gc.set_threshold(50_000, 20, 100)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -132,12 +134,14 @@ def requests(draw: st.DrawFn) -> tuple[str, str, bytes, str]:
     return method, path if method == "POST" else f"{path}/o{inside}", shown.encode(), YAML
 
 
-async def furnished() -> Talk:
+@asynccontextmanager
+async def furnished() -> AsyncIterator[Talk]:
     """A server with one object of each kind."""
     talk = Talk()
     for path, object in OBJECTS.items():
         await talk.create(path, object)
-    return talk
+    yield talk
+    await talk.server.close()
 
 
 async def answered(talk: Talk, method: str, path: str, body: bytes, headers: dict[str, str], query: Query) -> None:
@@ -149,20 +153,21 @@ async def answered(talk: Talk, method: str, path: str, body: bytes, headers: dic
         assert "Internal error occurred" not in msgspec.json.decode(response.body)["message"], response
 
 
-@examples(40, ci=300)
+@examples(60, ci=1_000)
 @given(st.lists(st.tuples(requests(), QUERIES), min_size=1, max_size=3))
 async def test_objects_that_are_nearly_right(sent: list[tuple[tuple[str, str, bytes, str], Query]]) -> None:
     with nothing_logged():
-        talk = await furnished()
-        for (method, path, body, media), query in sent:
-            await answered(talk, method, path, body, {"content-type": media}, query)
-        for path in OBJECTS:
-            await talk.get(path)
+        async with furnished() as talk:
+            for (method, path, body, media), query in sent:
+                await answered(talk, method, path, body, {"content-type": media}, query)
+            for path in OBJECTS:
+                await talk.get(path)
 
 
 @pytest.fixture
-async def talk() -> Talk:
-    return await furnished()
+async def talk() -> AsyncIterator[Talk]:
+    async with furnished() as talk:
+        yield talk
 
 
 @settings(examples(60, ci=500), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -191,6 +196,8 @@ RECORDED = [
 async def test_protobuf_that_is_nearly_right(body: bytes, changes: list[tuple[int, bytes, int]]) -> None:
     for at, put, gone in changes:
         body = body[:at] + put + body[at + gone :]
+    talk = Talk()
     with nothing_logged():
         for path in (CONFIG_MAPS, f"{DEFAULT}/services", f"{DEFAULT}/resourcequotas"):
-            await answered(Talk(), "POST", path, body, {"content-type": PROTOBUF}, {})
+            await answered(talk, "POST", path, body, {"content-type": PROTOBUF}, {})
+    await talk.server.close()
