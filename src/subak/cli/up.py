@@ -188,7 +188,7 @@ def _write_again(cluster: LocalCluster, written: Kubeconfig) -> None:
 def _greet(cluster: LocalCluster, written: Path) -> None:
     cards = sum(len(machine.devices) for machine in cluster.machines)
     pods = "examples/volcano" if Path("examples/volcano").is_dir() else shlex.quote(str(examples() / "volcano"))
-    complain((), (), cluster.notes)
+    complain((), (), [*cluster.notes, *cluster.lacks])
     click.echo(
         f"subak {__version__}: {len(cluster.machines):,} nodes with {cards:,} cards, at {cluster.endpoint.address}"
     )

@@ -64,7 +64,8 @@ RuntimeName = Literal["process", "stand-in", "none"]
 
 
 class LocalCluster:
-    """A cluster on this machine, running inside `async with`.  `notes` are for the user who starts it.
+    """A cluster on this machine, running inside `async with`.  `notes` are for the user who starts it,
+    `lacks` too: how containers are confined less here than elsewhere, which only matters if the cluster stays.
 
     `on_authority` is called when the certificate authority was renewed: kubeconfigs should be written anew.
     """
@@ -83,6 +84,7 @@ class LocalCluster:
         self.machines = machines
         self.interpreter = interpreter or Interpreter()
         self.notes: list[str] = []
+        self.lacks: list[str] = []
         self.failed: asyncio.Future[None]
         self.on_authority: Callable[[], None] = lambda: None
         self._state = state
@@ -200,10 +202,8 @@ class LocalCluster:
         if self._runtime == "process":
             obstacle = await capability.obstacle()
             if not obstacle:
-                if remark := capability.remark():
-                    self.notes.append(remark)
                 confined = Namespaces(self._hide if self._state is None else (*self._hide, self._state))
-                self.notes += confined.notes()
+                self.lacks = [each for each in (capability.remark(), *confined.notes()) if each]
                 return confined, StandIns(confined) if self._stand_in else None
             self.notes.append(f"containers only wait, their commands are not run: {obstacle}")
         waiting = StandIns()

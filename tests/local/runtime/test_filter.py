@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import sys
@@ -155,7 +156,7 @@ async def test_the_kernel_answers_so_inside(runtime: Namespaces, further: bool) 
     numbered = json.dumps([[filter.NUMBERS[name][MACHINES.index(HERE)], *rest] for name, rest in refused])
     if further:
         async with running(runtime) as container:
-            session = await execute(container, f"{sys.executable} -c '{CALL}' '{numbered}'")
+            session = await execute(container, shlex.join([sys.executable, "-c", CALL, numbered]))
     else:
         session = await complete(runtime, Spec("a", [sys.executable, "-c", CALL, numbered]))
     assert session.stdout, session.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 import tempfile
 import uuid
@@ -90,7 +91,7 @@ async def test_files_in_memory_count(trees: list[Path], runtime: Namespaces) -> 
 
 async def test_a_further_program_counts_to_the_container(trees: list[Path], runtime: Namespaces) -> None:
     async with running(runtime, memory=64 * MIB) as container:
-        outcome = await execute(container, f"{sys.executable} -c '{EAT}' {128 * MIB}; echo $?")
+        outcome = await execute(container, f"{shlex.join([sys.executable, '-c', EAT, str(128 * MIB)])}; echo $?")
         assert outcome.stdout.splitlines()[-1:] in (["137"], []), outcome
 
 

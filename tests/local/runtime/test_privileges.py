@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ async def test_a_setuid_program_inside_gains_nothing(runtime: Namespaces, tmp_pa
 
 async def test_no_container_gives_a_file_capabilities(runtime: Namespaces, tmp_path: Path) -> None:
     (tmp_path / "program").touch()
-    outcome = await run(runtime, f"{sys.executable} -c '{GIVE_CAPABILITY}'", mounts=[Mount("/v", str(tmp_path))])
+    give = shlex.join([sys.executable, "-c", GIVE_CAPABILITY])
+    outcome = await run(runtime, give, mounts=[Mount("/v", str(tmp_path))])
     assert outcome.stdout == "Operation not permitted\n", outcome
     assert os.listxattr(tmp_path / "program") == []

@@ -11,7 +11,7 @@ import pytest
 
 # Run where /opt and /srv are new, in a mount namespace of its own.
 PROGRAM = """
-import asyncio, os, socket, sys
+import asyncio, os, shlex, socket, sys
 from tests.local.runtime.containers import run
 from subak.local.runtime.namespaces import Namespaces
 
@@ -37,7 +37,8 @@ for top in ("/opt", "/srv"):
     except OSError:
         pass
 '''
-script = f"cat /opt/app/deep/down/* /srv/app/deep/down/*; {sys.executable} -S -c '{connect}'"
+python = shlex.join([sys.executable, "-S", "-c", connect])
+script = f"cat /opt/app/deep/down/* /srv/app/deep/down/*; {python}"
 print(asyncio.run(run(Namespaces(), script)).stdout, end="")
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ REFUSAL = 'failed to prepare subPath for volumeMount "v" of container "main"'
 
 # Swaps a directory and a link without a pause.
 SWAP = f"""
-exec {sys.executable} -S -c '
+exec {shlex.quote(sys.executable)} -S -c '
 import ctypes
 swap, here, exchange = ctypes.CDLL(None).renameat2, -100, 2
 while swap(here, b"/v/part", here, b"/v/link", exchange) == 0:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import stat
 import sys
@@ -152,7 +153,7 @@ class TestSeeing:
 
     async def test_directories_and_files_can_be_hidden(self, able: None) -> None:
         tool = Path(sys.executable)  # its installation is visible, wherever it is
-        script = f"ls -A {tool.parent}"
+        script = f"ls -A {shlex.quote(str(tool.parent))}"
         assert tool.name in (await run(Namespaces(), script)).stdout.split()
         assert (await run(Namespaces(hide=[tool.parent.resolve()]), script)).stdout == ""
         hidden = tool.parent.resolve() / "pip"
