@@ -11,7 +11,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Sequence
 
 ADDRESS = "10.99.0.1"
@@ -30,8 +29,8 @@ def inside() -> bool:
     return os.environ.get(_INSIDE) == _identity()
 
 
-def enter(command: Sequence[str], environment: dict[str, str]) -> None:
-    """Become `command` in a new namespace; it calls `set_up` there.  Does not return."""
+def entering(command: Sequence[str]) -> list[str]:
+    """A command that runs `command` in a new namespace; it calls `set_up` there.  Raises NoNamespace."""
     unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
     if shutil.which("unshare") is None:
         raise NoNamespace("There is no `unshare` on PATH (Debian and Ubuntu: apt install util-linux).")
@@ -42,8 +41,8 @@ def enter(command: Sequence[str], environment: dict[str, str]) -> None:
             "Real Kubernetes runs in a network namespace of its own. Run as root, or allow user namespaces"
             " (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces)."
         )
-    sys.stdout.flush()
-    os.execvpe("unshare", [*unshare, "--", *command], os.environ | environment)
+    # If this process is killed, the kernel ends the command too.
+    return ["setpriv", "--pdeathsig", "TERM", "--", *unshare, "--", *command]
 
 
 def set_up() -> None:
