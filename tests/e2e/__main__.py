@@ -17,7 +17,7 @@ import pytest
 from tests.e2e import PARTS, debian, namespace, parts
 
 HERE = Path("tests/e2e")
-NODES = ("test_node_", "test_kubelet", "test_drivers", "test_musl", "test_preloads", "test_top", "test_doctor")
+NODES = ("test_node_", "test_kubelet", "test_drivers", "test_musl", "test_preloads")
 """How the names of tests begin that need a real node or a real driver: about half of the time."""
 
 
