@@ -103,7 +103,8 @@ static void expect_recovery(pid_t *pids) {
     for (int i = 0; i < EVERYBODY; i++) EVENTUALLY(20, machine()->notes[i] > before[i]);
     atomic_store(order(), HOLD);
     EVENTUALLY(20, machine()->notes[21] == WORKERS);
-    EVENTUALLY(10, booked(0) == WORKERS * (CONTEXT + 64) * MIB);
+    /* What looks like a process of another container is dead after 5 s of silence, and reaped within 5 more. */
+    EVENTUALLY(30, booked(0) == WORKERS * (CONTEXT + 64) * MIB);
     expect_everybody_well(pids);
     for (int i = 0; i < EVERYBODY; i++) end(pids[i]);
     begin(0);
