@@ -165,6 +165,9 @@ def main(nodes: int, cards: int, pods: int, rounds: int, startup: int, write: bo
 def enter() -> None:
     """Run this command again in a network namespace of its own, with the programs of Kubernetes built."""
     try:
-        namespace.enter([sys.executable, "-m", "bench", *sys.argv[1:]], {PARTS: str(parts.parts())})
+        found = str(parts.parts())
+        command = namespace.entering([sys.executable, "-m", "bench", *sys.argv[1:]])
     except (parts.CannotBuild, namespace.NoNamespace) as problem:
         raise click.ClickException(str(problem)) from problem
+    sys.stdout.flush()
+    os.execvpe(command[0], command, {**os.environ, PARTS: found})
