@@ -18,15 +18,12 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives import serialization
 
-SKEW = timedelta(hours=1)
-"""Certificates begin so long before they are made, for clocks that are late."""
+from tinykube import certificates
+
 MOST = 4
 """More generations than that are never needed at once."""
 _PARTS = ("ca.crt", "tls.crt", "tls.key")
@@ -90,26 +87,13 @@ def bundle(known: Sequence[Generation]) -> str:
 
 def make(names: frozenset[str], now: datetime, lifetime: timedelta) -> Generation:
     """A new generation."""
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer_key, key = certificates.new_key(), certificates.new_key()
     made = now.replace(microsecond=0)
-    issuer = _named(f"subak-webhook-ca {made:%Y-%m-%d %H:%M:%S}")
-    authority = (
-        _begun(issuer, issuer, authority_key, made, lifetime)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    certificate = (
-        _begun(_named("subak-webhook"), issuer, key, made, lifetime)
-        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in sorted(names)]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return Generation(_pem(authority), _pem(certificate), private.decode(), made, made + lifetime, names)
+    subject = certificates.common_name(f"subak-webhook-ca {made:%Y-%m-%d %H:%M:%S}")
+    issuer = certificates.authority(issuer_key, subject, made, lifetime)
+    leaf = certificates.signed(key, "subak-webhook", names, issuer, issuer_key, made, lifetime)
+    texts = (certificates.pem(issuer), certificates.pem(leaf), certificates.key_pem(key))
+    return Generation(*texts, made, made + lifetime, names)
 
 
 def written(known: Sequence[Generation]) -> dict[str, str]:
@@ -150,35 +134,5 @@ def _generation(fields: Sequence[str], authority: str, certificate: str, key: st
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except Exception as error:  # cryptography raises many kinds
         raise BadSecret(f"data[{fields[1]}] is no certificate of ours: {error}") from None
-    made, expires = leaf.not_valid_before_utc + SKEW, leaf.not_valid_after_utc
+    made, expires = leaf.not_valid_before_utc + certificates.SKEW, leaf.not_valid_after_utc
     return Generation(authority, certificate, key, made, expires, frozenset(str(each.value) for each in names))
-
-
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _alternative(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _begun(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, made: datetime, lifetime: timedelta
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(made - SKEW)
-        .not_valid_after(made + lifetime)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()

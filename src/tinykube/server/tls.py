@@ -22,10 +22,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tinykube import private
-from tinykube.server import certificates
+from tinykube import certificates, private
 from tinykube.server.state import StateError
 
+HOSTS = ("localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+"""By which names and addresses clients may know the server."""
 _FILES = {
     "authority_key": "ca.key",
     "authority": "ca.crt",
@@ -82,14 +83,18 @@ class ServerIdentity:
             subject = issuer.subject if issuer else certificates.common_name(f"{name}-ca")
             issuer = certificates.authority(issuer_key, subject, now, lifetimes.authority)
         if not (
-            issuer and leaf and key and certificates.serves(leaf, key, issuer) and not certificates.is_due(leaf, now)
+            issuer
+            and leaf
+            and key
+            and certificates.serves(leaf, key, HOSTS, issuer)
+            and not certificates.is_due(leaf, now)
         ):
             if not (issuer and issuer_key):
                 issuer_key = certificates.new_key()
                 subject = certificates.common_name(f"{name}-ca")
                 issuer = certificates.authority(issuer_key, subject, now, lifetimes.authority)
             key = certificates.new_key()
-            leaf = certificates.signed(key, name, issuer, issuer_key, now, lifetimes.certificate)
+            leaf = certificates.signed(key, name, HOSTS, issuer, issuer_key, now, lifetimes.certificate)
         return ServerIdentity(
             certificates.key_pem(issuer_key) if issuer_key else "",
             certificates.pem(issuer),

@@ -13,9 +13,9 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinykube.server import certificates
+from tinykube import certificates
 from tinykube.server.state import StateError
-from tinykube.server.tls import KeptIdentity, Lifetimes, ServerIdentity, identity
+from tinykube.server.tls import HOSTS, KeptIdentity, Lifetimes, ServerIdentity, identity
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -50,7 +50,7 @@ def check(identity: ServerIdentity, now: datetime) -> None:
         assert each.not_valid_before_utc <= now < each.not_valid_after_utc
     key = certificates.read_key(identity.key)
     assert key is not None
-    assert certificates.serves(leaf(identity), key, authority(identity))
+    assert certificates.serves(leaf(identity), key, HOSTS, authority(identity))
     assert len(identity.token) >= 16
     identity.context()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 
@@ -13,8 +14,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SKEW = timedelta(hours=1)
 """Certificates begin so long before they are made, for clocks that are late."""
-ADDRESSES = ("127.0.0.1", "::1")
-NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 Key = ec.EllipticCurvePrivateKey
 
@@ -34,10 +33,16 @@ def authority(key: Key, subject: x509.Name, now: datetime, lifetime: timedelta) 
 
 
 def signed(
-    key: Key, name: str, issuer: x509.Certificate, issuer_key: Key, now: datetime, lifetime: timedelta
+    key: Key,
+    name: str,
+    hosts: Collection[str],
+    issuer: x509.Certificate,
+    issuer_key: Key,
+    now: datetime,
+    lifetime: timedelta,
 ) -> x509.Certificate:
-    """A server's certificate; it does not outlive the authority."""
-    alternatives = [*(x509.DNSName(each) for each in NAMES), *(x509.IPAddress(ip_address(each)) for each in ADDRESSES)]
+    """The certificate of a server with these host names and addresses; it does not outlive the authority."""
+    alternatives = [_alternative(each) for each in sorted(hosts)]
     expires = min(now + lifetime, issuer.not_valid_after_utc)
     return (
         _begun(common_name(name), issuer.subject, key, now, expires)
@@ -69,15 +74,14 @@ def is_authority(certificate: x509.Certificate, key: Key | None) -> bool:
     return constraints.ca and (key is None or certificate.public_key() == key.public_key())
 
 
-def serves(certificate: x509.Certificate, key: Key, issuer: x509.Certificate) -> bool:
-    """Whether a certificate is for this server, and key and authority are its own."""
+def serves(certificate: x509.Certificate, key: Key, hosts: Collection[str], issuer: x509.Certificate) -> bool:
+    """Whether a certificate is for a server with these host names and addresses, and key and authority are its own."""
     try:
         certificate.verify_directly_issued_by(issuer)
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return False
-    names = {str(each.value) for each in found}
-    return names >= {*NAMES, *ADDRESSES} and certificate.public_key() == key.public_key()
+    return {str(each.value) for each in found}.issuperset(hosts) and certificate.public_key() == key.public_key()
 
 
 def read(text: str) -> x509.Certificate | None:
@@ -111,6 +115,13 @@ def key_pem(key: Key) -> str:
 def common_name(name: str) -> x509.Name:
     """A subject that says no more."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _begun(
