@@ -51,20 +51,33 @@ static struct machine *map(void) {
     return found;
 }
 
+/* Not while another thread opens the machine: the child would have half of it, and locks that nobody opens again. */
+static void before_fork(void) {
+    pthread_mutex_lock(&opening);
+    node_lock();
+}
+
+static void after_fork(void) {
+    node_unlock();
+    pthread_mutex_unlock(&opening);
+}
+
 /* The child is another process to the machine. With the parent's description it would keep the parent's lock. */
 static void forked(void) {
     int of_parent = file;
     me = NULL;
     here = 0;
-    pthread_mutex_init(&opening, NULL);
-    file = open_file();
-    close(of_parent);
+    file = shared ? open_file() : -1;
+    if (of_parent >= 0) close(of_parent);
+    after_fork();
 }
+
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, forked); }
 
 struct machine *machine(void) {
     if (!shared) {
         pthread_mutex_lock(&opening);
-        if (!shared && (shared = map())) pthread_atfork(NULL, NULL, forked);
+        if (!shared) shared = map();
         pthread_mutex_unlock(&opening);
     }
     return shared;

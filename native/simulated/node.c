@@ -117,6 +117,9 @@ static void read_all(void) {
     show();
 }
 
+void node_lock(void) { pthread_mutex_lock(&reading); }
+void node_unlock(void) { pthread_mutex_unlock(&reading); }
+
 const struct cards *node_cards(void) {
     if (!atomic_load(&known)) {
         pthread_mutex_lock(&reading);

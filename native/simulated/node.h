@@ -28,6 +28,10 @@ struct cards {
 /* Read once. No cards if the node describes none, or nothing that can be read. */
 const struct cards *node_cards(void);
 
+/* Between these two, nobody reads them. */
+void node_lock(void);
+void node_unlock(void);
+
 /* A new description of the machine's file, which every user may write; -1 if it cannot be opened. */
 int node_machine(void);
 

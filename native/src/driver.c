@@ -55,7 +55,10 @@ CUresult cuGetProcAddress_v2_ptsz(const char *symbol, void **function, int versi
 static atomic_bool started;
 static struct lock start_lock;
 
+static atomic_bool used; /* some lock of ours may have been taken */
+
 static void forked(void) {
+    if (!atomic_load(&used)) return;
     lock_forked(&start_lock);
     atomic_store(&started, false);
     hooks_forked();
@@ -82,9 +85,16 @@ static void forked(void) {
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
 extern void *__dso_handle;
 
-void startup_watch_forks(void) {
+/* Before there are threads: what one of them registers while another forks does not count for that child. */
+__attribute__((constructor)) static void watch_forks(void) {
     static atomic_bool registered;
     if (!atomic_exchange(&registered, true) && __register_atfork) __register_atfork(NULL, NULL, forked, &__dso_handle);
+}
+
+void startup_watch_forks(void) {
+    if (atomic_load_explicit(&used, memory_order_relaxed)) return;
+    watch_forks(); /* constructors of other libraries may come before ours */
+    atomic_store(&used, true);
 }
 
 static void start(void) {

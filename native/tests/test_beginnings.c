@@ -95,6 +95,26 @@ TEST(a_fork_beside_a_thread_that_asks_nvml_hangs_nobody, LIMIT_1G) {
     pthread_join(thread, NULL);
 }
 
+PART(forks_at_once) {
+    (void)argument;
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, ask_nvml, NULL));
+    pid_t child = fork();
+    if (!child) {
+        alarm(20);
+        _exit(cuInit(0));
+    }
+    exit(result_of(child));
+}
+
+TEST(a_fork_beside_a_thread_that_begins_hangs_nobody, LIMIT_1G) {
+#ifdef __SANITIZE_THREAD__
+    left_out("the thread sanitizer takes what a child does for a race with threads that only its parent has");
+    return;
+#endif
+    for (int i = 0; i < 30; i++) CHECK_EQUAL(result_of(another("forks_at_once", NULL)), CUDA_SUCCESS);
+}
+
 /* The very first thing that the program asks: nobody has watched for forks before. */
 TEST(a_fork_beside_a_thread_that_lists_the_cards_hangs_nobody, LIMIT_1G) {
     pthread_t thread;

@@ -34,7 +34,7 @@ PART(worker) {
     size_t free, total;
     unsigned seed = (unsigned)getpid();
     begin_when_there_is_room();
-    for (unsigned i = 0; *order() == WORK; i++) {
+    while (*order() == WORK) {
         CUdeviceptr *one = &live[rand_r(&seed) % 8];
         if (*one) OK(cuMemFree_v2(*one));
         *one = 0;

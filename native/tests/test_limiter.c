@@ -110,9 +110,12 @@ static void shares_of(const pid_t *pids, int count, double seconds, double *shar
     for (int i = 0; i < count; i++) shares[i] = (after[i] - before[i]) / wall * 100;
 }
 
-static double share_of(pid_t pid) {
+/* Its share of the GPU's time. What a tenant saved while a busy machine gave it no CPU (0.3 s of its share at most) may
+ * show over half a second; over three seconds it does not. */
+static double share_of(pid_t pid, double most) {
     double share;
     shares_of(&pid, 1, 0.6, &share);
+    if (share > most) shares_of(&pid, 1, 3, &share);
     return share;
 }
 
@@ -124,6 +127,8 @@ static double share_of(pid_t pid) {
                          (double)(high)); \
         CHECK_IN_TIME(share_ >= (low)); \
     } while (0)
+
+#define CHECK_HELD(pid, low, high) CHECK_SHARE(share_of(pid, high), low, high)
 
 /* ---- the limit holds ------------------------------------------------------------------------------------ */
 
@@ -180,11 +185,11 @@ TEST(a_tenant_without_limit_makes_room) {
     CHECK_SHARE(shares[0], 15, 58);
     end(pids[0]);
     harness_nap(1200000); /* nobody limited is at work any more */
-    CHECK_SHARE(share_of(pids[1]), 60, 101);
+    CHECK_HELD(pids[1], 60, 101);
 }
 
 TEST(a_limit_holds_without_the_shared_directory, "SUBAK_TURNS=/proc/no/such/place") {
-    CHECK_SHARE(share_of(tenant("a", 40, "queue")), 10, 50);
+    CHECK_HELD(tenant("a", 40, "queue"), 10, 50);
 }
 
 TEST(each_gpu_has_its_own_limit, "MOCK_DEVICES=2", "CUDA_DEVICE_SM_LIMIT_0=30", "CUDA_DEVICE_SM_LIMIT_1=100") {
@@ -249,7 +254,7 @@ TEST(mps_is_asked_for_what_the_region_says, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_MPS
 }
 
 TEST(without_mps_its_variable_means_nothing, "CUDA_DEVICE_SM_LIMIT=30", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80") {
-    CHECK_SHARE(share_of(tenant("a", 30, "queue")), 10, 40);
+    CHECK_HELD(tenant("a", 30, "queue"), 10, 40);
 }
 
 TEST(a_capture_sees_nothing_of_ours, "CUDA_DEVICE_SM_LIMIT=50") {
@@ -344,7 +349,7 @@ TEST(a_shell_without_the_environment_is_limited, "CUDA_DEVICE_SM_LIMIT=30") {
     EVENTUALLY(20, gpu_time(pid, 0) > 0);
     end(pid);
     unsetenv("CUDA_DEVICE_SM_LIMIT");
-    CHECK_SHARE(share_of(another("work", "queue")), 8, 38);
+    CHECK_HELD(another("work", "queue"), 8, 38);
 }
 
 static bool has_helper(pid_t pid) {
@@ -370,7 +375,7 @@ TEST(the_limit_holds_once_there_is_a_thread_for_it) {
     CHECK(!has_helper(pid));
     CHECK(close(open(path, O_CREAT | O_WRONLY, 0600)) == 0);
     EVENTUALLY(20, has_helper(pid));
-    CHECK_SHARE(share_of(pid), 8, 38);
+    CHECK_HELD(pid, 8, 38);
 }
 
 /* Kernels of 40 ms, and behind each of them a capture on the same stream for as long as it runs. */
@@ -404,7 +409,7 @@ TEST(a_monitor_changes_the_limit, "CUDA_DEVICE_SM_LIMIT=80") {
     EVENTUALLY(20, gpu_time(pid, 0) > 0);
     atomic_store(&look_into_region()->hami.core_limit[0], 30);
     harness_nap(400000);
-    CHECK_SHARE(share_of(pid), 8, 38);
+    CHECK_HELD(pid, 8, 38);
 }
 
 TEST(the_monitors_switch_turns_the_limit_off, "CUDA_DEVICE_SM_LIMIT=30") {
@@ -412,11 +417,11 @@ TEST(the_monitors_switch_turns_the_limit_off, "CUDA_DEVICE_SM_LIMIT=30") {
     EVENTUALLY(20, gpu_time(pid, 0) > 0);
     atomic_store(&look_into_region()->hami.utilization_switch, 0);
     harness_nap(400000);
-    CHECK_SHARE(share_of(pid), 42, 101);
+    CHECK_HELD(pid, 42, 101);
     CHECK_EQUAL(atomic_load(&look_into_region()->hami.recent_kernel), 2); /* it goes on to say that it works */
     atomic_store(&look_into_region()->hami.utilization_switch, 1);
     harness_nap(400000);
-    CHECK_SHARE(share_of(pid), 8, 38);
+    CHECK_HELD(pid, 8, 38);
 }
 
 TEST(force_ignores_the_switch, "CUDA_DEVICE_SM_LIMIT=30", "GPU_CORE_UTILIZATION_POLICY=FORCE") {
@@ -424,11 +429,11 @@ TEST(force_ignores_the_switch, "CUDA_DEVICE_SM_LIMIT=30", "GPU_CORE_UTILIZATION_
     EVENTUALLY(20, gpu_time(pid, 0) > 0);
     atomic_store(&look_into_region()->hami.utilization_switch, 0);
     harness_nap(400000);
-    CHECK_SHARE(share_of(pid), 8, 38);
+    CHECK_HELD(pid, 8, 38);
 }
 
 TEST(disable_limits_nothing, "CUDA_DEVICE_SM_LIMIT=30", "GPU_CORE_UTILIZATION_POLICY=DISABLE") {
-    CHECK_SHARE(share_of(another("work", "queue")), 42, 101);
+    CHECK_HELD(another("work", "queue"), 42, 101);
 }
 
 TEST(a_monitor_blocks_and_unblocks, "CUDA_DEVICE_SM_LIMIT=100") {
@@ -584,7 +589,7 @@ TEST(a_region_that_is_cut_is_mended_at_work) {
     }
     CHECK(lost < 3);
     EVENTUALLY(20, gpu_time(pid, 0) > 0);
-    CHECK_SHARE(share_of(pid), 10, 50);
+    CHECK_HELD(pid, 10, 50);
 }
 
 TEST(a_forked_child_is_no_tenant, "CUDA_DEVICE_SM_LIMIT=60") {
@@ -668,7 +673,7 @@ TEST(what_is_no_table_stops_nobody) {
         if (kind == 2) CHECK(!symlink("/dev/zero", path));
         if (kind == 3) CHECK(!symlink("nowhere", path));
         pid = tenant("a", 40, "queue");
-        CHECK_SHARE(share_of(pid), 5, 50);
+        CHECK_HELD(pid, 5, 50);
         end(pid);
     }
 }

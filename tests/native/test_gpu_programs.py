@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.native import ABLE, NATIVE, build, reach
 
-pytestmark = pytest.mark.skipif(not ABLE, reason="gcc and make build the library")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not ABLE, reason="gcc and make build the library")]
 
 
 def test_the_stories_of_memory_end_well(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from subak.node import regions
-from tests.support.native import ABLE, build, programs, reach, run
+from tests.support.native import ABLE, NATIVE, build, programs, reach, run
 
 MIB = 1 << 20
 
@@ -74,3 +74,14 @@ def test_the_node_reads_what_the_library_writes(holder: Path) -> None:
     assert found.cards[0].memory_limit_bytes == 1024 * MIB
     assert found.cards[0].core_limit_percent == 30
     assert len(found.processes) == 1
+
+
+def test_what_was_built_in_another_way_is_built_again() -> None:
+    """A library that an older Makefile made may lack what a newer one gives it."""
+    build("plain")
+    asked = ["make", "-C", str(NATIVE), "--dry-run", "BUILD=build", "VARIANT=plain"]
+    as_it_is = subprocess.run([*asked, "all"], capture_output=True, text=True, check=True).stdout
+    changed = subprocess.run([*asked, "--what-if=Makefile", "all"], capture_output=True, text=True, check=True).stdout
+    assert " -c " not in as_it_is
+    assert " -c src/region.c " in changed
+    assert " -c simulated/node.c " in changed

@@ -1,6 +1,8 @@
 """The agent of a node on a real card: it finds the card, answers a container runtime, and tells what containers use.
 
-    PYTHONPATH=src:. python3 native/tests/gpu/agent.py        (build libsubak first)
+    PYTHONPATH=src:. python3 native/tests/gpu/agent.py [ROOT...]       (build libsubak first)
+
+ROOT is where the driver is installed, as for `subak agent --driver-root`; if it is not there, the loader finds it.
 
 No container runtime is needed: the program plays its part towards the agent, over a socket as containerd does, and runs
 what the agent answers as processes of Subak's own runtime.  The API server and the scheduler are those of `subak up`.
@@ -13,7 +15,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -148,7 +150,7 @@ def _bare_node() -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def on_card() -> AsyncIterator[Story]:
+async def on_card(roots: Sequence[str]) -> AsyncIterator[Story]:
     """Everything started, until the agent says that it is ready."""
     languages, stopped = Interpreter(), asyncio.Event()
     with tempfile.TemporaryDirectory(prefix="subak-agent-") as name:
@@ -156,7 +158,7 @@ async def on_card() -> AsyncIterator[Story]:
         folder.chmod(0o755)
         async with LocalCluster([], languages, runtime="none") as cluster, nri.runtime(folder) as fake:
             await cluster.client.create(NODES, _bare_node())
-            pynvml = partial(load, tuple(map(Path, ROOTS)))
+            pynvml = partial(load, tuple(map(Path, roots)))
             agent = Agent(
                 cluster.client_of(AGENTS),
                 Settings(NODE, host="127.0.0.1", port=0),
@@ -256,13 +258,13 @@ async def refuse(story: Story) -> None:
         )
 
 
-async def main() -> None:
-    async with on_card() as story:
+async def main(roots: Sequence[str]) -> None:
+    async with on_card(roots) as story:
         await story.play_kubelet()
         for act in (look, share, tell, refuse):
             await act(story)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(sys.argv[1:] or ROOTS))
     sys.exit(bool(table.missed))

@@ -35,7 +35,6 @@ PODS: Mapping[str, tuple[dict[str, int], dict[str, str]]] = {
     "koordinator": ({"koordinator.sh/gpu-core": 25, "koordinator.sh/gpu-memory-ratio": 25}, ISOLATED),
     "hami-45": ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 2048, "nvidia.com/gpucores": 45}, {}),
 }
-MIB = {"hami": 2048, "volcano": 1536}
 
 TENANT = """
 import ctypes
@@ -106,12 +105,18 @@ def confined(cluster: Live) -> None:
 
 def memory(cluster: Live) -> None:
     """Each container sees its part of the card, and gets no more."""
-    for name in ("hami", "volcano", "koordinator"):
+    parts = {"hami": 2048, "volcano": 1536, "koordinator": whole(cluster) * 25 // 100}
+    for name, part in parts.items():
         answer = said(cluster, name, sys.executable, "-c", TENANT)
-        words = answer.split()
-        numbers = tuple(map(int, words)) if len(words) == 3 and all(map(str.isdigit, words)) else (0, 0, 0)
-        good = numbers[1:] == (2, 0) and numbers[0] == MIB.get(name, numbers[0])
-        row(f"container of {name}", f"{MIB.get(name, '')}", answer[-200:], "its part; all: 2, 256 MiB: 0", good)
+        good = answer == f"{part} 2 0"
+        row(f"container of {name}", f"{part} MiB", answer[-200:], "its part; all: 2, 256 MiB: 0", good)
+
+
+def whole(cluster: Live) -> int:
+    """All of the card's memory in MiB."""
+    nodes = json.loads(cluster.subak("top", "-o", "json").stdout)["nodes"]
+    (size,) = {card["memory_mib"] for node in nodes for card in node["cards"] if card["vendor"] == "nvidia"}
+    return int(size)
 
 
 def torch(cluster: Live) -> None:

@@ -16,7 +16,8 @@
 #include <sys/mman.h>
 
 static struct cards cards;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Atomic bool known;
+static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER; /* a pthread_once could not be held while we fork */
 
 static uint64_t shape(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
@@ -42,8 +43,16 @@ static void read_cards(void) {
     }
 }
 
+void node_lock(void) { pthread_mutex_lock(&reading); }
+void node_unlock(void) { pthread_mutex_unlock(&reading); }
+
 const struct cards *node_cards(void) {
-    pthread_once(&once, read_cards);
+    if (!known) {
+        node_lock();
+        if (!known) read_cards();
+        known = true;
+        node_unlock();
+    }
     return &cards;
 }
 
