@@ -14,6 +14,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SKEW = timedelta(hours=1)
 """Certificates begin so long before they are made, for clocks that are late."""
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 Key = ec.EllipticCurvePrivateKey
 
@@ -28,6 +39,7 @@ def authority(key: Key, subject: x509.Name, now: datetime, lifetime: timedelta) 
     return (
         _begun(subject, subject, key, now, now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_SIGNS, critical=True)
         .sign(key, hashes.SHA256())
     )
 
@@ -72,6 +84,14 @@ def is_authority(certificate: x509.Certificate, key: Key | None) -> bool:
     except (x509.ExtensionNotFound, ValueError):
         return False
     return constraints.ca and (key is None or certificate.public_key() == key.public_key())
+
+
+def says_that_it_signs(certificate: x509.Certificate) -> bool:
+    """Whether clients that insist on RFC 5280 take it for an authority, as those in Python do from 3.13 on."""
+    try:
+        return certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    except (x509.ExtensionNotFound, ValueError):
+        return False
 
 
 def serves(certificate: x509.Certificate, key: Key, hosts: Collection[str], issuer: x509.Certificate) -> bool:

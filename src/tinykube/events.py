@@ -120,6 +120,7 @@ class Recorder:
         """Note that something happened."""
         if len(message) > LONGEST_MESSAGE:
             message = message[: LONGEST_MESSAGE - 4] + " ..."
+        message = message.encode(errors="replace").decode()  # bytes of others may be in it that are no text
         key, now = (about, type, reason, message), datetime.now(UTC)
         known = self._waiting.get(key)
         if known is not None:

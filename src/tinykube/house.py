@@ -43,7 +43,12 @@ class House:
         self._door: Door | None = None
         application.middlewares.insert(0, self._serve)
         self._runner = web.AppRunner(
-            application, access_log=None, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=1.0, logger=Discreet(log)
+            application,
+            access_log=None,
+            keepalive_timeout=KEEP_ALIVE,
+            shutdown_timeout=1.0,
+            auto_decompress=False,  # a few bytes could stand for gigabytes
+            logger=Discreet(log),
         )
 
     async def open(self, host: str | None, port: int = 0) -> None:

@@ -82,6 +82,18 @@ def test_an_event_says_what_happened_to_whom() -> None:
     virtual.run(story())
 
 
+def test_bytes_that_are_no_text_end_no_writer() -> None:
+    """As Python reads them from others: half a character, of which no JSON can be made."""
+
+    async def story() -> None:
+        store = EventStore()
+        async with recording(store) as recorder:
+            recorder.record(POD, WARNING, "Unhealthy", "it said \udce4")
+        assert [event["message"] for event in store.events.values()] == ["it said ?"]
+
+    virtual.run(story())
+
+
 def test_the_same_again_is_counted() -> None:
     async def story() -> None:
         store = EventStore()

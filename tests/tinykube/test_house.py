@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -70,3 +71,14 @@ async def test_what_is_no_request_is_refused_and_not_logged(house: House, sent: 
         assert b" 400 Bad Request" in await said(streams)
         streams[1].close()
         assert await asked(house) == "x"
+
+
+async def test_what_is_packed_stays_packed(house: House) -> None:
+    """A few bytes may stand for gigabytes; no API server packs what it sends here."""
+    packed = gzip.compress(bytes(1 << 20))
+    headers = {"Content-Encoding": "gzip"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"http://127.0.0.1:{house.port}/", data=packed, headers=headers) as answer,
+    ):
+        assert await answer.read() == packed

@@ -244,7 +244,7 @@ KINDS = ("", "request lost", "answer lost", "late", "answer late", "arrives afte
 faults = st.lists(st.tuples(st.sampled_from(KINDS), st.floats(0.0, 30.0)), max_size=25)
 
 
-@examples(quick=15, ci=500)
+@examples(quick=8, ci=200)
 @given(st.lists(faults, min_size=2, max_size=3), st.lists(st.tuples(st.floats(0.5, 20.0), st.integers(0, 2))))
 def test_never_two_leaders_and_never_none_for_long(ways: list[list[Fault]], ends: list[tuple[float, int]]) -> None:
     async def story(server: Server, client: Client) -> None:

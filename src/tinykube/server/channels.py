@@ -25,9 +25,17 @@ PROTOCOLS = (V5, V4)
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 
-
 MOST_BYTES = 4 << 20
 """Of one message; clients send input in parts of some KiB."""
+
+SETTLING = 0.05
+"""Seconds in which clients written in Go hear nothing.
+
+kubectl 1.32 listens before it has made all streams, and drops what comes for one that it does not know yet (1.36 does
+not).  On a cluster the way to the container takes longer than that.
+"""
+_GO = " kubernetes/"
+"""Part of the user agent of whatever is made with Kubernetes' own client."""
 
 _Length = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 
@@ -44,9 +52,9 @@ async def converse(request: web.BaseRequest, session: Session) -> web.WebSocketR
     speaking: asyncio.Task[None] | None = None
     try:
         await socket.prepare(request)
-        await socket.send_bytes(bytes([STDOUT]))  # an empty message: the connection stands
+        settling = SETTLING if _GO in request.headers.get("User-Agent", "") else 0
         listening = asyncio.create_task(_listen(socket, session))
-        speaking = asyncio.create_task(_speak(socket, session))
+        speaking = asyncio.create_task(_speak(socket, session, settling))
         await asyncio.wait({listening, speaking}, return_when=asyncio.FIRST_COMPLETED)
         if speaking.done():
             await speaking
@@ -79,8 +87,10 @@ async def _listen(socket: web.WebSocketResponse, session: Session) -> None:
             await session.end_input()
 
 
-async def _speak(socket: web.WebSocketResponse, session: Session) -> None:
+async def _speak(socket: web.WebSocketResponse, session: Session, settling: float) -> None:
     """Carry output, then how it ended."""
+    await asyncio.sleep(settling)
+    await socket.send_bytes(bytes([STDOUT]))  # an empty message: the connection stands
     try:
         async for stream, data in session.output():
             await socket.send_bytes(bytes([stream]) + data)

@@ -54,6 +54,9 @@ _NOT_THE_FILE = {
     sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
 }  # fmt: skip
 
+_NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
+"""The latter: there is none for the small file by which processes share the log."""
+
 
 class Database:
     """An open database, which nobody else writes to."""
@@ -182,12 +185,20 @@ def check_header(file: Path) -> None:
     """Refuse a file that is no database.  SQLite takes an empty one for new, and removes the journal beside it."""
     with file.open("rb") as content:
         header = content.read(_HEADER_BYTES)
+        size = os.fstat(content.fileno()).st_size
     if not header:
         raise Damaged(f"{file}: it is empty")
     if not header.startswith(_MAGIC):
         raise Damaged(f"{file}: not readable: file is not a database")
-    if len(header) < _HEADER_BYTES:
-        raise Damaged(f"{file}: it is cut off after {len(header)} bytes")
+    # SQLite misses whole pages, but takes what a page lacks at its end for zeros.  What is in the log may mend that.
+    page = int.from_bytes(header[16:18], "big")  # ours have 4,096 bytes
+    if len(header) < _HEADER_BYTES or (page and size % page and not _has_log(file)):
+        raise Damaged(f"{file}: it is cut off after {size} bytes")
+
+
+def _has_log(file: Path) -> bool:
+    log = file.with_name(f"{file.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def check_owner(file: Path, connection: sqlite3.Connection, application: int = APPLICATION) -> int:
@@ -224,6 +235,8 @@ def readable(file: Path, into: Path | None = None) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # without the details
         if code == sqlite3.SQLITE_FULL and into is not None:
             raise StateError(f"{into}: there is no room on the disk") from error
+        if getattr(error, "sqlite_errorcode", 0) in _NO_ROOM:
+            raise StateError(f"{file}: there is no room on the disk: make some, and try again") from error
         if code in _NOT_THE_FILE:
             raise StateError(f"{file}: cannot be used: {error}") from error
         raise Damaged(f"{file}: not readable: {error}") from error

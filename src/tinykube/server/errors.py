@@ -38,6 +38,11 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
+def too_deep() -> ApiError:
+    """Patches have put things into each other until the object cannot be read any more."""
+    return bad_request("the object has too many levels: exceeded max depth")
+
+
 def forbidden(kind: Kind, name: str, why: str) -> ApiError:
     """Admission does not want it."""
     message = f'{kind.resource} "{name}" is forbidden: {why}' if name else f"{kind.resource} is forbidden: {why}"

@@ -1,7 +1,8 @@
 """The API server on HTTPS, on this machine only, for requests with the token.
 
 A watch is written as fast as its reader reads.  A reader that stops holds up nothing else, and is cut off in the end.
-Who has not shown the token gets little room and little time (`tinykube.door`), and nothing of his body is read.
+Who has not shown the token gets little room and little time (`tinykube.door`), and one answer: nothing that he sends
+with his first request or after it is read.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Listener:
                 answer = await self._answer(request, visitor)
             except ApiError as error:
                 answer = _whole(refusal(error))
-            if not request.content.is_eof():  # nobody will read the rest
+            if not visitor.known or not request.content.is_eof():  # nobody will read the rest
                 answer.force_close()
                 visitor.end()
             await answer.prepare(request)  # aiohttp would do it after us: a visitor who reads is not at rest
@@ -199,6 +200,8 @@ async def _body(request: web.BaseRequest) -> bytes:
         return b""
     try:
         async with asyncio.timeout(BODY_SECONDS):
+            if request.headers.get("Expect", "").lower() == "100-continue":  # curl waits for that
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return await request.read()
     except web.HTTPRequestEntityTooLarge:
         return bytes(MOST_BYTES + 1)  # the server knows what to say about that

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tinykube.server import errors, rules
+from tinykube.server import digits, errors, rules
 from tinykube.server.kinds import Kind
 from tinykube.server.rules import problem
 from tinykube.server.users import LOOPBACK
@@ -229,9 +229,10 @@ def integer(query: Query, name: str) -> int | None:
         return None
     if not re.fullmatch("[+-]?[0-9]+", value):
         raise errors.bad_request(f"strconv.ParseInt: parsing {problem.quote(value)}: invalid syntax")
-    if not -(2**63) <= int(value) < 2**63:
+    number = digits.whole(value)
+    if number is None or not -(2**63) <= number < 2**63:
         raise errors.bad_request(f"strconv.ParseInt: parsing {problem.quote(value)}: value out of range")
-    return int(value)
+    return number
 
 
 def _name(agent: str) -> str:
@@ -247,10 +248,12 @@ def revision(text: str, code: int = 400) -> int:
     """A resourceVersion as a number; 0 if there is none."""
     if not text:
         return 0
-    if not re.fullmatch("[0-9]+", text):
+    proper = re.fullmatch("[0-9]+", text)
+    number = digits.whole(text) if proper else None
+    if number is None or number >= 2**64:
         wrong = f"resourceVersion: Invalid value: {problem.quote(text)}: strconv.ParseUint: parsing"
-        message = f"{wrong} {problem.quote(text)}: invalid syntax"
+        message = f"{wrong} {problem.quote(text)}: {'value out of range' if proper else 'invalid syntax'}"
         if code == 400:
             raise errors.bad_request(f"invalid resource version: {message}")
         raise ApiError(code, "", message)
-    return int(text)
+    return number

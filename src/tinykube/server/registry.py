@@ -58,7 +58,10 @@ class Target:
 
 
 class Registry:
-    """Reads and writes objects as an API server does."""
+    """Reads and writes objects as an API server does.
+
+    `clock` says what time it is, and somebody may set it; `steady` counts the seconds that pass.
+    """
 
     def __init__(
         self,
@@ -66,11 +69,13 @@ class Registry:
         hooks: Sequence[Hook] = (),
         guards: Sequence[Guard] = (),
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
         self.hooks = tuple(hooks)
         self.guards = tuple(guards)
         self.clock = clock
+        self.steady = steady
 
     def now(self, later: float = 0) -> str:
         """The time as objects carry it, or that of some seconds later."""

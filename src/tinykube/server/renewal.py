@@ -10,7 +10,7 @@ from datetime import timedelta
 from tinykube.server.http import Listener
 from tinykube.server.tls import KeptIdentity
 
-LONGEST = timedelta(hours=1)
+LONGEST = timedelta(minutes=1)
 """Clocks are set and machines sleep: look that often."""
 SHORTEST = timedelta(seconds=0.1)
 

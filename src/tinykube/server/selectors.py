@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tinykube.server import errors
+from tinykube.server import digits, errors
 from tinykube.server.kinds import EVENT, JOB, NAMESPACE, NODE, POD, SECRET, SERVICE, Kind
 from tinykube.server.rules.problem import quote
 from tinykube.server.rules.validation import names
@@ -52,17 +52,10 @@ class Requirement:
                 return value is not None
             case "!":
                 return value is None
-        number = _integer(value)
-        if number is None:
+        number, wanted = digits.whole(value or ""), digits.whole(self.values[0])
+        if number is None or wanted is None:
             return False
-        wanted = int(self.values[0])
         return number > wanted if self.operator == ">" else number < wanted
-
-
-def _integer(text: str | None) -> int | None:
-    if text is None or not re.fullmatch("[+-]?[0-9]+", text):
-        return None
-    return int(text)
 
 
 class _Parser:
@@ -160,7 +153,7 @@ class _Parser:
 
 def _check(key: str, operator: str, values: tuple[str, ...]) -> None:
     wrong = []
-    if operator in ("<", ">") and _integer(values[0]) is None:
+    if operator in ("<", ">") and digits.whole(values[0]) is None:
         detail = "for 'Gt', 'Lt' operators, the value must be an integer"
         wrong.append(f"values[0]: Invalid value: {quote(values[0])}: {detail}")
     for index, value in enumerate(values):

@@ -68,11 +68,12 @@ class Server:
         clock: Callable[[], float] = time.time,
         workloads: bool = True,
         name: str = "tinykube",
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.kubelet = kubelet
         self.routes = Routes(store.kinds)
-        self.registry = Registry(store, hooks, guards, clock)
+        self.registry = Registry(store, hooks, guards, clock, steady)
         self._store = store
         self._info = ServerInfo(name, store.kinds)
         self._clock = clock

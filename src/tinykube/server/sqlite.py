@@ -1,8 +1,8 @@
 """What is stored, kept in SQLite: one transaction per write, done before anybody hears of it.
 
 A commit hands the write to the operating system, so that a process that is killed loses nothing that it had confirmed.
-(A machine that loses power may lose the last moments, but never half a write.)  A write that fails, as on a full disk,
-has not happened.
+(A machine that loses power may lose the last moments, but never half a write.)  A write that fails has not happened.
+On a full disk, new objects are refused; those that are there can be changed and deleted, see `reserve`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,18 @@ from pathlib import Path
 from tinykube.server import database, errors, rows
 from tinykube.server.database import Database, reader, transaction
 from tinykube.server.kinds import Kind
+from tinykube.server.reserve import NoRoom, Reserve
 from tinykube.server.rows import Unreadable
 from tinykube.server.state import DATABASE, StateDirectory, StateError
 from tinykube.server.store import HISTORY, Kept, Store
+
+# In place: to replace the row would move it, and write its index too.
+_PUT = """
+INSERT INTO objects VALUES (?, ?, ?, ?, ?) ON CONFLICT (resource, key)
+DO UPDATE SET revision = excluded.revision, data = excluded.data, sum = excluded.sum
+"""
+LITTLE = 4096
+"""Bytes by which an object may grow on a full disk: that it is bound, runs, has ended or is to be deleted."""
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +59,24 @@ class SqliteJournal:
             if self._directory.is_new():
                 database.create(self._directory)
             self._database = Database(self._directory.database)
+            self._connection = self._database.connection
+            self._reserve = self._with_reserve()
         except (OSError, sqlite3.Error) as error:
             self._directory.close()
             raise StateError(f"{directory}: cannot keep state here: {error}") from error
         except BaseException:
             self._directory.close()
             raise
-        self._connection = self._database.connection
 
     def put(self, resource: str, key: str, revision: int, data: bytes) -> None:
         row = (resource, key, revision, data, rows.checksum(resource, key, revision, data))
         with self._writing():
-            self._connection.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row)
+            try:
+                self._reserve.take(len(data))
+            except NoRoom:
+                if self._grows(resource, key, len(data)):
+                    raise
+            self._connection.execute(_PUT, row)
 
     def remove(self, resource: str, key: str, revision: int) -> None:
         with self._writing(), transaction(self._connection):
@@ -79,13 +94,30 @@ class SqliteJournal:
     def close(self) -> None:
         """Let others have the directory."""
         self._connection.close()
+        self._reserve.close()
         self._directory.close()
+
+    def _with_reserve(self) -> Reserve:
+        try:
+            return Reserve(self._connection, self._directory.database)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _grows(self, resource: str, key: str, size: int) -> bool:
+        """Whether an object is new, or more than a little larger than it was."""
+        query = "SELECT length(data) FROM objects WHERE resource = ? AND key = ?"
+        before = self._connection.execute(query, (resource, key)).fetchone()
+        return before is None or size > before[0] + LITTLE
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Answer what the disk refuses.  It is logged once, until a write succeeds again."""
         try:
             yield
+        except NoRoom as error:
+            message = f"{self._database.file} cannot grow: {error}; nothing was changed"
+            raise errors.internal(f"{message}: delete something or make room there, and try again") from None
         except sqlite3.Error as error:
             message = f"{self._database.file} cannot be written: {error}"
             if not self._failing:

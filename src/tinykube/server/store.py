@@ -296,7 +296,7 @@ class Store:
             whole.setdefault(name, value)
         now = Stored(whole, self.revision, encode(whole))
         if too_deep(now.data, MOST_LEVELS):  # patches may put a deep thing into another
-            raise errors.bad_request("the object has too many levels: exceeded max depth")
+            raise errors.too_deep()
         if self._journal is not None:
             if type == "DELETED":
                 self._journal.remove(kind.resource, key, self.revision)

@@ -79,7 +79,9 @@ class ServerIdentity:
         issuer, leaf = certificates.read(self.authority), certificates.read(self.certificate)
         if issuer and not certificates.is_authority(issuer, issuer_key):
             issuer = None
-        if issuer_key and (issuer is None or certificates.is_due(issuer, now)):
+        if issuer_key and not (
+            issuer and certificates.says_that_it_signs(issuer) and not certificates.is_due(issuer, now)
+        ):
             subject = issuer.subject if issuer else certificates.common_name(f"{name}-ca")
             issuer = certificates.authority(issuer_key, subject, now, lifetimes.authority)
         if not (

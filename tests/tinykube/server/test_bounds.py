@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.talk import CONFIG_MAPS, PODS, binding, config_map, pod
@@ -164,6 +165,27 @@ async def test_nothing_of_a_strangers_body_is_read() -> None:
         wire = await served.wire()
         assert await wire.ask(CONFIG_MAPS, "Content-Length: 1000000000\r\n", "POST") == 401
         assert await wire.rest() == b""
+
+
+async def test_a_stranger_gets_one_answer_however_much_he_sends_ahead() -> None:
+    async with house() as served:
+        wire = await served.wire()
+        wire.writer.write(f"GET /version HTTP/1.1\r\nHost: x\r\nX-Long: {'x' * 100_000}\r\n\r\n".encode() * 50)
+        assert await wire.answer() == 401
+        assert await wire.rest() == b""
+
+
+async def test_who_asks_whether_to_go_on_is_told_so_unless_he_is_a_stranger() -> None:
+    async with house() as served:
+        wire = await served.wire()
+        body = msgspec.json.encode(config_map())
+        asks = f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n"
+        wire.writer.write(f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\n{TOKEN}{asks}\r\n".encode())
+        assert await wire.answer() == 100
+        wire.writer.write(body)
+        assert await wire.answer() == 201
+        stranger = await served.wire()
+        assert await stranger.ask(CONFIG_MAPS, asks, "POST") == 401
 
 
 async def test_a_body_that_is_far_too_large_is_refused_and_nothing_else_said() -> None:

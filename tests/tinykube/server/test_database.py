@@ -17,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fuzz import examples
+from tinykube.server import reserve
 from tinykube.server.database import JUMP
 from tinykube.server.kinds import CONFIG_MAP, KINDS, NODE, POD, Kind
+from tinykube.server.reserve import Reserve
 from tinykube.server.rows import LAST, checksum
 from tinykube.server.sqlite import Aside, kept, open_store
 from tinykube.server.state import Damaged, StateError
@@ -257,7 +259,7 @@ values = st.one_of(
 )
 
 
-@examples(25, 300)
+@examples(12, 300)
 @given(data=st.data(), keep_sum=st.booleans())
 def test_whatever_rows_become_all_others_are_served(data: st.DataObject, keep_sum: bool) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
@@ -286,8 +288,14 @@ class Sample:
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    """A database with several pages of each sort, some of them only in the log."""
-    directory = tmp_path_factory.mktemp("sample") / "state"
+    """A database with several pages of each sort, some of them only in the log; few of them are free."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("FLOOR", "STEP", "LOG"):
+            patch.setattr(reserve, name, 1)
+        return _sample(tmp_path_factory.mktemp("sample") / "state")
+
+
+def _sample(directory: Path) -> Sample:
     store, journal = open_store(directory)
     fill(store, 4, size=900)
     journal.close()
@@ -300,7 +308,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
     return Sample(directory.with_name("copy"), contents(store))
 
 
-@examples(30, 1_000)
+@examples(15, 1_000)
 @given(seed=st.integers(0, 2**32), log=st.booleans(), count=st.integers(1, 3))
 def test_whatever_bytes_of_the_file_become_it_is_refused_or_every_object_is_as_it_was(
     sample: Sample, seed: int, log: bool, count: int
@@ -316,6 +324,19 @@ def test_whatever_bytes_of_the_file_become_it_is_refused_or_every_object_is_as_i
             content[chance.randrange(len(content))] = chance.randrange(256)
         (directory / "state.db").write_bytes(content)
         _check(directory, {}, sample.contents)
+
+
+@pytest.mark.parametrize("size", [300, 3_000, 6_000])
+@pytest.mark.parametrize("lost", [1, 3_000, 4_095])
+def test_a_file_that_is_cut_off_within_its_last_page_is_refused(tmp_path: Path, size: int, lost: int) -> None:
+    store, journal = open_store(tmp_path / "state")
+    for number in range(7):
+        store.create(POD, object(POD, f"o{number}", size=size))
+    journal.close()
+    file = tmp_path / "state" / "state.db"
+    file.write_bytes(file.read_bytes()[:-lost])
+    with pytest.raises(Damaged, match=rf"state\.db: it is cut off after {file.stat().st_size} bytes"):
+        open_store(tmp_path / "state")
 
 
 @examples(15, 200)
@@ -354,17 +375,20 @@ def _check(directory: Path, undamaged: Contents, before: Contents) -> None:
 # A full disk
 
 
-def test_what_a_full_disk_refuses_has_not_happened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_full_disk_refuses_has_not_happened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However SQLite meets it: not even what is kept in reserve was there."""
     store, journal = open_store(tmp_path)
     before = fill(store)
     heard: list[str] = []
     store.subscribe(lambda change: heard.append(change.type))
     connection = journal._connection
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    connection.execute(f"PRAGMA max_page_count = {pages}")
+    monkeypatch.setattr(Reserve, "take", lambda *_: None)
+    connection.execute("PRAGMA max_page_count = 1")
     for name, write in (("o0", store.update), ("large", store.create), ("large", store.create)):
         with pytest.raises(ApiError, match=r"state\.db cannot be written: database or disk is full; nothing was"):
-            write(POD, object(POD, name, size=100_000))
+            write(POD, object(POD, name, size=1_000_000))
     assert contents(store) == before
     assert heard == []
     assert len(caplog.messages) == 1, "once, however many are refused"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
@@ -22,6 +23,8 @@ from tinykube.server.negotiation import JSON, PROTOBUF, YAML
 Query = dict[str, str]
 
 DEFAULT = "/api/v1/namespaces/default"
+TURNS = 20
+"""Of the loop, in which controllers do their part."""
 META = {"name": "o", "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["a.b/c"]}
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"a": "b"}},
@@ -152,13 +155,15 @@ async def answered(talk: Talk, method: str, path: str, body: bytes, headers: dic
         assert b"Internal error occurred" not in response.body, response
 
 
-@examples(60, ci=1_000)
+@examples(30, ci=400)
 @given(st.lists(st.tuples(requests(), QUERIES), min_size=1, max_size=3))
 async def test_objects_that_are_nearly_right(sent: list[tuple[tuple[str, str, bytes, str], Query]]) -> None:
     with nothing_logged():
         async with furnished() as talk:
             for (method, path, body, media), query in sent:
                 await answered(talk, method, path, body, {"content-type": media}, query)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
             for path in OBJECTS:
                 await talk.get(path)
 
@@ -169,7 +174,7 @@ async def talk() -> AsyncIterator[Talk]:
         yield talk
 
 
-@settings(examples(60, ci=500), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(30, ci=500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from([*OBJECTS, *(f"{each}/o" for each in OBJECTS), f"{PODS}/o/log", "/apis", "/openapi/v3", "/"]),
     query=QUERIES,
@@ -187,7 +192,7 @@ RECORDED = [
 ]
 
 
-@examples(60, ci=1_000)
+@examples(30, ci=400)
 @given(
     st.sampled_from(RECORDED),
     st.lists(st.tuples(st.integers(4, 200), st.binary(max_size=12), st.integers(0, 4)), max_size=3),

@@ -181,6 +181,21 @@ async def test_a_program_hears_says_and_ends(running: Served) -> None:
     await asyncio.wait_for(running.kubelet.sessions[0].closed.wait(), DEADLINE)
 
 
+async def test_kubectl_hears_nothing_while_it_makes_its_streams(
+    running: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would drop what comes for a stream that it does not know yet, and end with 0."""
+    monkeypatch.setattr(channels, "SETTLING", 3_600)
+    kubectl = {"User-Agent": "kubectl/v1.32.4 (linux/amd64) kubernetes/59526cd"}
+    socket = await running.session.ws_connect(
+        f"{PODS}/p/exec?command=cat&stdin=1&stdout=1", protocols=[channels.V5], headers=kubectl, autoping=False
+    )
+    await socket.send_bytes(b"\x00abc")
+    await socket.ping()
+    assert (await socket.receive()).type == aiohttp.WSMsgType.PONG
+    await socket.close()
+
+
 def way(served: Served) -> Endpoint:
     """How a client gets there."""
     user = Fixed(Identity.bearer(served.endpoint._identity.token))

@@ -87,3 +87,11 @@ async def test_keys_that_come_twice_in_an_apply_are_named_by_line(talk: Talk) ->
     )
     told = await refused(talk, f"{CONFIG_MAPS}/b", "apply", b": {", fieldManager="me")
     assert told["message"] == "error decoding YAML: error converting YAML to JSON: yaml: did not find expected key"
+
+
+@pytest.mark.parametrize("media", ["merge", "strategic", "json"])
+async def test_half_a_character_in_a_patch_becomes_a_mark_as_in_an_object(talk: Talk, media: str) -> None:
+    value = rb'{"x": "\ud800 \ud83d\ude00"}'
+    patch = b'[{"op": "add", "path": "/data", "value": %b}]' if media == "json" else b'{"data": %b}'
+    answer = await talk.send("PATCH", f"{CONFIG_MAPS}/a", patch % value, patch=media)
+    assert (answer.code, answer.body["data"]["x"]) == (200, "\ufffd \U0001f600")

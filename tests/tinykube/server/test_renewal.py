@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from cryptography import x509
 
+from tests.support import virtual
 from tinykube import kubeconfig
 from tinykube.client import Client
 from tinykube.http import HttpTransport
@@ -20,9 +22,10 @@ from tinykube.server import renewal
 from tinykube.server.http import HOST, Listener
 from tinykube.server.server import Server
 from tinykube.server.store import Store
-from tinykube.server.tls import KeptIdentity, Lifetimes
+from tinykube.server.tls import KeptIdentity, Lifetimes, ServerIdentity
 
 PATIENCE = 30.0
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 class Running:
@@ -128,3 +131,31 @@ async def test_a_certificate_that_cannot_be_loaded_yet_does_not_end_the_server(
         monkeypatch.setattr(server.listener, "show", show)
         while await server.shown() == first:
             await asyncio.sleep(0.01)
+
+
+class Shown:
+    """A listener that only remembers what it is to show."""
+
+    def __init__(self) -> None:
+        self.certificates: list[ServerIdentity] = []
+
+    def show(self, identity: ServerIdentity) -> None:
+        self.certificates.append(identity)
+
+
+@pytest.mark.parametrize("days", [-7_300, -1, 1, 300, 7_300])
+def test_a_clock_that_jumps_is_noticed_within_a_minute(days: int) -> None:
+    async def story() -> None:
+        ahead = timedelta(0)
+        kept = KeptIdentity(clock=lambda: NOW + timedelta(seconds=asyncio.get_running_loop().time()) + ahead)
+        shown = Shown()
+        renewing = asyncio.create_task(renewal.run(kept, cast(Listener, shown), lambda: None))
+        await asyncio.sleep(100)
+        ahead += timedelta(days=days)
+        await asyncio.sleep(60)
+        renewing.cancel()
+        found = x509.load_pem_x509_certificate([kept.current, *shown.certificates][-1].certificate.encode())
+        assert found.not_valid_before_utc <= NOW + ahead < found.not_valid_after_utc
+        assert bool(shown.certificates) == (days != 1), "nothing is renewed in vain"
+
+    virtual.run(story())

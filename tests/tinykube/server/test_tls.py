@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import ssl
 import stat
+import tempfile
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.fuzz import examples
 from tinykube import certificates
+from tinykube.server import backup
+from tinykube.server.sqlite import open_store
 from tinykube.server.state import StateError
 from tinykube.server.tls import HOSTS, KeptIdentity, Lifetimes, ServerIdentity, identity
 
@@ -92,6 +99,38 @@ def test_what_a_wrong_clock_made_is_renewed_when_the_clock_is_right(tmp_path: Pa
         found.renew()
         check(found.current, NOW)
         assert found.current.token == wrong.current.token
+
+
+def trusts(identity: ServerIdentity) -> None:
+    """A client that insists on all that RFC 5280 asks, as Python does from 3.13 on, shakes hands with the server."""
+    strict = ssl.create_default_context(cadata=identity.authority)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = strict.wrap_bio(to_client, to_server, server_hostname="localhost")
+    server = identity.context().wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client, server):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert client.version()
+    assert server.version()
+
+
+def test_a_strict_client_trusts_it() -> None:
+    trusts(identity())
+
+
+def test_an_authority_that_strict_clients_refuse_is_replaced_and_old_kubeconfigs_stay_valid(tmp_path: Path) -> None:
+    first = identity(tmp_path, "early")
+    key, old = certificates.read_key(first.authority_key), authority(first)
+    assert key is not None
+    lax = x509.CertificateBuilder(
+        old.issuer, old.subject, key.public_key(), 1, old.not_valid_before_utc, old.not_valid_after_utc
+    ).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    (tmp_path / "ca.crt").write_text(certificates.pem(lax.sign(key, hashes.SHA256())))
+    found = identity(tmp_path)
+    trusts(found)
+    assert (found.certificate, found.token) == (first.certificate, first.token)
+    assert identity(tmp_path) == found
 
 
 def test_a_certificate_does_not_outlive_its_authority() -> None:
@@ -200,3 +239,33 @@ def test_what_cannot_be_kept_is_shown_all_the_same(tmp_path: Path, caplog: pytes
     (tmp_path / "identity").mkdir()
     kept.renew()
     assert leaf(kept.current) == certificates.read((tmp_path / "identity" / "tls.crt").read_text())
+
+
+jumps = st.lists(st.integers(-40 * 365, 40 * 365).map(lambda days: days * DAY), min_size=1, max_size=5)
+
+
+@examples(6, 200)
+@given(jumps)
+def test_wherever_the_clock_jumps_all_that_was_ever_given_out_stays_trusted_and_backups_too(
+    ahead: list[timedelta],
+) -> None:
+    """Whoever has an old kubeconfig trusts what is shown now, as long as the clock does not say that it is over."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory, clock = Path(folder) / "state", Clock()
+        _, journal = open_store(directory, beside=["identity"])
+        kept = KeptIdentity(directory / "identity", clock=clock)
+        first, authorities = kept.current, [authority(kept.current)]
+        for number, each in enumerate(ahead):
+            clock.now = max(clock.now + each, datetime.fromtimestamp(0, UTC))  # no clock can be set to less
+            kept.renew()
+            check(kept.current, clock.now)
+            assert (kept.current.token, kept.current.authority_key) == (first.token, first.authority_key)
+            authorities.append(authority(kept.current))
+            for given_out in authorities:
+                leaf(kept.current).verify_directly_issued_by(given_out)
+            assert timedelta(0) < kept.rest() <= Lifetimes().certificate
+            backup.write(directory, Path(folder) / f"{number}", ["identity"])
+            backup.restore(Path(folder) / f"{number}", Path(folder) / f"restored{number}", ["identity"])
+            again = KeptIdentity(Path(folder) / f"restored{number}" / "identity", clock=clock)
+            assert again.current == kept.current
+        journal.close()

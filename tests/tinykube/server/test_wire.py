@@ -27,7 +27,7 @@ WORDS = [
 GOOD = f"GET /version HTTP/1.1\r\nHost: x\r\n{TOKEN}".encode()
 
 
-@examples(30, ci=300)
+@examples(15, ci=300)
 @given(
     st.lists(st.lists(st.sampled_from(WORDS) | st.binary(max_size=8), max_size=8).map(b"".join), max_size=3),
     st.booleans(),

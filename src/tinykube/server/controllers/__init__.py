@@ -18,6 +18,7 @@ import asyncio
 import logging
 from typing import Protocol
 
+from tinykube.failures import told
 from tinykube.server import bootstrap
 from tinykube.server.controllers.accounts import Accounts
 from tinykube.server.controllers.expiry import Expiry
@@ -44,7 +45,7 @@ class Controller(Protocol):
     def act(self) -> float | None:
         """Do what there is to do; gives the seconds after which to act again.  Called once at the beginning, too.
 
-        It is called again if it raises an ApiError of the server's own making: what is not done must not be forgotten.
+        It is called again if it raises anything: what is not done must not be forgotten.
         """
 
 
@@ -104,11 +105,10 @@ class Controllers:
         del self._timers[controller]
         try:
             seconds = controller.act()
-        except ApiError as error:
+        except Exception as error:  # whatever is wrong with one object, the controller goes on to others
             if controller not in self._failing:
-                log.warning("%s: %s", type(controller).__name__.lower(), error.message)
-            if error.code < 500:
-                return
+                problem = error.message if isinstance(error, ApiError) else told(error)
+                log.warning("%s: %s", type(controller).__name__.lower(), problem)
             self._failing.add(controller)
             seconds = RETRY_SECONDS
         else:

@@ -31,9 +31,15 @@ class Accounts:
         return None
 
     def act(self) -> float | None:
+        refused: ApiError | None = None
         for name in list(self._missing):
             namespace = self._registry.store.get(NAMESPACE, "", name)
-            if namespace is not None and not namespace["metadata"].get("deletionTimestamp"):
-                bootstrap.add_account(self._registry, name)
-            self._missing.discard(name)
+            try:
+                if namespace is not None and not namespace["metadata"].get("deletionTimestamp"):
+                    bootstrap.add_account(self._registry, name)
+                self._missing.discard(name)
+            except ApiError as error:  # as by a quota of the namespace: the others get theirs
+                refused = refused or error
+        if refused is not None:
+            raise refused
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tinykube.server import digits
 from tinykube.server.controllers.owners import Owners, condition, fingerprint, has_ended, is_going
 from tinykube.server.kinds import DEPLOYMENT, REPLICA_SET
 from tinykube.server.registry import seconds
@@ -112,7 +113,7 @@ def _number(owners: Owners, deployment: Json, new: Json, sets: list[Json]) -> tu
 
 def _revision(replica_set: Json) -> int:
     text = replica_set["metadata"].get("annotations", {}).get(REVISION, "")
-    return int(text) if text.isdecimal() else 0
+    return max(0, digits.whole(text) or 0)
 
 
 def _limits(deployment: Json) -> tuple[int, int]:

@@ -16,7 +16,7 @@ class Expiry:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._written = {key_in(event): registry.clock() for event in registry.store.list(EVENT)}
+        self._written = {key_in(event): registry.steady() for event in registry.store.list(EVENT)}
 
     def note(self, change: Change) -> float | None:
         if change.kind is not EVENT:
@@ -24,11 +24,11 @@ class Expiry:
         self._written.pop(change.key, None)
         if change.type == "DELETED":
             return None
-        self._written[change.key] = self._registry.clock()
+        self._written[change.key] = self._registry.steady()
         return EVENT_SECONDS
 
     def act(self) -> float | None:
-        ended = self._registry.clock() - EVENT_SECONDS
+        ended = self._registry.steady() - EVENT_SECONDS
         for key, written in list(self._written.items()):
             if written > ended:
                 return max(written - ended, PAUSE_SECONDS)

@@ -13,12 +13,15 @@ from tinykube.server.deletion import FOREGROUND, ORPHAN, delete
 from tinykube.server.kinds import Kind
 from tinykube.server.options import DeleteOptions, WriteOptions
 from tinykube.server.registry import Registry, Target
-from tinykube.server.store import Change, Stored
+from tinykube.server.store import Change, Stored, encode
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
 Place = tuple[Kind, str, str]
 """Kind, namespace and name."""
+
+MOST_FAILURES = 10
+"""In one turn: if nothing can be written, it is of no use to try it with thousands of objects."""
 
 _BY_US = WriteOptions("kube-controller-manager")
 
@@ -41,23 +44,29 @@ class Garbage:
         old = change.old["metadata"] if change.old else {}
         if metadata.get("ownerReferences") or old.get("ownerReferences"):
             self._note_references(change, old.get("ownerReferences", []), metadata.get("ownerReferences", []))
-        if change.type == "DELETED":
+        if change.type == "DELETED" or metadata.get("deletionTimestamp"):
             self._to_check.update(dict.fromkeys(self._owned.get(metadata["uid"], ())))
-        elif metadata.get("deletionTimestamp"):
+        if change.type != "DELETED" and metadata.get("deletionTimestamp"):
             self._note_finalizers(_place(change.kind, metadata), metadata)
         return 0.0 if self._to_check or self._to_finish else None
 
     def act(self) -> float | None:
-        while self._to_finish or self._to_check:
+        failures: list[Exception] = []
+        again: list[tuple[dict[Place, None], Place]] = []
+        while (self._to_finish or self._to_check) and len(failures) < MOST_FAILURES:
             waiting, look = (self._to_finish, self._finish) if self._to_finish else (self._to_check, self._check)
             place = next(iter(waiting))
             del waiting[place]
             try:
                 look(place)
-            except ApiError as error:
-                if error.code >= 500:
-                    waiting[place] = None
-                raise
+            except Exception as error:  # the others have their turn first
+                failures.append(error)
+                if not isinstance(error, ApiError) or error.code >= 500:
+                    again.append((waiting, place))
+        for waiting, place in again:
+            waiting[place] = None
+        if failures:
+            raise failures[0]
         return None
 
     def _begin_with(self, place: Place, metadata: Json) -> None:
@@ -71,8 +80,9 @@ class Garbage:
         place = _place(change.kind, change.object["metadata"])
         if change.type == "DELETED":
             now = []
+        kept = {encode(each) for each in now}
         for reference in before:
-            if reference not in now:
+            if encode(reference) not in kept:
                 self._forget(reference["uid"], place)
                 self._look_at_owner(reference, place[1])
         for reference in now:
@@ -155,11 +165,8 @@ class Garbage:
             for dependent in list(self._owned.get(uid, ())):
                 self._let_go(dependent, uid)
             finalizers = [each for each in finalizers if each != ORPHAN]
-        if FOREGROUND in finalizers:
-            blocking = [each for each in self._owned.get(uid, ()) if self._blocks(each, uid)]
-            self._to_check.update(dict.fromkeys(self._owned.get(uid, ())))
-            if not blocking:
-                finalizers = [each for each in finalizers if each != FOREGROUND]
+        if FOREGROUND in finalizers and not any(self._blocks(each, uid) for each in self._owned.get(uid, ())):
+            finalizers = [each for each in finalizers if each != FOREGROUND]
         if finalizers != metadata.get("finalizers", []):
             self._write(place, stored, finalizers=finalizers)
 

@@ -28,6 +28,8 @@ BURST = 50
 """How many pods an owner makes or deletes in one turn: others want to be served too."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Between one attempt and the next, if pods fail as soon as they are made."""
+_MOST_DOUBLINGS = 30
+"""More make no pause longer, and after 1,000 the number would be too large for Python."""
 
 BY_US = WriteOptions("kube-controller-manager")
 _SERVED = {(kind.api_version, kind.kind): kind for kind in KINDS}
@@ -238,12 +240,15 @@ def is_ready(pod: Json) -> bool:
 
 
 def wait_for(pod: Json, owner: Json, now: float) -> float:
-    """After how many seconds a pod counts as available: 0 if it does, infinite while it is not ready."""
+    """After how many seconds a pod counts as available: 0 if it does, infinite while it is not ready.
+
+    One that is ready since a moment to come does: the clock was set back, and nobody knows for how long it has been.
+    """
     since = ready_since(pod)
     if since is None:
         return float("inf")
     least = owner["spec"].get("minReadySeconds", 0)
-    return max(0.0, since + least - now) if least else 0.0
+    return max(0.0, since + least - now) if least and since <= now else 0.0
 
 
 def soonest(*seconds: float | None) -> float | None:
@@ -254,11 +259,16 @@ def soonest(*seconds: float | None) -> float | None:
 def pause_after(
     failed: Iterable[Json], now: float, first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE
 ) -> float:
-    """How long to wait before the next attempt: twice as long after each pod that failed, from the last one on."""
-    ends = sorted(ended_at(pod) for pod in failed)
-    if not ends:
+    """How long to wait before the next attempt: twice as long after each pod that failed, from the last one on.
+
+    Those that ended at a moment to come, since the clock was set back, are not waited for.
+    """
+    ends = [ended_at(pod) for pod in failed]
+    past = [each for each in ends if each <= now]
+    if not past:
         return 0.0
-    return max(0.0, ends[-1] + min(first * 2.0 ** (len(ends) - 1), longest) - now)
+    doublings = min(len(ends) - 1, _MOST_DOUBLINGS)
+    return max(0.0, max(past) + min(first * 2.0**doublings, longest) - now)
 
 
 def ended_at(pod: Json) -> float:

@@ -57,7 +57,7 @@ class Strays:
             if found is not None and found["metadata"]["uid"] == meta["uid"]:
                 delete(self._registry, Target(POD, meta["namespace"], meta["name"]), DeleteOptions(grace=0))
             self._half_gone.pop()
-        now = self._registry.clock()
+        now = self._registry.steady()
         for node, since in list(self._missing.items()):
             left = since + QUARANTINE_SECONDS - now
             if left > 0:
@@ -73,7 +73,7 @@ class Strays:
     def _look_for(self, node: str) -> float | None:
         if not node or node in self._missing or self._is_there(node):
             return None
-        self._missing[node] = self._registry.clock()
+        self._missing[node] = self._registry.steady()
         return QUARANTINE_SECONDS
 
     def _remove(self, node: str) -> None:

@@ -24,6 +24,8 @@ from tinykube.status import ApiError
 Json = dict[str, Any]
 
 FIRST_RETRY, LAST_RETRY = 0.5, 60.0
+LONGEST = 60.0
+"""Owners wait for dates, and somebody may set the clock: look at them that often."""
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class Workloads:
         """Look at the owner whose turn it is."""
         if self._due:
             first = min(self._due, key=self._due.__getitem__)
-            if self._due[first] <= self._registry.clock():
+            if self._due[first] <= self._registry.steady():
                 del self._due[first]
                 self._sync(first)
         return self._seconds_left()
@@ -91,14 +93,14 @@ class Workloads:
                 "%s %s/%s: %s; again in %g s", owner[0].kind, owner[1], owner[2], error, seconds, exc_info=bug
             )  # fmt: skip
         if seconds is not None:
-            self._wake(owner, seconds)
+            self._wake(owner, min(seconds, LONGEST))
 
     def _wake(self, owner: Place, seconds: float = 0.0) -> None:
-        due = self._registry.clock() + seconds
+        due = self._registry.steady() + seconds
         self._due[owner] = min(due, self._due.get(owner, due))
 
     def _seconds_left(self) -> float | None:
-        return max(0.0, min(self._due.values()) - self._registry.clock()) if self._due else None
+        return max(0.0, min(self._due.values()) - self._registry.steady()) if self._due else None
 
     def _wake_parents(self, change: Change) -> None:
         """The owners of an object, old and new; if it has none, those who would take it."""

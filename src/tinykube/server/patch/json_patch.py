@@ -6,20 +6,25 @@ not there adds null, and a negative index counts from the end.
 
 from __future__ import annotations
 
-import re
 from copy import deepcopy
 from typing import Any
 
+import msgspec
+
+from tinykube.depth import too_deep
+from tinykube.server import digits, errors
 from tinykube.server.patch import refusals
+from tinykube.server.store import MOST_LEVELS
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
 
 MOST_OPERATIONS = 10_000
+MOST_COPIED = 3 << 20
+"""Bytes of all copies together: each may double the document."""
 
 _MISSING = object()
 _MEMBERS = ("op", "path", "from")
-_INDEX = re.compile(r"[+-]?[0-9]+")
 _KINDS = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
@@ -31,11 +36,19 @@ def apply(document: Json, operations: Any) -> Any:
     """The document after all operations, usually an object.  `operations` is what the body of the request says."""
     _check(operations)
     root: list[Any] = [deepcopy(document)]
+    copied = 0
     try:
         for operation in operations or ():
-            _operate(root, operation)
+            copied += _operate(root, operation)
+            if copied > MOST_COPIED:
+                raise _DoesNotApply
+        deep = bool(too_deep(msgspec.json.encode(root[0]), MOST_LEVELS))
     except _DoesNotApply:
         raise refusals.unprocessable() from None
+    except RecursionError:  # thousands of moves make thousands of levels
+        deep = True
+    if deep:
+        raise errors.too_deep()
     return root[0]
 
 
@@ -72,8 +85,11 @@ def _undecodable(value: Any, target: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def _operate(root: list[Any], operation: Json | None) -> None:
-    """Do one operation.  The document is the only item of `root`, so that it can be replaced as a whole."""
+def _operate(root: list[Any], operation: Json | None) -> int:
+    """Do one operation; gives the bytes that it has copied.
+
+    The document is the only item of `root`, so that it can be replaced as a whole.
+    """
     members = operation or {}
     path = members.get("path")
     if path is None:
@@ -92,13 +108,16 @@ def _operate(root: list[Any], operation: Json | None) -> None:
             _add(*_find(root, path), value)
         case "copy":
             value = _get(*_find(root, members.get("from")))
-            _add(*_find(root, path), None if value is _MISSING else deepcopy(value))
+            written = msgspec.json.encode(None if value is _MISSING else value)
+            _add(*_find(root, path), msgspec.json.decode(written))
+            return len(written)
         case "test":
             found = root[0] if path == "" else _get(*_find(root, path))
             if not _same(None if found is _MISSING else found, members.get("value")):
                 raise _DoesNotApply
         case _:
             raise _DoesNotApply
+    return 0
 
 
 def _find(root: list[Any], path: str | None) -> tuple[Any, str]:
@@ -115,9 +134,9 @@ def _find(root: list[Any], path: str | None) -> tuple[Any, str]:
 
 
 def _index(step: str, length: int) -> int:
-    if not _INDEX.fullmatch(step):
+    index = digits.whole(step)
+    if index is None:
         raise _DoesNotApply
-    index = int(step)
     if index < 0:
         index += length
     if not 0 <= index < length:

@@ -30,17 +30,19 @@ DELETE_FROM = "$deleteFromPrimitiveList"
 
 def apply(document: Json, patch: Any, schema: Field) -> Json:
     """The document after the patch, which is what the body of the request says."""
-    return applied(document, patch, schema)[0]
+    return applied(document, deepcopy(patch), schema)[0]
 
 
 def applied(document: Json, patch: Any, schema: Field) -> tuple[Json, Json]:
-    """The same, and what is left of the patch: the API server shows that if the document makes no sense."""
+    """The same, and what is left of the patch, which must be ours: it becomes a part of the document.
+
+    The API server shows it if the document makes no sense.
+    """
     if patch is None:
         patch = {}
     if not isinstance(patch, dict):
         kind = {list: "array", str: "string", bool: "bool"}.get(type(patch), "number")
         raise refusals.bad_request(f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
-    patch = deepcopy(patch)
     return _merge(dict(document), patch, schema), patch
 
 

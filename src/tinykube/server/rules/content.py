@@ -9,9 +9,12 @@ value of a wrong type is always refused.  Custom kinds keep what they are given;
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from types import NoneType
 from typing import Any
+
+import msgspec
 
 from tinykube import depth
 from tinykube.server import errors, schema
@@ -20,6 +23,7 @@ from tinykube.server.rules import custom, defaults, problem
 from tinykube.server.rules.decoding import Decoder, Reading, decoder, described
 from tinykube.server.rules.problem import quote
 from tinykube.server.rules.scalars import BadValue
+from tinykube.server.store import decode, encode
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
@@ -43,7 +47,7 @@ def read(
     An `applied` object has been merged and is read in its own way.  Raises ApiError, NotOfKind above all.
     """
     odd: list[str] = []
-    given = _parsed(kind, content, odd) if isinstance(content, bytes) else content
+    given = (_quickly(content) or _parsed(kind, content, odd)) if isinstance(content, bytes) else content
     if given is None and not kind.custom:
         given = {}
     _check_kind(kind, given, content)
@@ -51,6 +55,18 @@ def read(
     if odd and validation == "Strict":
         raise NotOfKind(kind, f"strict decoding error: {', '.join(odd)}")
     return object, odd if validation == "Warn" else []
+
+
+def _quickly(content: bytes) -> Any:
+    """JSON that is written as most programs do it; None if it must be read with more care.
+
+    What is the same when it is written again has lost nothing: no field is there twice.
+    """
+    try:
+        given = None if depth.too_deep(content) else decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return given if encode(given) == content else None
 
 
 @cache
@@ -79,6 +95,12 @@ def _custom(kind: Kind, given: Json, odd: list[str], applied: bool) -> Json:
         raise NotOfKind(kind, str(error)) from None
 
 
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+# What is escaped and whole, such as a backslash or a pair; or else a half.
+_HALVES = re.compile(
+    r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)|\\u[dD][89a-fA-F][0-9a-fA-F]{2}",
+    re.DOTALL,
+)
 _NO_KIND = "couldn't get version/kind; json parse error"
 _SCHEME = "pkg/runtime/scheme.go:111"
 
@@ -144,12 +166,20 @@ def _parsed(kind: Kind, content: bytes, odd: list[str]) -> Any:
 
     try:
         depth.check(content)
-        given = json.loads(content, object_pairs_hook=once, parse_constant=_refused)
+        given = json.loads(whole_characters(content), object_pairs_hook=once, parse_constant=_refused)
     except ValueError as error:
         raise _unrecognized(kind, f"{_NO_KIND}: {error}", content) from None
     if doubtful:
         odd += duplicates(content)
     return given
+
+
+def whole_characters(content: bytes) -> str:
+    """The text, with a mark in place of each half of a character, as Go does it: nobody could write that down again."""
+    text = content.decode()
+    if not _HALF.search(text):
+        return text
+    return _HALVES.sub(lambda found: found[1] or r"\ufffd", text)
 
 
 def _refused(word: str) -> None:
@@ -159,7 +189,7 @@ def _refused(word: str) -> None:
 
 def duplicates(content: bytes) -> list[str]:
     """The paths of fields that are there twice."""
-    tree = json.loads(content, object_pairs_hook=lambda pairs: ("object", pairs))
+    tree = json.loads(whole_characters(content), object_pairs_hook=lambda pairs: ("object", pairs))
     found: list[str] = []
 
     def walk(node: Any, path: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinykube.server import kinds
+from tinykube.server import digits, kinds
 from tinykube.server.kinds import Kind
 from tinykube.server.rules.defaults import workload as defaults
 from tinykube.server.rules.defaults.workload import TEMPLATE_GENERATION
@@ -24,7 +24,7 @@ def creation(kind: Kind, object: Json) -> None:
     object["metadata"]["generation"] = 1
     if kind is kinds.DAEMON_SET:
         given = object["metadata"].get("annotations", {}).get(TEMPLATE_GENERATION, "")
-        _count(object, max(int(given), 1) if given.isdecimal() else 1)
+        _count(object, max(digits.whole(given) or 1, 1))
     elif kind is kinds.JOB and not object["spec"].get("manualSelector"):
         _select(object)
     if kind is kinds.JOB:

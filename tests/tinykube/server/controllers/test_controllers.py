@@ -10,9 +10,15 @@ import pytest
 from tests.tinykube.server.controllers.test_garbage import reference
 from tests.tinykube.server.controllers.world import FullDisk, World
 from tinykube.server import controllers as module
-from tinykube.server.controllers import Controllers
+from tinykube.server.controllers import Controllers, garbage
+from tinykube.server.controllers.garbage import Garbage
+from tinykube.server.controllers.namespaces import Namespaces
+from tinykube.server.deletion import delete
 from tinykube.server.kinds import CONFIG_MAP, NAMESPACE, NODE, RESOURCE_QUOTA, SERVICE_ACCOUNT, Kind
+from tinykube.server.options import DeleteOptions
+from tinykube.server.registry import Registry, Target
 from tinykube.server.store import Change, Store
+from tinykube.status import ApiError
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -122,4 +128,94 @@ async def test_the_status_of_a_quota_comes_when_there_is_room_again() -> None:
         return found.get("status", {}).get("used")
 
     await until(lambda: used() == {"configmaps": "0"})
+    controllers.close()
+
+
+async def test_a_controller_that_stumbles_goes_on(
+    soon: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    controllers = Controllers(world.registry)
+    await turns()
+    act, stumbles = Namespaces.act, 3
+
+    def stumbling(self: Namespaces) -> float | None:
+        nonlocal stumbles
+        stumbles -= 1
+        if stumbles >= 0:
+            raise ValueError("secret")
+        return act(self)
+
+    monkeypatch.setattr(Namespaces, "act", stumbling)
+    world.create(NAMESPACE, "n")
+    world.delete(NAMESPACE, "n")
+    await until(lambda: "n" not in world.names(NAMESPACE))
+    (said,) = caplog.messages
+    assert said.startswith("namespaces: ValueError at test_controllers.py:")
+    controllers.close()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "left"),
+    [(ApiError(403, "Forbidden", "no"), 1), (ValueError("a bug"), 0)],
+    ids=["refused", "stumbled"],
+)
+@pytest.mark.usefixtures("soon")
+async def test_one_object_that_cannot_be_deleted_does_not_save_the_others(
+    monkeypatch: pytest.MonkeyPatch, refusal: Exception, left: int
+) -> None:
+    """Nothing else happens in this cluster that would wake the controller."""
+    world = World()
+    controllers = Controllers(world.registry)
+    owner = world.create(NODE, "owner")
+    for name in ("a", "b"):
+        world.create(CONFIG_MAP, name, metadata={"ownerReferences": [reference(owner)]})
+    await turns()
+    refusals = [refusal]
+
+    def reluctant(registry: Registry, target: Target, options: DeleteOptions) -> object:
+        if refusals:
+            raise refusals.pop()
+        return delete(registry, target, options)
+
+    monkeypatch.setattr(garbage, "delete", reluctant)
+    world.delete(NODE, "owner")
+    await until(lambda: len(world.names(CONFIG_MAP)) == left)
+    controllers.close()
+
+
+@pytest.mark.usefixtures("soon")
+async def test_an_owner_that_can_never_be_let_go_saves_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    controllers = Controllers(world.registry)
+
+    def stumble(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Garbage, "_finish", stumble)
+    stuck, owner = world.create(NODE, "stuck"), world.create(NODE, "owner")
+    for name, of in (("a", owner), ("b", stuck)):
+        world.create(CONFIG_MAP, name, metadata={"ownerReferences": [reference(of)]})
+    world.delete(NODE, "stuck", policy="Foreground")
+    world.delete(NODE, "owner")
+    await until(lambda: world.names(CONFIG_MAP) == [])
+    assert world.names(NODE) == ["stuck"]
+    controllers.close()
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_namespace_that_allows_no_account_keeps_none_from_the_others() -> None:
+    world = World()
+    controllers = Controllers(world.registry)
+    others = [f"n{number}" for number in range(20)]
+    for name in ("strict", *others):
+        world.create(NAMESPACE, name)
+    world.create(RESOURCE_QUOTA, "q", "strict", spec={"hard": {"count/serviceaccounts": "0"}})
+    await turns()
+    for name in ("strict", *others):
+        world.delete(SERVICE_ACCOUNT, "default", name)
+    await until(lambda: all(world.names(SERVICE_ACCOUNT, name) == ["default"] for name in others))
+    assert world.names(SERVICE_ACCOUNT, "strict") == []
+    world.delete(RESOURCE_QUOTA, "q", "strict")
+    await until(lambda: world.names(SERVICE_ACCOUNT, "strict") == ["default"])
     controllers.close()

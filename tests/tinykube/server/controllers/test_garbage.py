@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tests.tinykube.server.controllers.world import Damaged, Json, Schedule, World
 from tinykube.server.controllers.garbage import Garbage
 from tinykube.server.kinds import CONFIG_MAP
-from tinykube.server.store import Store
+from tinykube.server.store import Change, Store, Stored
 
 
 def reference(owner: Json) -> Json:
@@ -98,3 +102,51 @@ def test_an_orphan_has_no_trace_of_its_owners() -> None:
     schedule.pass_time(0)
     [orphan] = world.store.list(CONFIG_MAP)
     assert "ownerReferences" not in orphan["metadata"]
+
+
+class Counted(dict[str, Any]):
+    """An object that counts how often it is compared."""
+
+    comparisons = 0
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return super().__eq__(other)
+
+
+def test_thousands_of_references_are_not_compared_one_by_one() -> None:
+    world = World()
+    garbage, _ = collected(world)
+    before, now = [
+        [Counted(apiVersion="x/v1", kind="X", name=name, uid=f"{name}{number}") for number in range(100)]
+        for name in ("old", "new")
+    ]
+    versions = [
+        Stored({"metadata": {"name": "c", "uid": "c", "ownerReferences": references}}, 1, b"")
+        for references in (before, now)
+    ]
+    garbage.note(Change("MODIFIED", CONFIG_MAP, "c", versions[1], versions[0]))
+    assert Counted.comparisons < 500
+
+
+def test_an_owner_is_not_weighed_against_all_that_it_owns_for_each_that_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    _, schedule = collected(world)
+    owner = world.create(CONFIG_MAP, "owner")
+    for number in range(100):
+        blocking = {**reference(owner), "blockOwnerDeletion": True}
+        world.create(CONFIG_MAP, f"owned-{number}", metadata={"ownerReferences": [blocking]})
+    looks = 0
+    look = world.store.get
+
+    def counted(*place: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return look(*place)
+
+    monkeypatch.setattr(world.store, "get", counted)
+    world.delete(CONFIG_MAP, "owner", policy="Foreground")
+    schedule.pass_time(0)
+    assert world.names(CONFIG_MAP) == []
+    assert looks < 1_000

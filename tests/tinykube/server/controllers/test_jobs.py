@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.tinykube.server.controllers.workshop import Workshop
+from tinykube.server.controllers.owners import ended_at, pause_after
 from tinykube.server.kinds import JOB, POD
 from tinykube.status import ApiError
 
@@ -25,6 +26,14 @@ def test_after_each_failure_the_next_attempt_waits_longer() -> None:
     world.settle()
     assert world.conditions(JOB)["Failed"] == ("True", "BackoffLimitExceeded")
     assert world.object(JOB)["status"]["failed"] == 4
+
+
+def test_however_many_pods_fail_at_once_the_longest_pause_is_enough() -> None:
+    pod = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Failed"}}
+    ended = ended_at(pod)
+    for many in (100, 5_000):
+        assert pause_after([pod] * many, ended, longest=360.0) == 360.0
+        assert pause_after([pod] * many, ended + 360.0, longest=360.0) == 0.0
 
 
 def test_containers_that_are_restarted_too_often_fail_the_job() -> None:

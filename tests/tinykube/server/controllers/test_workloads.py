@@ -6,13 +6,14 @@ import random
 
 import pytest
 
+from tests.support import fuzz
 from tests.tinykube.server.controllers.workshop import Workshop
 from tinykube.server.controllers import jobs, workloads
 from tinykube.server.controllers.owners import owner_of
 from tinykube.server.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, REPLICA_SET
 from tinykube.server.store import Change
 
-HISTORIES = 25
+HISTORIES = 50 if fuzz.long() else 10
 
 
 def harm(world: Workshop, chance: random.Random) -> None:

@@ -57,8 +57,10 @@ class World:
 
     def __init__(self, store: Store | None = None) -> None:
         self.time = 1_800_000_000.0
+        self.ahead = 0.0
+        """How far the clock was set ahead, or back."""
         self.store = store or Store()
-        self.registry = Registry(self.store, clock=lambda: self.time)
+        self.registry = Registry(self.store, clock=lambda: self.time + self.ahead, steady=lambda: self.time)
         bootstrap.fill(self.registry)
 
     def runs(self, controller: Controller) -> Schedule:

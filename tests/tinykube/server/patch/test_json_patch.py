@@ -139,3 +139,24 @@ def test_unknown_members_of_operations_are_warned_of() -> None:
 def test_no_operations_change_nothing() -> None:
     assert json_patch.apply(POD, None) == POD
     assert json_patch.apply(POD, []) == POD
+
+
+def test_copies_of_copies_are_bounded() -> None:
+    document = {"data": {"x": "y" * 1000}}
+    doubled = [{"op": "copy", "from": "/data", "path": f"/data/{number}"} for number in range(13)]
+    with pytest.raises(ApiError) as caught:
+        json_patch.apply(document, doubled)
+    assert (caught.value.code, caught.value.reason, caught.value.message) == REFUSED
+    assert json_patch.apply(document, doubled[:2])["data"]["1"] == {"x": "y" * 1000, "0": {"x": "y" * 1000}}
+
+
+@pytest.mark.parametrize("levels", [200, 3_000])
+def test_moves_make_no_more_levels_than_an_object_may_have(levels: int) -> None:
+    deeper = [
+        {"op": "add", "path": "/outer", "value": {}},
+        {"op": "move", "from": "/inner", "path": "/outer/inner"},
+        {"op": "move", "from": "/outer", "path": "/inner"},
+    ]
+    moves = [{"op": "add", "path": "/inner", "value": {}}, *deeper * levels]
+    for operations in (moves, [*moves, {"op": "copy", "from": "/inner", "path": "/copy"}]):
+        assert refusal(operations) == (400, "BadRequest", "the object has too many levels: exceeded max depth")

@@ -15,12 +15,14 @@ from tinykube.status import ApiError
 ODD = (
     b'{"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "name": "b"}, "Data": {}, "data": {"k": "v"}}'
 )
+COMPACT = ODD.replace(b": ", b":").replace(b", ", b",")
 TOLD = ['duplicate field "metadata.name"', 'unknown field "Data"']
 
 
-def test_strict_reading_refuses_what_is_unknown_or_there_twice() -> None:
+@pytest.mark.parametrize("written", [ODD, COMPACT])
+def test_strict_reading_refuses_what_is_unknown_or_there_twice(written: bytes) -> None:
     with pytest.raises(ApiError) as refused:
-        rules.read(kinds.CONFIG_MAP, ODD, "Strict")
+        rules.read(kinds.CONFIG_MAP, written, "Strict")
     assert refused.value.code == 400
     assert refused.value.message == (
         'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: ' + ", ".join(TOLD)
@@ -131,3 +133,27 @@ def test_a_kind_is_a_text(value: Any) -> None:
         rules.read(POD_GROUP, {**GROUP, "kind": value})
     assert refused.value.code == 400
     assert "into Go struct field .kind of type string" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("escaped", "kept"),
+    [
+        (r"\ud800", "\ufffd"),
+        (r"\uDC00x", "\ufffdx"),
+        (r"\ud83d\ude00", "\U0001f600"),
+        (r"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+        (r"\\ud800", r"\ud800"),
+        (r"\\\ud800", "\\\ufffd"),
+        (r"\"\ud7ff", '"\ud7ff'),
+    ],
+)
+def test_half_a_character_becomes_a_mark_as_in_go(escaped: str, kept: str) -> None:
+    content = f'{{"kind": "ConfigMap", "apiVersion": "v1", "metadata": {{}}, "data": {{"x": "{escaped}"}}}}'
+    assert rules.read(kinds.CONFIG_MAP, content.encode())[0]["data"] == {"x": kept}
+
+
+@pytest.mark.parametrize("content", ["{}".encode("utf-16"), b'{"a": "\xed\xa0\x80"}', b"\xef\xbb\xbf{}"])
+def test_a_text_must_be_utf_8(content: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        rules.read(kinds.CONFIG_MAP, content)
+    assert caught.value.code == 400

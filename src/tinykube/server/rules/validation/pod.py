@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from tinykube.server import digits
 from tinykube.server.rules import amounts, problem, scalars
 from tinykube.server.rules.problem import Problems
 from tinykube.server.rules.validation import metadata, names, resources, scheduling, security, volumes
@@ -301,7 +302,8 @@ def _app_armor(problems: Problems, path: str, container: str, profile: str, spec
 
 
 def _is_cost(text: str) -> bool:
-    digits = text.removeprefix("-")
-    if not digits.isdigit() or not digits.isascii() or (digits[0] == "0" and text != "0"):
+    plain = text.removeprefix("-")
+    if not plain.isdigit() or not plain.isascii() or (plain[0] == "0" and text != "0"):
         return False
-    return -(2**31) <= int(text) < 2**31
+    cost = digits.whole(text)
+    return cost is not None and -(2**31) <= cost < 2**31

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinykube.server import selectors
+from tinykube.server import digits, selectors
 from tinykube.server.rules import problem
 from tinykube.server.rules.problem import Problems
 from tinykube.server.rules.validation import metadata, names, pod
@@ -197,7 +197,8 @@ def _go(strategy: Json) -> Json:
 
 def _share(problems: Problems, path: str, value: int | str) -> None:
     if isinstance(value, str):
-        problem.each(problems, path, value, names.percent(value))
+        beyond = () if digits.whole(value[:-1]) is not None else ("must be a number of at most 20 digits",)
+        problem.each(problems, path, value, names.percent(value) or beyond)
     else:
         not_negative(problems, path, value)
 
@@ -210,7 +211,7 @@ def _at_most_all(problems: Problems, path: str, value: int | str) -> None:
 def _number(value: int | str) -> int:
     if isinstance(value, int):
         return value
-    return int(value[:-1]) if not names.percent(value) else 0
+    return 0 if names.percent(value) else digits.whole(value[:-1]) or 0
 
 
 def _same_selector(problems: Problems, new: Json, old: Json) -> None:
