@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import stat
 import subprocess
 import sys
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -119,6 +122,7 @@ def test_a_named_file_that_is_ours_is_taken_over_and_not_shared(path: Path, cont
     [
         "clusters: [{name: production, cluster: {server: 'https://10.0.0.1'}}]",
         "clusters: [{name: subak, cluster: {server: 'https://gpu.example.com'}}]",
+        "clusters: [{name: subak, cluster: {server: 6443}}]",
         "some notes",
         "[" * 1000,
     ],
@@ -141,6 +145,28 @@ def test_a_file_that_was_replaced_is_not_removed(path: Path) -> None:
     assert path.read_text() == "theirs"
 
 
+WRITER = """
+import resource, sys
+from pathlib import Path
+from subak.local.kubeconfig import claim
+held = claim(Path(sys.argv[1]))
+held.write("old")
+resource.setrlimit(resource.RLIMIT_FSIZE, (5, 5))
+try:
+    held.write("longer than there is room for")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_file_for_which_there_is_no_room_stays_as_it_was(path: Path) -> None:
+    """Not a half of it: whoever uses it would be told that it makes no sense."""
+    wrote = subprocess.run([sys.executable, "-c", WRITER, path], capture_output=True, text=True, timeout=30)
+    assert wrote.stdout == "File too large\n", wrote.stderr
+    assert path.read_text() == "old"
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_what_kubectl_changes_in_it_goes_with_it(path: Path) -> None:
     held = claim_first(path)
     held.write("ours")
@@ -148,3 +174,38 @@ def test_what_kubectl_changes_in_it_goes_with_it(path: Path) -> None:
         file.write("changed")
     held.release()
     assert not path.exists()
+
+
+def _refused(path: Path, told: Connection) -> None:
+    try:
+        claim(path)
+    except (FileTaken, OSError) as error:
+        told.send(str(error))
+
+
+@pytest.mark.parametrize("kind", ["a link to nothing", "a link to itself", "an endless file", "a pipe", "a directory"])
+def test_what_is_no_file_is_refused_at_once(path: Path, kind: str) -> None:
+    path.parent.mkdir()
+    match kind:
+        case "a link to nothing":
+            path.symlink_to("nowhere")
+        case "a link to itself":
+            path.symlink_to(path.name)
+        case "an endless file":
+            path.symlink_to("/dev/zero")
+        case "a pipe":
+            os.mkfifo(path)
+        case _:
+            path.mkdir()
+    before = path.lstat()
+    ours, theirs = multiprocessing.Pipe()
+    claimer = multiprocessing.get_context("fork").Process(target=_refused, args=(path, theirs))
+    claimer.start()
+    try:
+        assert ours.poll(30), "it still waits"
+    finally:
+        claimer.kill()
+        claimer.join()
+    assert str(path) in ours.recv()
+    assert path.lstat().st_ino == before.st_ino
+    assert list(path.parent.iterdir()) == [path]

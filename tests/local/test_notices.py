@@ -147,6 +147,33 @@ def test_what_is_no_file_of_a_decent_size_says_nothing(board: Board, kind: str) 
     assert said(board) == [b"sense", b"more sense"]
 
 
+def test_of_one_user_no_more_is_read_than_a_user_may_post(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many directories he has: somebody else must go through all that is read."""
+    monkeypatch.setattr(notices, "MOST_NOTICES", 3)
+    posted = [board.post(".word", b"word") for _ in range(2)]
+    for number in range(3):
+        another = posted[0].place.with_name(f"{posted[0].place.name}-{number:08}")
+        another.mkdir()
+        for path in posted[0].place.iterdir():
+            os.link(path, another / path.name)
+    assert said(board) == [b"word"] * 3
+
+
+def test_a_long_notice_counts_as_several(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "MOST_NOTICES", 4)
+    words = [b"x" * (2 * notices.USUAL_BYTES), b"short", b"too much"]
+    for word in words:
+        board.post(".word", word)
+    assert said(board) == words[:2]
+
+
+def test_a_directory_of_many_files_is_not_read_to_its_end(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "MOST_FILES", 6)
+    for _ in range(4):
+        board.post(".word", b"word")
+    assert len(said(board)) <= 3
+
+
 @pytest.mark.parametrize("kind", ["file", "directory", "link"])
 def test_what_is_no_pipe_is_not_alive(board: Board, kind: str) -> None:
     living, dead = board.post(".word", b"living"), board.post(".word", b"dead")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from subak.dialects.interpreter import Interpreter
@@ -18,6 +19,8 @@ from subak.local import slices as ledger
 from subak.local.slices import CardsTaken, Slices, claim
 from subak.model import manifest
 from subak.model.node import Node
+from subak.model.request import Request
+from subak.policy.decider import Decider
 from tests.local.test_slices import REGISTER, ask
 from tests.support import fuzz, users
 from tests.support.users import FIRST, SECOND, STRANGER
@@ -156,6 +159,27 @@ def test_one_user_s_many_directories_and_files_are_not_read_to_their_end(place: 
         assert fits(place, 15_000)
 
 
+@users.alone
+def test_nobody_has_to_place_hundreds_of_containers_of_a_stranger(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crowd() -> None:
+        holding(place, 1_000)()
+        own = place / f"slices-{STRANGER}"
+        (own / "001.held").unlink()
+        asked = msgspec.json.decode((own / "001.json").read_bytes())
+        asked["spec"]["containers"] *= 20
+        (own / "001.json").write_bytes(msgspec.json.encode(asked))
+
+    asked = Decider.request
+
+    def counted(decider: Decider, pod: manifest.Pod) -> Request:
+        assert len(pod.containers) == 1
+        return asked(decider, pod)
+
+    monkeypatch.setattr(Decider, "request", counted)
+    with users.meanwhile(STRANGER, crowd):
+        assert fits(place, 16_000)
+
+
 # Two honest users come and go at random, are stopped and killed; a third does what he can.
 
 
@@ -172,7 +196,7 @@ def dawdle(chance: random.Random) -> None:
 
         setattr(os, name, slow)
 
-    for name in ("link", "listdir", "unlink"):
+    for name in ("link", "listdir", "scandir", "unlink"):
         slowly(name)
 
 
@@ -236,7 +260,10 @@ def held_at_once(log: Path) -> int:
 
 @pytest.mark.parametrize(
     "harm",
-    [pytest.param(False, id="among themselves"), pytest.param(True, id="beside a stranger", marks=users.alone)],
+    [
+        pytest.param(False, id="among themselves"),
+        pytest.param(True, id="beside a stranger", marks=[users.alone, pytest.mark.long]),
+    ],
 )
 def test_nobody_gets_more_than_the_card_has(place: Path, tmp_path: Path, harm: bool) -> None:
     seed = random.randrange(1 << 32)

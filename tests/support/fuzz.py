@@ -4,7 +4,7 @@
     @given(st.lists(events))
     def test_no_card_is_overcommitted(...): ...
 
-A long test that repeats the point of quicker ones is marked `pytest.mark.long`: only the profile `ci` runs it.
+A test that takes seconds, or repeats the point of a quicker one, has the mark `long`: only the profile `ci` runs it.
 
 Neither profile has a deadline: a busy machine is no reason to fail.
 """
@@ -18,7 +18,7 @@ QUICK, CI = "quick", "ci"
 
 def register() -> None:
     """Register the profiles, and load the quick one, which an option may replace."""
-    for name, examples in ((QUICK, 25), (CI, 100)):
+    for name, examples in ((QUICK, 10), (CI, 100)):
         settings.register_profile(
             name, deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow]
         )
@@ -40,6 +40,6 @@ def rare(quick: int, ci: int) -> settings:
     return settings(examples(quick, ci), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 
 
-def histories(quick: int = 40, ci: int = 2_000) -> settings:
+def histories(quick: int = 10, ci: int = 2_000) -> settings:
     """The settings of a property over long stories of events, for which a hundred examples say little."""
     return examples(quick, ci)

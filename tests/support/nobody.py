@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 NOBODY = 65534
@@ -21,9 +21,9 @@ def possible() -> bool:
     return bool(shutil.which("setpriv") and shutil.which("unshare"))
 
 
-def as_nobody(*command: str) -> Sequence[str]:
-    """The command that root runs to have another one run by nobody, in the checkout."""
-    needed = {Path(sys.prefix), Path(sys.base_prefix), CHECKOUT}
+def as_nobody(*command: str, visible: Iterable[Path] = ()) -> Sequence[str]:
+    """The command that root runs to have another one run by nobody, in the checkout; it can read these paths too."""
+    needed = {Path(sys.prefix), Path(sys.base_prefix), CHECKOUT, *visible}
     return ["unshare", "--mount", "sh", "-ec", _open_way(sorted(needed)) + ENTER, str(CHECKOUT), *command]
 
 

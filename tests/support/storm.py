@@ -104,8 +104,3 @@ def forget_peak(process: int) -> int:
     """Count the peak from now on; gives what the process has at this moment."""
     Path(f"/proc/{process}/clear_refs").write_text("5")
     return peak(process)
-
-
-def children(process: int) -> list[int]:
-    """The processes that a process has started and that live."""
-    return [int(word) for each in Path(f"/proc/{process}/task").glob("*/children") for word in each.read_text().split()]

@@ -31,6 +31,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now += A_TURN
         super()._run_once()  # type: ignore[misc]
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for threads as long as it takes: they end in real time, and Python 3.12 gives up after 300 s of ours."""
+        await super().shutdown_default_executor()
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in virtual time."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 from itertools import count
 from pathlib import Path
@@ -97,14 +98,16 @@ def _claimed(path: Path, ours: bool) -> Kubeconfig:
 def _replaced(path: Path, fresh: Path, ours: bool) -> bool:
     """Replace a file that no process holds with the fresh one; False if the old one has gone meanwhile."""
     try:
-        left = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        left = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # it may be a pipe
     except FileNotFoundError:
+        if path.is_symlink():
+            raise FileTaken(f"{path}: it is a link to a file that is not there: remove it, or name another") from None
         return False
     try:
         fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _is_at(left, path):
             return False
-        if not ours and not _is_ours(path):
+        if not ours and not _is_ours(left):
             raise FileTaken(f"{path}: it is there already, and not from `subak up`: name a file that is not there yet")
         fresh.replace(path)
         return True
@@ -117,8 +120,14 @@ def _replaced(path: Path, fresh: Path, ours: bool) -> bool:
 def _written(path: Path, text: str) -> tuple[Path, int]:
     """A new file beside a path, readable only for its owner, with our lock on it."""
     held, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.write(held, text.encode())
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(held, "wb", closefd=False) as file:  # unlike os.write, all of it or an error
+            file.write(text.encode())
+    except BaseException:
+        os.close(held)
+        os.unlink(fresh)
+        raise
     return Path(fresh), held
 
 
@@ -129,11 +138,14 @@ def _is_at(held: int, path: Path) -> bool:
         return False
 
 
-def _is_ours(path: Path) -> bool:
+def _is_ours(file: int) -> bool:
     """Whether a kubeconfig names only clusters of ours; kubectl may have changed other things in it."""
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        return False
     try:
-        content = read(path.read_bytes()).content
-        servers = [(each["name"], each["cluster"]["server"]) for each in content["clusters"]] if content else []
+        with open(file, "rb", closefd=False) as kubeconfig:
+            content = read(kubeconfig.read()).content
+        servers = [(each["name"], str(each["cluster"]["server"])) for each in content["clusters"]] if content else []
     except (OSError, yaml.YAMLError, LookupError, TypeError):
         return False
     return all(name == NAME and server.startswith(f"https://{HOST}:") for name, server in servers)

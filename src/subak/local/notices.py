@@ -31,11 +31,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 MOST_NOTICES = 999
 """Most notices of one user; nobody reads more."""
 MOST_BYTES = 1 << 16
+USUAL_BYTES = 1 << 13
+"""More than those who play by the rules have to say; a longer notice counts as several."""
+MOST_FILES = 8 * MOST_NOTICES
+"""Most files of one directory; nobody looks at more."""
 
 _PIPE, _NEW, _CLEARING = ".alive", "new-", "clearing"
 _FILE = re.compile(r"([0-9]{3})(\.[a-z]+)")
@@ -135,10 +140,15 @@ class Board:
 
         Raises CannotPost if they cannot be read for a reason that lies with us.
         """
+        read: Counter[int] = Counter()
         with _explained(self.path.parent):
             for place, whose in self._places():
                 with suppress(_Nonsense), _directory(place, whose) as directory:
-                    yield from _found(directory, place, whose, endings)
+                    for found in _found(directory, place, whose, endings):
+                        read[_user(whose)] += 1 + len(found.content) // USUAL_BYTES
+                        if read[_user(whose)] > MOST_NOTICES:
+                            break
+                        yield found
 
     def is_ours(self, whose: str) -> bool:
         """Whether it is the usual directory of this user."""
@@ -232,7 +242,9 @@ def _directory(place: Path, whose: str) -> Iterator[int]:
 
 def _found(directory: int, place: Path, whose: str, endings: Sequence[str]) -> Iterator[Found]:
     files: dict[str, set[str]] = {}
-    for match in filter(None, map(_FILE.fullmatch, os.listdir(directory))):
+    with os.scandir(directory) as entries:
+        names = [entry.name for entry in islice(entries, MOST_FILES)]
+    for match in filter(None, map(_FILE.fullmatch, names)):
         files.setdefault(match[1], set()).add(match[2])
     for number, there in sorted(files.items()):
         wanted = [ending for ending in endings if ending in there]

@@ -44,15 +44,17 @@ from subak.snapshot.cluster import Overcommitted, Snapshot
 NAMESPACE = "run"
 """The namespace of the pods of slices."""
 
-DIRECTORY = Path(os.environ.get("SUBAK_SLICES") or "/tmp/subak-slices").absolute()
-"""Where users keep their slices: each has a directory whose name begins so."""
-
 _ASKED, _HELD, _OWNER = ".json", ".held", ".owner"
 _REGION, _LIMITS = ".cache", ".limits"
 _MOST_NAME = 200
 _NOT_A_POD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _PATIENCE = 10.0
 _TRIES, _MOMENT = 20, 0.01
+
+
+def directory() -> Path:
+    """Where users keep their slices: each has a directory whose name begins so."""
+    return Path(os.environ.get("SUBAK_SLICES") or "/tmp/subak-slices").absolute()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,8 @@ def _living(board: Board) -> list[_Living]:
     for found in board.living(_HELD, _ASKED):
         with suppress(*_NOT_A_POD):
             pod = msgspec.json.decode(found.content, type=manifest.Pod)
-            slices.append(_Living(found, _plain(pod, _name(board, found, pod))))
+            if len(pod.spec.containers) == 1:  # `subak run` writes no other, and one of hundreds takes long to place
+                slices.append(_Living(found, _plain(pod, _name(board, found, pod))))
     return sorted(slices, key=lambda slice: (slice.found.posted_ns, slice.found.place, slice.found.number))
 
 

@@ -16,7 +16,7 @@ from subak.local.hardware.agents import Agents
 from subak.local.hardware.nodes import Nodes
 from subak.model import manifest
 from subak.model.device import MIB
-from subak.model.reason import Refusal
+from subak.model.reason import NotReady, Refusal
 from subak.node import library, nvml
 from subak.node.machine import Machine
 from subak.policy.place import place
@@ -350,6 +350,25 @@ async def test_a_restart_rebuilds_the_ledger_from_the_pods(server: Recording, cl
     await here.agents.allocate(late)
 
 
+async def test_a_restart_begins_without_the_files_of_containers_that_ended_with_the_last_run(
+    client: Client, host: Path
+) -> None:
+    """Their pods may be gone, and an earlier version made them for the machine's root: no container could use them."""
+    here = await world(client, machine("shared", taints=[]), host)
+    pod = await here.bound("p", HAMI_HALF)
+    await here.agents.allocate(pod)
+    region = host / "containers" / f"{pod.metadata.uid}_c0" / f"{pod.metadata.uid}_c0.cache"
+    region.touch(0o600)
+    await here.run(pod)
+    again = here.restarted()
+    await again.restore()
+    for folder in ("containers", "limits", "state"):
+        assert not list((host / folder).iterdir())
+    (injection,) = await again.allocate(await here.read("p"))
+    assert all(Path(mount.source).exists() for mount in injection.mounts)
+    assert not region.exists()
+
+
 async def test_a_restart_tells_anew_which_cards_are_free(client: Client, host: Path) -> None:
     here = await world(client, machine("metax-gpu"), host)
     pod = await here.bound("p", {"metax-tech.com/gpu": 4})
@@ -433,14 +452,20 @@ async def test_a_driver_that_is_not_ready_for_cuda_is_told(
     assert "nvidia-modprobe -u -c 0" in note
 
 
-async def test_a_pod_whose_files_cannot_be_written_is_refused_and_holds_nothing(client: Client, host: Path) -> None:
+async def test_a_pod_whose_files_cannot_be_written_holds_nothing_and_may_ask_again(client: Client, host: Path) -> None:
     here = await world(client, machine("shared", taints=[]), host)
     whole: Limits = {"nvidia.com/gpu": 1}
     pod = await here.bound("p", whole)
     (host / "containers").write_text("no directory")
-    with pytest.raises(Refusal, match=r"no limit would hold: .*/host/containers.*: Not a directory"):
+    with pytest.raises(NotReady, match=r"no limit would hold: .*/host/containers.*: Not a directory"):
         await here.agents.allocate(pod)
+    assert (await here.read("p")).annotations["hami.io/bind-phase"] == "allocating"  # no agent has given it up
+    for folder in ("limits", "state"):
+        assert not list((host / folder).glob("*"))
     (host / "containers").unlink()
+    assert len(await here.agents.allocate(pod)) == 1
+    assert (await here.read("p")).annotations["hami.io/bind-phase"] == "success"
+    await here.agents.release(pod)
     assert len(await here.agents.allocate(await here.bind(await here.create("q", whole), dict(pod.annotations)))) == 1
 
 

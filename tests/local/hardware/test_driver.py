@@ -38,6 +38,13 @@ def test_containers_get_libraries_where_loaders_look_programs_and_the_folder_of_
     assert (made.driver_env, made.devices) == ({}, P40.devices)
 
 
+def test_the_libraries_of_another_driver_are_covered(tmp_path: Path) -> None:
+    real = "/usr/local/nvidia/lib64/libcuda.so.1"
+    covered = {each.destination: each for each in driver.installed(tmp_path, P40, [real]).driver}
+    assert (Path(covered[real].source).name, covered[real].read_only) == ("libcuda.so.1", True)
+    assert covered.keys() - {real} == sources(tmp_path).keys()
+
+
 def test_programs_lie_under_their_version_and_each_node_has_a_machine_of_its_own(tmp_path: Path) -> None:
     one, other = (driver.installed(tmp_path, each) for each in machines({"profile": "koordinator", "count": 2}))
     shared = {each.source for each in one.driver} & {each.source for each in other.driver}
@@ -104,3 +111,4 @@ def test_a_driver_that_was_not_built_is_named_with_the_remedy(tmp_path: Path, mo
         monkeypatch.setattr(driver, name, tmp_path / "none")
     with pytest.raises(driver.NoDriver, match="run `make -C native` in a checkout"):
         driver.installed(tmp_path, P40)
+    assert driver.of_this_machine() == []

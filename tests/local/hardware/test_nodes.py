@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from subak.local.hardware import profiles
+from subak.local.hardware import nodes, profiles
 from subak.local.hardware.nodes import Nodes, Started
 from subak.local.hardware.objects import LEASE_NAMESPACE
 from subak.model.manifest import DEVICES
@@ -244,6 +244,54 @@ async def test_a_stop_does_not_fail_for_a_node_that_is_gone(client: Client) -> N
         await client.get(NODES, "a10-1")
 
 
+async def test_what_goes_with_a_deleted_node_may_go_while_the_next_run_starts() -> None:
+    described, store = profiles.default(INTERPRETER), Store(custom=CUSTOM)
+    await Nodes(Client(Server(store)), described).start()
+
+    class Collecting(Server):
+        """A server whose garbage collector is just about to delete what a deleted node owned."""
+
+        async def send(self, request: Request) -> Response:
+            if request.method == "PUT":
+                await super().send(Request("DELETE", request.path, {}, {}))
+            return await super().send(request)
+
+    collecting = Client(Collecting(store))
+    await Nodes(collecting, described).start()
+    assert await names(collecting, DEVICES) == {"p40", "a10"}
+    assert await names(collecting, LEASES) == {each.name for each in described}
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+async def test_a_node_that_was_deleted_before_the_last_run_ended_is_there_again(policy: str) -> None:
+    described, store = profiles.default(INTERPRETER), Store(custom=CUSTOM)
+    earlier = Server(store)
+    await Nodes(Client(earlier), described).start()
+    before = await Client(earlier).get(NODES, "a10")
+    await earlier.close()  # its controllers act no more, as if it were killed right after the answer
+    await earlier.send(Request("DELETE", "/api/v1/nodes/a10", {"propagationPolicy": policy}, {}))
+    server = Server(store)
+    client = Client(server)
+    await Nodes(client, described).start()
+    for _ in range(100):  # controllers have their turns
+        await asyncio.sleep(0)
+    assert await names(client, NODES) == await names(client, LEASES) == {each.name for each in described}
+    assert await names(client, DEVICES) == {"p40", "a10"}
+    assert (await client.get(NODES, "a10"))["metadata"]["uid"] != before["metadata"]["uid"]
+    await server.close()
+
+
+async def test_a_node_that_somebody_else_holds_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "MOMENT", 3600.0)
+    client, described = Client(Server(Store(custom=CUSTOM))), profiles.default(INTERPRETER)
+    await Nodes(client, described).start()
+    await client.patch(NODES, "a10", "", {"metadata": {"finalizers": ["example.com/held"]}})
+    await client.delete(NODES, "a10")
+    async with asyncio.timeout(60):
+        await Nodes(client, described).start()
+    assert "deletionTimestamp" in (await client.get(NODES, "a10"))["metadata"]
+
+
 async def test_a_server_that_refuses_is_heard_once_not_once_per_node() -> None:
     class Refusing(Server):
         async def send(self, request: Request) -> Response:
@@ -255,6 +303,7 @@ async def test_a_server_that_refuses_is_heard_once_not_once_per_node() -> None:
         await Nodes(Client(Refusing(Store(custom=CUSTOM))), machines({"profile": "shared", "count": 50})).start()
 
 
+@pytest.mark.long
 async def test_many_nodes_are_made_in_seconds(client: Client) -> None:
     described = machines({"profile": "koordinator", "count": 200})
     began = time.process_time()  # of this process alone: the machine may be busy

@@ -20,8 +20,9 @@ async def server(answer: bytes) -> AsyncIterator[int]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(answer)
-        if answer:
-            writer.close()
+        if not answer:
+            await reader.read()  # until the other side gives up
+        writer.close()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with listening:

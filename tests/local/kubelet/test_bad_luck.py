@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import threading
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from subak.local.kubelet import cleaning
+from subak.local.kubelet import cleaning, volumes
+from subak.local.kubelet.pod import HostPath
 from subak.local.kubelet.sandbox import Sandbox
 from tests.support.kubelet.harness import Harness, harness
 from tests.support.kubelet.pods import container
-from tinykube.resource import CONFIG_MAPS
+from tinykube.resource import CONFIG_MAPS, SECRETS
 from tinykube.server.kubelet import LogOptions
 
 PATIENCE = 20.0
@@ -79,6 +84,56 @@ async def test_a_volume_that_takes_its_time_does_not_either(place: Harness, monk
         go_on.set()
 
 
+async def test_a_disk_of_the_machine_that_does_not_answer_stops_nobody_else(
+    place: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def hang(_: HostPath) -> None:
+        asked.set()
+        if not answer.wait(PATIENCE):
+            raise OSError(errno.EIO, "nobody else went on")
+
+    monkeypatch.setattr(volumes, "_check", hang)
+    try:
+        await place.create(name="stuck", volumes=[{"name": "v", "hostPath": {"path": "/usr"}}])
+        async with asyncio.timeout(PATIENCE):
+            while not asked.is_set():
+                await asyncio.sleep(0.01)
+        await started(place)
+        assert (await place.get("stuck"))["status"]["phase"] == "Pending"
+    finally:
+        answer.set()
+    await phase(place, "Running", "stuck")
+    assert await place.events("FailedMount") == []
+
+
+async def test_others_start_though_many_volumes_take_their_time(
+    place: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ConfigMap is written by a thread too."""
+    monkeypatch.setattr("subak.local.kubelet.worker.PATIENCE", 0.05)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(_: Sandbox) -> None:
+        begun.release()
+        go_on.wait()
+
+    monkeypatch.setattr(Sandbox, "remove", slow)
+    try:
+        for number in range(2):
+            await place.create(name=f"full-{number}", restartPolicy="Never")
+            await phase(place, "Running", f"full-{number}")
+            place.runtime[f"full-{number}/main"].exit(0)
+            await phase(place, "Succeeded", f"full-{number}")
+            assert begun.acquire(timeout=PATIENCE)
+        await place.add(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"key": "x"}})
+        await started(place, volumes=[{"name": "v", "configMap": {"name": "c"}}])
+    finally:
+        go_on.set()
+
+
 async def test_a_pipe_in_place_of_a_file_stops_nobody(place: Harness, tmp_path: Path) -> None:
     pod = await started(place, container(terminationMessagePolicy="FallbackToLogsOnError"))
     uid = pod["metadata"]["uid"]
@@ -92,6 +147,17 @@ async def test_a_pipe_in_place_of_a_file_stops_nobody(place: Harness, tmp_path: 
     place.runtime["web/main"].exit(3)
     pod = await phase(place, "Failed")
     assert "message" not in pod["status"]["containerStatuses"][0]["state"]["terminated"]
+
+
+async def test_a_path_that_is_no_text_is_refused_with_a_reason(place: Harness) -> None:
+    await place.add(SECRETS, {"metadata": {"name": "s"}, "data": {"k": b64encode(b"/\xff").decode()}})
+    variable = {"name": "X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    mount = {"name": "v", "mountPath": "/v", "subPathExpr": "$(X)"}
+    await place.create(container(env=[variable], volumeMounts=[mount]), volumes=[{"name": "v", "emptyDir": {}}])
+    pod = await place.until(lambda pod: "containerStatuses" in pod["status"], patience=PATIENCE)
+    waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
+    assert waiting["reason"] == "CreateContainerConfigError"
+    assert waiting["message"].startswith("unable to provision SubPath `/?`")
 
 
 async def test_a_pod_with_an_impossible_path_says_so(place: Harness) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from subak.local.kubelet.content import ConfigMap, Contents, Secret
 from subak.local.kubelet.environment import BadConfig, complete, environment, references
+from subak.local.kubelet.expansion import TooLong
 from subak.local.kubelet.recipe import command
 from tests.support.kubelet.pods import UID, container, pod
 
@@ -45,6 +46,15 @@ def test_values_refer_to_what_was_defined_before_and_to_services() -> None:
     assert found["B"] == "1/10.0.0.1/$(C)/$(A)"
     assert found["A"] == "2"
     assert found["REDIS_SERVICE_HOST"] == "10.0.0.1"
+
+
+def test_few_words_do_not_fill_the_memory() -> None:
+    grown = [{"name": "A0", "value": "x" * 100_000}, *({"name": f"A{each}", "value": "$(A0)"} for each in range(1, 90))]
+    with pytest.raises(TooLong, match="longer than 6 MiB"):
+        env(*grown)
+    made = pod(container(command=["echo"], args=["$(A)"] * 90))
+    with pytest.raises(TooLong, match="longer than 6 MiB"):
+        command(made.spec.containers[0], {"A": "x" * 100_000})
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ import pytest
 from subak.dialects import Injection
 from subak.local.runtime.none import Nothing
 from subak.local.runtime.spec import Spec, StartError
-from subak.model.reason import Refusal
+from subak.model import manifest
+from subak.model.reason import NotReady, Refusal
 from tests.support.kubelet.harness import Harness, add_node, harness, in_virtual_time
 from tests.support.kubelet.pods import container
 from tests.support.kubelet.scripted import Scripted, ScriptedRuntime
-from tinykube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES
+from tinykube.resource import CONFIG_MAPS, EVENTS, NODES, PODS, SECRETS, SERVICES
 from tinykube.status import ApiError
 from tinykube.transport import Request, Unreachable
 
@@ -240,6 +242,43 @@ async def test_a_placement_that_the_cards_cannot_honour_fails_the_pod(tmp_path: 
 
 
 @in_virtual_time
+async def test_a_pod_waits_while_the_node_cannot_set_it_up_and_then_runs(tmp_path: Path) -> None:
+    """As on a full disk.  It keeps its place on the node meanwhile."""
+    async with harness(tmp_path) as place:
+        full = "no limit would hold: limits/web: No space left on device"
+        place.devices.refused["web"] = NotReady("spec.nodeName", "node-1", full)
+        await place.create(container(resources={"requests": {"cpu": "4"}}), restartPolicy="Never")
+        pod = await place.until(waiting_for("CreateContainerConfigError"))
+        assert pod["status"]["phase"] == "Pending"
+        assert pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"] == full
+        await place.create(container(resources={"requests": {"cpu": "1"}}), name="other")
+        assert (await place.phase("Failed", "other"))["status"]["reason"] == "OutOfcpu"
+        place.devices.refused.clear()
+        await place.until(ready)
+
+
+@in_virtual_time
+async def test_a_container_that_found_no_room_on_the_machine_is_made_later(tmp_path: Path) -> None:
+    async with harness(tmp_path) as place:
+        place.runtime.broken["web/main"] = StartError("0.log: No space left on device", number=errno.ENOSPC)
+        await place.create(restartPolicy="Never")
+        pod = await place.until(waiting_for("CreateContainerError"))
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+        place.runtime.broken.clear()
+        await place.until(ready)
+
+
+@in_virtual_time
+async def test_a_pod_that_waits_so_can_be_deleted(tmp_path: Path) -> None:
+    async with harness(tmp_path) as place:
+        place.devices.refused["web"] = NotReady("spec.nodeName", "node-1", "No space left on device")
+        await place.create()
+        await place.until(waiting_for("CreateContainerConfigError"))
+        await place.delete()
+        await place.gone(patience=5)
+
+
+@in_virtual_time
 async def test_the_share_of_the_cards_has_the_last_word_in_the_environment(tmp_path: Path) -> None:
     async with harness(tmp_path) as place:
         place.devices.injection = Injection({"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
@@ -388,6 +427,47 @@ async def test_a_late_word_about_a_pod_does_not_touch_its_successor(tmp_path: Pa
         await asyncio.sleep(10)
         assert (await place.get())["metadata"]["uid"] == successor["metadata"]["uid"]
         assert (await place.get())["status"] == successor["status"]
+
+
+@in_virtual_time
+async def test_a_place_that_becomes_free_while_the_next_pod_is_refused_is_not_missed(tmp_path: Path) -> None:
+    async with harness(tmp_path) as place:
+        place.runtime.stubborn.add("web/main")
+        await place.create()
+        await place.until(ready)
+        allocate, tries = place.devices.allocate, 0
+
+        async def slowly(pod: manifest.Pod) -> Sequence[Injection]:
+            """Refuse as long as the other pod holds the card, and take longer to say so than it takes to end."""
+            nonlocal tries
+            tries += 1
+            if "web" in place.devices.held:
+                await asyncio.sleep(100)
+                raise Refusal("metadata.annotations", "", "the card is taken")
+            return await allocate(pod)
+
+        place.devices.allocate = slowly  # type: ignore[method-assign]
+        await place.delete(grace=0)
+        await place.create(name="next")
+        await place.until(ready, "next")
+        assert tries == 2
+
+
+@pytest.mark.parametrize("change", ["a taint", "less memory"])
+@in_virtual_time
+async def test_a_pod_that_its_node_does_not_take_again_after_a_restart_holds_no_card(
+    tmp_path: Path, change: str
+) -> None:
+    async with harness(tmp_path) as place:
+        place.devices.held.add("web")  # as agents do at a restart for pods that ran before
+        if change == "a taint":
+            taint = {"spec": {"taints": [{"key": "x", "effect": "NoExecute"}]}}
+            await place.client.patch(NODES, "node-1", "", taint)
+        else:
+            await place.client.patch_status(NODES, "node-1", "", {"allocatable": {"memory": "1Mi"}})
+        await place.create(container(resources={"requests": {"memory": "1Gi"}}))
+        await place.phase("Failed")
+        assert place.devices.held == set()
 
 
 @in_virtual_time

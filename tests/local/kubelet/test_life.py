@@ -259,3 +259,25 @@ def test_no_pause_grows_when_the_clock_is_set_back() -> None:
     now -= 3600.0
     assert life.decide(now).wake == now + pause
     assert life.decide(now + pause).start == (0,)
+
+
+@given(st.lists(st.sampled_from([-3e7, -86_400.0, -5.0, 5.0, 86_400.0, 3e7]), max_size=4))
+def test_nobody_gets_more_time_to_end_however_often_the_clock_is_set(jumps: list[float]) -> None:
+    life = Life(pod(init=[container("side", restartPolicy="Always")]), 0.0)
+    life.prepared = True
+    now = 1e9
+    for each in life.containers:
+        each.starts("id", now)
+    side, main = life.containers
+    life.end(now, 30.0)
+    (stop,) = life.decide(now).stop
+    assert (stop.index, stop.grace) == (1, 30.0)
+    for jump in jumps:
+        now += jump
+        assert all(each.grace <= 30.0 for each in life.decide(now).stop)
+        life.end(now, 60.0)  # seen again
+    main.ends(0, now, "web")
+    stops = life.decide(now).stop
+    assert all(SHORTEST_GRACE <= each.grace <= 30.0 for each in stops)
+    assert side.stop_by is not None
+    assert side.stop_by <= now + 30.0

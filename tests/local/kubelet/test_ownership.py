@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -12,10 +13,12 @@ import pytest
 
 from subak.local.runtime.capability import obstacle
 from subak.local.runtime.namespaces import Namespaces
-from tests.support.kubelet.harness import Harness, harness
+from tests.support.custom import CUSTOM
+from tests.support.kubelet.harness import Harness, add_node, harness
 from tests.support.kubelet.pods import container
 from tinykube.resource import SECRETS
 from tinykube.server.kubelet import LogOptions
+from tinykube.server.store import Store
 
 PATIENCE = 60.0
 SECRET = {"metadata": {"name": "keys"}, "data": {"token": "czNjcmV0"}}  # s3cret
@@ -103,3 +106,43 @@ async def test_a_part_that_leads_out_of_its_volume_is_told_without_the_machines_
         "reason": "CreateContainerConfigError",
         "message": 'failed to prepare subPath for volumeMount "v" of container "main"',
     }
+
+
+async def all_said(place: Harness) -> str:
+    """What a container prints, up to the word `end`."""
+    await place.until(lambda pod: pod["status"]["phase"] == "Running", patience=PATIENCE)
+    said = b""
+    async with asyncio.timeout(PATIENCE):
+        while not said.endswith(b"end\n"):
+            await asyncio.sleep(0.02)
+            chunks = await place.kubelet.logs(await place.get(), LogOptions(container="main"))
+            said = b"".join([chunk async for chunk in chunks])
+    return said.decode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has only the one id, and always had it")
+@pytest.mark.parametrize("user", [0, 1234])
+async def test_what_an_earlier_version_left_in_a_volume_belongs_to_its_pod(tmp_path: Path, user: int) -> None:
+    """Root's containers were the machine's root then, whatever user they had."""
+    script = "stat -c %u /data/deep/file; echo more >> /data/deep/file; cat /data/deep/file /data/token/token; echo"
+    volumes = [
+        {"name": "v", "emptyDir": {}},
+        {"name": "s", "secret": {"secretName": "keys", "defaultMode": 0o444 if user else 0o400}},
+    ]
+    mounts = [{"name": "v", "mountPath": "/data"}, {"name": "s", "mountPath": "/data/token"}]
+    store = Store(custom=CUSTOM)
+    async with harness(tmp_path, store=store, runtime=Namespaces(), processes=True, clock=time.time) as place:
+        await add_node(place.client, "node-1")
+        await place.add(SECRETS, SECRET)
+        command = ["sh", "-c", f"exec 2>&1; mkdir -p /data/deep; {script}; echo end; sleep 99"]
+        main = container(command=command, volumeMounts=mounts, securityContext={"runAsUser": user})
+        await place.create(main, volumes=volumes)
+        await all_said(place)
+    (root,) = (tmp_path / "pods").glob("*/volumes")
+    (root / "v" / "deep" / "file").write_text("early\n")
+    for path in (root, *root.rglob("*")):
+        os.chown(path, 0, 0, follow_symlinks=False)
+    async with harness(tmp_path, store=store, runtime=Namespaces(), processes=True, clock=time.time) as place:
+        await place.until(lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] == 1, patience=PATIENCE)
+        said = await all_said(place)
+    assert said.splitlines() == [str(user), "early", "more", "s3cret", "end"]

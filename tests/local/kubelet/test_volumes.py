@@ -181,15 +181,27 @@ def test_a_part_is_written_in_one_way(tmp_path: Path, part: str, beneath: str) -
     assert mount.beneath == beneath
 
 
-@pytest.mark.parametrize("part", ["../other", "/etc", "a/../../b"])
+@pytest.mark.parametrize("part", ["../other", "/etc", "a/../../b", "a\0b"])
 def test_a_part_must_be_inside_its_volume(tmp_path: Path, part: str) -> None:
     with pytest.raises(BadVolume, match="must be a path inside the volume"):
         mount_all(tmp_path, made({"emptyDir": {}}, {"subPath": part}))
 
 
+@pytest.mark.parametrize("place", ["/", "//", "/a/.."])
+def test_no_volume_takes_the_place_of_the_root(tmp_path: Path, place: str) -> None:
+    """A program that is run in the container later would have another root than its command."""
+    with pytest.raises(BadVolume, match="cannot be mounted over the root"):
+        mount_all(tmp_path, made({"emptyDir": {}}, {"mountPath": place}))
+
+
 def test_a_missing_variable_in_a_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadVolume, match="missing value for POD"):
         mount_all(tmp_path, made({"emptyDir": {}}, {"subPathExpr": "$(POD)"}))
+
+
+def test_a_path_that_becomes_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadVolume, match="becomes longer than 128 KiB"):
+        mount_all(tmp_path, made({"emptyDir": {}}, {"subPathExpr": "$(POD)" * 3}), POD="x" * 50_000)
 
 
 def test_a_path_of_the_machine_is_what_it_says(tmp_path: Path) -> None:

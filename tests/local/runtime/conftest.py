@@ -8,7 +8,7 @@ import pytest
 
 from subak.local.runtime.capability import obstacle
 from subak.local.runtime.namespaces import Namespaces
-from tests.local.runtime.containers import children
+from tests.local.runtime.containers import own_children
 
 
 @pytest.fixture(scope="session")
@@ -21,13 +21,13 @@ def able() -> None:
 
 @pytest.fixture
 async def runtime(able: None) -> AsyncIterator[Namespaces]:
-    before = children()
+    before = own_children()
     troubles: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
     runtime = Namespaces()
     yield runtime
     await runtime.close()
-    assert children() == before
+    assert own_children() == before
     assert troubles == []
 
 

@@ -14,6 +14,8 @@ from subak.local.runtime.container import Confined
 from subak.local.runtime.machine import search_path
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import Spec
+from tests.support import warm
+from tests.support.processes import children
 from tinykube.server.kubelet import Session
 
 PATIENCE = 60.0
@@ -109,9 +111,6 @@ def processes(marker: str) -> list[int]:
     return found
 
 
-def children() -> list[int]:
-    """The processes that are our own children, dead ones included."""
-    found = []
-    for task in os.listdir("/proc/self/task"):
-        found += [int(pid) for pid in Path("/proc/self/task", task, "children").read_text().split()]
-    return found
+def own_children() -> list[int]:
+    """The processes that are our own children, dead ones included, less those that only serve tests."""
+    return [each for each in children(os.getpid()) if each not in warm.nests]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from subak.local.runtime.cgroups import Cgroups, NoCgroups, Place, places
+from subak.local.runtime.cgroups import Cgroup, Cgroups, NoCgroups, Place, places
+from subak.local.runtime.container import Confined
 
 UNIFIED = "25 1 0:22 / {root} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 SEPARATE = "3{index} 31 0:3{index} {shown} {root}/{name} rw,relatime - cgroup cgroup rw,{name}\n"
@@ -56,6 +62,27 @@ def test_of_version_1_our_own_in_the_tree_of_each_controller(proc: Path, tmp_pat
     ]
 
 
+def test_a_stranger_who_locks_a_new_one_keeps_nobody_waiting(
+    proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strangers: list[int] = []
+    make = Path.mkdir
+
+    def make_and_lock(path: Path) -> None:
+        make(path)
+        if not strangers:
+            strangers.append(os.open(path, os.O_RDONLY))
+            fcntl.flock(strangers[0], fcntl.LOCK_EX)
+
+    machine(proc, "0::/\n", UNIFIED.format(root=hands_down(tmp_path / "sys", "memory pids\n")))
+    monkeypatch.setattr(Path, "mkdir", make_and_lock)
+    cgroups = Cgroups(proc)
+    assert cgroups.obstacle == ""
+    assert len(list((tmp_path / "sys").glob("subak-*"))) == 1
+    cgroups.close()
+    os.close(strangers[0])
+
+
 @pytest.mark.parametrize(
     ("cgroup", "mounts", "why"),
     [
@@ -70,3 +97,75 @@ def test_why_there_are_none(proc: Path, cgroup: str, mounts: str, why: str) -> N
         places(proc)
     assert why in Cgroups(proc).obstacle
     assert Cgroups(proc).make(1 << 20) is None
+
+
+def two_trees(proc: Path, root: Path) -> None:
+    mounts = "".join(
+        SEPARATE.format(index=index, shown="/", root=root, name=name) for index, name in enumerate(("memory", "pids"))
+    )
+    machine(proc, "4:memory:/\n8:pids:/\n0::/\n", mounts)
+    for name in ("memory", "pids"):
+        (root / name).mkdir()
+
+
+def test_what_was_made_in_one_tree_goes_if_the_other_has_no_memory(
+    proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_trees(proc, tmp_path)
+    cgroups, usual = Cgroups(proc), Path.mkdir
+    assert not cgroups.obstacle
+
+    def refuse(self: Path, *args: Any, **options: Any) -> None:
+        if self.is_relative_to(tmp_path / "pids"):
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), str(self))
+        usual(self, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        cgroups.make(1 << 20)
+    monkeypatch.undo()
+    assert [*(tmp_path / "memory").glob("*/*")] == []
+    cgroups.close()
+
+
+def test_half_of_the_limits_does_not_pass_for_all_of_them(
+    proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_trees(proc, tmp_path)
+    cgroups, usual = Cgroups(proc), os.open
+
+    def refuse(path: Any, *args: Any, **options: Any) -> int:
+        if Path(path).is_relative_to(tmp_path / "pids"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return usual(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        cgroups.make(1 << 20)
+    monkeypatch.undo()
+    made = cgroups.make(1 << 20)
+    assert made is not None
+    assert {each.parents[1].name for each in made.directories} == {"memory", "pids"}
+    assert len([*tmp_path.glob("memory/*")]) == len([*tmp_path.glob("pids/*")]) == 1
+    cgroups.close()
+
+
+@pytest.mark.parametrize("lacks", ["a socket", "an entrance"])
+async def test_a_container_that_finds_no_descriptor_leaves_neither_its_cgroup_nor_an_open_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "cgroup.procs").touch()
+    (tmp_path / "pids").mkdir()  # without the file by which processes enter
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    if lacks == "a socket":
+        monkeypatch.setattr(socket, "socketpair", refuse)
+    order: Any = {"program": {}}
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Too many open files" if lacks == "a socket" else "No such file"):
+        Confined(order, Cgroup((tmp_path / "memory", tmp_path / "pids"), []))
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert not (tmp_path / "pids").exists()

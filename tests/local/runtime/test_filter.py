@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -55,6 +56,7 @@ SEEN: dict[Call, int | str] = {
     ("openat", (AT_CWD, 0, os.O_RDONLY, 0o4755)): ALLOWED,
     ("openat2", (AT_CWD, 0, 0, 0)): errno.ENOSYS,
     ("clone3", (0, 0)): errno.ENOSYS,
+    ("io_setup", (1, 0)): errno.ENOSYS,
     ("clone", (USER_NAMESPACE,)): errno.EPERM,
     ("clone", (17,)): ALLOWED,
     ("unshare", (USER_NAMESPACE,)): errno.EPERM,
@@ -64,6 +66,9 @@ SEEN: dict[Call, int | str] = {
     ("ioctl", (0, 1 << 32 | TYPE, 0)): errno.EPERM,
     ("ioctl", (0, PASTE, 0)): errno.EPERM,
     ("ioctl", (0, WINDOW_SIZE, 0)): ALLOWED,
+    ("fcntl", (0, 1024, 1)): errno.EPERM,
+    ("fcntl", (0, 1 << 32 | 1040, 0)): errno.EPERM,
+    ("fcntl", (0, fcntl.F_DUPFD_CLOEXEC, 0)): ALLOWED,
     ("socket", (INET, 1, 0)): ALLOWED,
     ("socket", (ALG, 5, 0)): errno.EAFNOSUPPORT,
     ("socket", (VSOCK, 1, 0)): errno.EAFNOSUPPORT,

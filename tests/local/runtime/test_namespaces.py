@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import uuid
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,18 @@ import pytest
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import Spec, StartError
 from subak.model.mount import Mount
-from tests.local.runtime.containers import children, complete, printed, processes, run, running, shell, until
+from tests.local.runtime.containers import (
+    PATIENCE,
+    complete,
+    own_children,
+    printed,
+    processes,
+    run,
+    running,
+    shell,
+    until,
+)
+from tests.support.processes import children, descendants
 
 
 async def test_the_exit_code_is_the_commands(runtime: Namespaces) -> None:
@@ -152,16 +163,27 @@ class TestStartErrors:
         assert (error.exit_code, error.message) == (128, "/usr/bin/new: Read-only file system")
 
     async def test_text_that_no_program_can_be_given(self, runtime: Namespaces) -> None:
-        assert "null byte" in (await self.failure(runtime, Spec("a", ["echo", "a\0b"]))).message
-        assert "null byte" in (await self.failure(runtime, shell("true", working_directory="/a\0b"))).message
+        assert "embedded null" in (await self.failure(runtime, Spec("a", ["echo", "a\0b"]))).message
+        assert "embedded null" in (await self.failure(runtime, shell("true", working_directory="/a\0b"))).message
         assert "surrogates" in (await self.failure(runtime, Spec("a", ["echo", "\ud800"]))).message
+
+    @pytest.mark.parametrize("length", [100_000, 500_000])
+    async def test_names_that_are_longer_than_any_message(self, runtime: Namespaces, length: int) -> None:
+        name = "/" + "x" * length
+        for spec in (Spec("a", [name]), shell("true", working_directory=name), Spec("a", ["b"], {"PATH": name})):
+            error = await self.failure(runtime, spec)
+            assert error.message.endswith(("File name too long", f"{'x' * 100})")), error.message
+            assert len(error.message) < 4096
+        async with running(runtime) as container:
+            with pytest.raises(StartError, match=r"xxx \.\.\. xxx"):
+                await container.execute([name], {}, stdin=False, tty=False)
 
     async def test_a_log_that_has_no_directory(self, runtime: Namespaces) -> None:
         assert "/no/such/place" in (await self.failure(runtime, shell("true", log=Path("/no/such/place/log")))).message
 
     async def test_nothing_is_left_of_it(self, runtime: Namespaces) -> None:
         await self.failure(runtime, Spec("a", ["no-such-program"]))
-        assert children() == []
+        assert own_children() == []
 
     def script(self, directory: Path, text: str) -> None:
         path = directory / "run"
@@ -212,6 +234,26 @@ class TestStop:
         script = "for i in 1 2 3 4 5; do (sh -c 'exit' &) ; done; sleep 0.2; grep -l '^State:.Z' /proc/[0-9]*/status"
         assert (await run(runtime, script)).stdout == ""
 
+    async def test_it_has_ended_though_somebody_else_goes_on_to_write_to_its_output(
+        self, runtime: Namespaces, tmp_path: Path
+    ) -> None:
+        """A container may hand its output to another one, by a socket."""
+        container = await runtime.start(shell("sleep 1000", log=tmp_path / "log"))
+        (command,) = children(container.pid)
+        output = os.open(f"/proc/{command}/fd/1", os.O_WRONLY)
+
+        fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, 1 << 20)
+        writers = [subprocess.Popen(["yes"], stdout=output) for _ in range(4)]
+        os.close(output)
+        try:
+            os.kill(command, signal.SIGKILL)
+            assert await asyncio.wait_for(container.wait(), PATIENCE) == 128 + signal.SIGKILL
+        finally:
+            await container.stop(0)
+            for writer in writers:
+                writer.kill()
+                writer.wait()
+
     async def test_a_command_may_end_by_itself_just_then(self, runtime: Namespaces) -> None:
         containers = [await runtime.start(Spec("a", ["sleep", str(number / 1000)])) for number in range(20)]
         await asyncio.gather(*(container.stop(5) for container in containers))
@@ -243,7 +285,7 @@ class TestNothingIsLeft:
                 pass
             else:
                 await container.stop(0)  # it was faster
-            assert children() == []
+            assert own_children() == []
         assert processes(marker) == []
 
     async def test_when_our_process_is_killed(self, able: None, tmp_path: Path) -> None:
@@ -280,7 +322,7 @@ class TestNothingIsLeft:
         marker = str(uuid.uuid4())
         container = await runtime.start(shell(f"sh -c 'sleep 1000; exit' {marker}; exit"))
         await until(lambda: processes(marker))
-        (monitor,) = children()
+        (monitor,) = own_children()
         os.kill(monitor, signal.SIGKILL)
         assert await container.wait() == 137
         await until(lambda: not processes(marker))
@@ -290,12 +332,3 @@ class TestNothingIsLeft:
         before = Path("/proc/self/mountinfo").read_text()
         async with running(runtime, mounts=[Mount("/scratch"), Mount("/cache", "/usr")]):
             assert Path("/proc/self/mountinfo").read_text() == before
-
-
-def descendants(process: int) -> list[int]:
-    found = []
-    with suppress(FileNotFoundError):  # it has ended meanwhile
-        for task in os.listdir(f"/proc/{process}/task"):
-            for child in Path(f"/proc/{process}/task/{task}/children").read_text().split():
-                found += [int(child), *descendants(int(child))]
-    return found

@@ -32,6 +32,29 @@ async def test_root_inside_has_few_capabilities_and_can_gain_none(runtime: Names
             assert {name: int(bits, 16) for name, bits in status.items()} == USUAL, process
 
 
+async def test_what_a_container_gives_up_no_program_of_it_has(runtime: Namespaces) -> None:
+    for user, rights in ((0, 1 << 5), (1234, 0)):
+        async with running(runtime, capabilities=["KILL"], uid=user) as container:
+            for process in ("2", "self"):
+                outcome = await execute(container, f"grep -E '^Cap(Bnd|Prm|Eff)' /proc/{process}/status")
+                status = {name: int(bits, 16) for name, bits in map(str.split, outcome.stdout.splitlines())}
+                assert status == {"CapBnd:": 1 << 5, "CapPrm:": rights, "CapEff:": rights}, (user, process)
+
+
+async def test_a_root_that_is_read_only_leaves_volumes_as_they_are(runtime: Namespaces, tmp_path: Path) -> None:
+    script = "touch /x /tmp/x /etc/x /here/x; touch /v/x /dev/shm/x && echo written; echo y > /dev/null; pwd"
+    outcome = await run(runtime, script, read_only=True, mounts=[Mount("/v", str(tmp_path))], working_directory="/here")
+    assert outcome.stdout == "written\n/here\n"
+    assert outcome.stderr.count("Read-only file system") == 4, outcome.stderr
+
+
+async def test_a_volume_over_a_file_of_the_kernel_saves_no_capability(runtime: Namespaces, tmp_path: Path) -> None:
+    (tmp_path / "last").write_text("0\n")
+    mounts = [Mount("/proc/sys/kernel/cap_last_cap", str(tmp_path / "last"))]
+    outcome = await run(runtime, "cat /proc/sys/kernel/cap_last_cap; grep CapBnd /proc/self/status", mounts=mounts)
+    assert outcome.stdout == f"0\nCapBnd:\t{USUAL['CapBnd']:016x}\n", outcome
+
+
 async def test_a_setuid_program_inside_gains_nothing(runtime: Namespaces, tmp_path: Path) -> None:
     shutil.copy(shutil.which("id") or "/usr/bin/id", tmp_path / "id")
     (tmp_path / "id").chmod(0o6755)

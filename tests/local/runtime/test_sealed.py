@@ -95,6 +95,19 @@ async def test_the_copy_stays_as_it_is(runtime: Namespaces) -> None:
     assert (await run(runtime, "echo well")).stdout == "well\n"
 
 
+def test_a_copy_for_which_there_is_no_memory_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(sealed, "_copy", sealed._copy.__wrapped__)
+    before = set(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "sendfile", refuse)
+    with pytest.raises(StartError, match="cannot be made: Cannot allocate memory") as error:
+        sealed.interpreter()
+    assert error.value.passes
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
 async def test_a_machine_on_which_nothing_may_run_from_memory_is_told_how_to_allow_it(
     runtime: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:

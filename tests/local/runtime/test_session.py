@@ -1,19 +1,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from subak.local.runtime.container import Confined
+from subak.local.runtime.launcher.order import EXITED, STARTED, answer
 from subak.local.runtime.machine import search_path
 from subak.local.runtime.namespaces import Namespaces
+from subak.local.runtime.session import Watched
 from subak.local.runtime.spec import StartError
 from tests.local.runtime.containers import PATIENCE, execute, processes, running, until
 from tinykube.server.kubelet import Session
 
 ENV = {"PATH": search_path(), "TERM": "xterm"}
+ENDLESS = 1000
 
 
 async def begin(container: Confined, script: str, *, stdin: bool = False, tty: bool = False) -> Session:
@@ -138,6 +145,31 @@ async def test_what_a_program_leaves_running_keeps_nobody_waiting(runtime: Names
     assert (outcome.code, outcome.stdout) == (0, "started\n")
 
 
+async def test_output_without_an_end_leaves_others_their_turn_and_ends_with_the_program() -> None:
+    line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    session = Watched(line, outputs={os.open("/dev/zero", os.O_RDONLY): 1})
+    answer(theirs, STARTED, 1)
+    await session.begin()
+    turn = asyncio.Event()
+    asyncio.get_running_loop().call_soon(turn.set)
+    assert await pieces(session, until=turn.is_set) < ENDLESS
+    answer(theirs, EXITED, 0)
+    await session.wait()
+    assert await pieces(session, until=lambda: False) < ENDLESS
+    theirs.close()
+    await session.close()
+
+
+async def pieces(session: Session, until: Callable[[], bool]) -> int:
+    """How much output comes, in pieces."""
+    count = 0
+    async for _ in session.output():
+        count += 1
+        if until() or count == ENDLESS:
+            break
+    return count
+
+
 async def test_programs_end_with_the_container(runtime: Namespaces) -> None:
     async with running(runtime) as container:
         session = await begin(container, "trap '' TERM; sleep 1000")
@@ -164,6 +196,45 @@ async def test_no_descriptors_are_left_open(runtime: Namespaces) -> None:
             with pytest.raises(StartError):
                 await container.execute(["no-such-program"], ENV, stdin=True, tty=tty)
         assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("left", range(4))
+async def test_a_program_for_which_no_descriptor_is_left_takes_none_with_it(
+    runtime: Namespaces, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """A probe tries again and again: if each try kept one, there would never be one again."""
+    async with running(runtime) as container:
+        before = set(os.listdir("/proc/self/fd"))
+        given = 0
+
+        def scarce(make: Callable[..., object]) -> Callable[..., object]:
+            def made(*args: object) -> object:
+                nonlocal given
+                given += 1
+                if given > left:
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                return make(*args)
+
+            return made
+
+        monkeypatch.setattr(os, "pipe", scarce(os.pipe))
+        monkeypatch.setattr(os, "memfd_create", scarce(os.memfd_create))
+        with pytest.raises(StartError, match="Too many open files"):
+            await container.execute(["true"], ENV, stdin=True, tty=False)
+        monkeypatch.undo()
+        assert set(os.listdir("/proc/self/fd")) == before
+        assert (await execute(container, "echo again")).stdout == "again\n"
+
+
+async def test_a_terminal_for_which_no_descriptor_is_left_keeps_nobody_waiting() -> None:
+    """The kernel then gives us the message without the terminal."""
+    line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    session = Watched(line)
+    answer(theirs, STARTED, 1)
+    with pytest.raises(StartError, match="its terminal was lost: Too many open files"):
+        await session.begin()
+    assert theirs.recv(1) == b"", "the monitor ends the program"
+    theirs.close()
 
 
 class TestTerminal:

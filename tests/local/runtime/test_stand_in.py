@@ -12,7 +12,8 @@ from subak.local.runtime.container import Confined
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import Spec, StartError
 from subak.local.runtime.stand_in import StandIns
-from tests.local.runtime.containers import children, execute, until
+from tests.local.runtime.containers import execute, until
+from tests.support.processes import children
 
 
 async def test_the_users_command_is_never_run(tmp_path: Path) -> None:
@@ -21,12 +22,12 @@ async def test_the_users_command_is_never_run(tmp_path: Path) -> None:
     container = await runtime.start(Spec("a", ["touch", str(trace)], log=tmp_path / "log"))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(container.wait(), 0.1)
-    assert container.pid in children()
+    assert container.pid in children(os.getpid())
     await container.stop(30)
     assert await container.wait() == 143
     assert not trace.exists()
     assert (tmp_path / "log").read_text() == ""
-    assert container.pid not in children()
+    assert container.pid not in children(os.getpid())
 
 
 async def test_nothing_is_run_in_it_unconfined() -> None:

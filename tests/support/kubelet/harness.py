@@ -163,7 +163,7 @@ async def harness(
     """A cluster that runs until the block ends.  A store of an earlier one has the same nodes and pods again."""
     fresh = store is None
     store = store or Store(custom=CUSTOM)
-    server = Server(store, clock=clock)
+    server = Server(store, clock=clock, steady=clock)
     used = runtime or ScriptedRuntime()
     wire, devices = Counting(server), ScriptedDevices()
     kubelet = Kubelet(

@@ -5,17 +5,23 @@ When a pod has its cards, the agents say so as the vendors' do, see `reports`.
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from subak.dialects import Injection
 from subak.dialects.interpreter import Interpreter
 from subak.local.hardware import driver
 from subak.local.hardware.library import empty
+from subak.local.runtime.machine import search_path
 from subak.local.runtime.spec import File
 from subak.model import manifest
 from subak.model.device import Device
-from subak.model.reason import Refusal
+from subak.model.mount import Mount
+from subak.model.reason import NotReady, Refusal
 from subak.node import nvml
 from subak.node.arbiter import Arbiter
 from subak.node.host import Host
@@ -24,6 +30,8 @@ from subak.node.reports import Reports
 from subak.node.usage import Use
 from tinykube.client import Client
 from tinykube.resource import PODS
+
+TOOL = "nvidia-smi"
 
 
 class Agents:
@@ -38,16 +46,25 @@ class Agents:
         self, client: Client, interpreter: Interpreter, machines: Iterable[Machine], directory: Path | None = None
     ) -> None:
         self._client = client
+        self._directory = directory
         self._arbiters: dict[str, Arbiter] = {}
         self._notes: list[str] = []
+        self._covered: list[str] = [] if directory is None else driver.of_this_machine()
         for each in machines:
             host = None if directory is None else Host(directory, simulated=not each.real)
-            machine = each if directory is None or each.real else self._with_driver(each, directory)
+            machine = each
+            if directory is not None:
+                machine = _with_tool(each) if each.real else self._with_driver(each, directory)
             self._arbiters[each.name] = Arbiter(machine, interpreter, host)
         self._reports = Reports(client)
 
     async def restore(self) -> None:
-        """Book what the pods hold that ran here before a restart; to be called before the first pod is started."""
+        """Book what the pods hold that ran here before a restart; to be called before the first pod is started.
+
+        Their containers have ended with the run before, and what was made for these is thrown away.
+        """
+        if self._directory is not None:
+            await asyncio.to_thread(Host(self._directory).sweep, ())
         pods = (await self._client.list(PODS, type=manifest.Pod, strict=False)).items
         for pod in pods:
             arbiter = self._arbiters.get(pod.spec.node_name)
@@ -57,7 +74,10 @@ class Agents:
             await self._tell_use(self._arbiters[name])
 
     async def allocate(self, pod: manifest.Pod) -> Sequence[Injection]:
-        """What each container gets.  Raises Refusal if the node cannot honour what the pod's annotations record."""
+        """What each container gets.  Raises Refusal if the node cannot honour what the pod's annotations record.
+
+        To be asked again after NotReady: of that, the agents say nothing.
+        """
         arbiter = self._arbiters.get(pod.spec.node_name)
         if arbiter is None:
             raise Refusal(
@@ -66,6 +86,8 @@ class Agents:
         known = arbiter.holds(pod)
         try:
             injections = arbiter.admit(pod)
+        except NotReady:
+            raise
         except Refusal:
             if not known:
                 await self._reports.failed(pod, arbiter.serving(pod))
@@ -113,7 +135,7 @@ class Agents:
     def _with_driver(self, machine: Machine, directory: Path) -> Machine:
         """The machine with the driver of its simulated cards.  Without it pods run, and their programs find no card."""
         try:
-            return driver.installed(directory / "driver", machine)
+            return driver.installed(directory / "driver", machine, self._covered)
         except driver.NoDriver as error:
             note = f"simulated cards: programs in containers do not find them: {error}"
         if note not in self._notes:
@@ -123,3 +145,15 @@ class Agents:
     async def _tell_use(self, arbiter: Arbiter) -> None:
         """Let agents tell which cards are free now."""
         await self._reports.use(arbiter.machine, arbiter.free)
+
+
+def _with_tool(machine: Machine) -> Machine:
+    """A machine with real cards, and its nvidia-smi where containers look for programs, as NVIDIA's toolkit has it.
+
+    Where the driver lies in a folder of its own, only the PATH of the machine's users leads there.
+    """
+    found = shutil.which(TOOL)
+    if found is None or shutil.which(TOOL, path=search_path()):
+        return machine
+    mount = Mount(f"/usr/bin/{TOOL}", os.path.realpath(found), read_only=True)
+    return replace(machine, driver=(*machine.driver, mount))

@@ -5,8 +5,9 @@
     native/simulated ── copies ───────────┘
 
 The libraries lie where every dynamic loader looks, so that programs find them without any variable, and libsubak holds
-them to their share as it would on a real card.  The folder of the node says which cards there are, and what is used of
-them is counted in a file there: all containers of the node share it, as they would share the cards.
+them to their share as it would on a real card.  Where containers see the files of a machine that has a real driver,
+they cover its libraries.  The folder of the node says which cards there are, and what is used of them is counted in a
+file there: all containers of the node share it, as they would share the cards.
 
 Running containers keep the files with which they began: new ones take their place under the same names.
 """
@@ -15,9 +16,11 @@ from __future__ import annotations
 
 import filecmp
 import os
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,15 +48,19 @@ MOST_CARDS = 64
 """The most cards of a node that the driver knows."""
 
 
+_LOADED = re.compile(r"^\s*(\S+) => (/.*) \(0x[0-9a-f]+\)$", re.MULTILINE)
+
+
 class NoDriver(Exception):
     """The driver's files are not there; the text says what to do about it."""
 
 
-def installed(directory: Path, machine: Machine) -> Machine:
+def installed(directory: Path, machine: Machine, covered: Iterable[str] = ()) -> Machine:
     """The machine with its simulated driver, whose files are now in `directory`, where they must stay.
 
     Only what NVIDIA's driver would serve gets one; a machine with more cards than the driver knows gets none, and then
-    no program can use them.  Raises NoDriver, and OSError if the files cannot be written.
+    no program can use them.  `covered` are libraries of another driver that containers would find first.  Raises
+    NoDriver, and OSError if the files cannot be written.
     """
     if not vendor(machine.devices[0].family).cuda or len(machine.devices) > MOST_CARDS:
         return machine
@@ -64,6 +71,7 @@ def installed(directory: Path, machine: Machine) -> Machine:
     (node / MACHINE).touch()
     (node / MACHINE).chmod(0o666)  # programs of any user count there
     places = [(name, f"{folder}/{name}") for name in LIBRARIES for folder in LOADER]
+    places += [(Path(path).name, path) for path in covered]
     places += [(name, f"/usr/bin/{name}") for name in PROGRAMS]
     mounts = [Mount(destination, str(programs / name), read_only=True) for name, destination in places]
     mounts += [
@@ -71,6 +79,20 @@ def installed(directory: Path, machine: Machine) -> Machine:
         Mount(f"{FOLDER}/{MACHINE}", str(node / MACHINE)),
     ]
     return replace(machine, driver=tuple(mounts))
+
+
+def of_this_machine() -> list[str]:
+    """The libraries of another driver that the loader of this machine finds, in whatever folder it was told to look in.
+
+    Containers that see this machine's files have the same loader, which finds them before those in its own folders.
+    The loader itself is asked what our programs would load.
+    """
+    said = ""
+    with suppress(NoDriver, OSError):  # where our programs cannot run, it does not matter what they find
+        for name in PROGRAMS:
+            asked = [_find() / name]
+            said += subprocess.run(asked, env={"LD_TRACE_LOADED_OBJECTS": "1"}, capture_output=True, text=True).stdout
+    return [path for name, path in _LOADED.findall(said) if name in LIBRARIES]
 
 
 def description(machine: Machine) -> str:

@@ -33,6 +33,7 @@ from subak.node import nvml, reports
 from subak.node.machine import Machine
 from tinykube.client import Client
 from tinykube.resource import LEASES, NODES, PODS, Resource
+from tinykube.server.deletion import FOREGROUND, ORPHAN
 from tinykube.status import ApiError
 
 WRITTEN = "subak.io/written"
@@ -43,6 +44,8 @@ LEASE = 40
 VISITS = 20.0
 """Seconds between two visits of a node, seconds that its lease lasts, and the most visits in a second."""
 
+TRIES, MOMENT = 100, 0.05
+"""How often, and after how many seconds each, to look whether nodes that go have gone."""
 AT_ONCE = 32
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 CONDITION_TAINTS = frozenset({NOT_READY["key"], "node.kubernetes.io/unreachable"})
@@ -94,6 +97,7 @@ class Nodes:
 
     async def start(self) -> Started:
         """Write the objects of all machines, and see to the nodes of earlier runs that are not described."""
+        await self._let_go()
         known, leases, devices = [
             {each["metadata"]["name"]: each for each in (await self._client.list(resource, namespace)).items}
             for resource, namespace in ((NODES, ""), (LEASES, LEASE_NAMESPACE), (DEVICES, ""))
@@ -166,11 +170,15 @@ class Nodes:
 
     async def _write(self, resource: Resource, namespace: str, wanted: dict[str, Any], known: Known) -> None:
         """Make an object, or give it this content."""
-        if known is None:
-            await self._client.create(resource, wanted, namespace)
-            return
-        metadata = wanted["metadata"] | {"resourceVersion": known["metadata"]["resourceVersion"]}
-        await self._client.update(resource, metadata["name"], namespace, wanted | {"metadata": metadata})
+        if known is not None:
+            metadata = wanted["metadata"] | {"resourceVersion": known["metadata"]["resourceVersion"]}
+            try:
+                await self._client.update(resource, metadata["name"], namespace, wanted | {"metadata": metadata})
+                return
+            except ApiError as error:
+                if error.code != 404:  # it may go just now, with a node that was deleted before the last run ended
+                    raise
+        await self._client.create(resource, wanted, namespace)
 
     async def _renew(self, name: str) -> None:
         body = {"spec": {"renewTime": objects.renew_time(self._clock())}}
@@ -194,6 +202,16 @@ class Nodes:
             log.warning("node %s: it could not be said that it is not ready: %s", name, error)
 
     # Nodes of earlier runs
+
+    async def _let_go(self) -> None:
+        """Wait for nodes that were deleted before the last run ended: the server removes them, and all that is theirs.
+
+        Nodes that somebody else's finalizer holds are not waited for.
+        """
+        for _ in range(TRIES):
+            if not any(map(_goes, (await self._client.list(NODES)).items)):
+                return
+            await asyncio.sleep(MOMENT)
 
     async def _needed(self, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """The nodes whose removal would lose something: a pod, or what somebody else wrote to them."""
@@ -244,6 +262,12 @@ def _before(node: Mapping[str, Any]) -> Written:
         return msgspec.json.decode((node["metadata"].get("annotations") or {}).get(WRITTEN, "{}"), type=Written)
     except (msgspec.MsgspecError, RecursionError):  # somebody else wrote it
         return Written()
+
+
+def _goes(node: Mapping[str, Any]) -> bool:
+    """Whether a node was deleted, and waits for nobody but the server."""
+    metadata = node["metadata"]
+    return bool(metadata.get("deletionTimestamp")) and {FOREGROUND, ORPHAN}.issuperset(metadata.get("finalizers", ()))
 
 
 def _touched(node: Mapping[str, Any]) -> bool:

@@ -10,8 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import aiohttp
-
+from subak.local.kubelet import page
 from subak.local.kubelet.downward import ADDRESS
 from subak.local.kubelet.pod import Action, Container, HttpGet, TcpSocket
 from subak.local.runtime import spec as runtime
@@ -69,13 +68,12 @@ async def _get(get: HttpGet, container: Container) -> Result:
     headers = {"User-Agent": "kube-probe/subak", "Accept": "*/*"}
     headers |= {each.name: each.value for each in get.http_headers}
     try:
-        # Certificates are not checked: a probe asks whether the server is alive, not who it is.
-        async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as answer:
-            if 200 <= answer.status < 400:
-                return Result(True)
-            return Result(False, f"HTTP probe failed with statuscode: {answer.status}")
-    except (OSError, aiohttp.ClientError) as error:
+        status = await page.status(url, headers)
+    except (OSError, page.BadAnswer) as error:
         return Result(False, f'Get "{url}": {_why(error)}')
+    if 200 <= status < 400:
+        return Result(True)
+    return Result(False, f"HTTP probe failed with statuscode: {status}")
 
 
 async def _connect(socket: TcpSocket, container: Container) -> Result:

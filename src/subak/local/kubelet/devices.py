@@ -18,8 +18,9 @@ class Devices(Protocol):
     async def allocate(self, pod: manifest.Pod) -> Sequence[Injection]:
         """What each container gets, in the order of `pod.containers`.
 
-        Called once before a pod's first container starts, and again after a restart of the kubelet; a second call for
-        the same pod gives the same answer.  Raises Refusal if the node cannot honour the placement.
+        Called before a pod's first container starts, and again before later ones, after NotReady and after a restart of
+        the kubelet; a pod that has its cards gets the same answer.  Raises Refusal if the node cannot honour the
+        placement, NotReady if it cannot at present.
         """
 
     def starting(self, pod: manifest.Pod, position: int) -> None:

@@ -38,7 +38,7 @@ def changes(there: Mapping[str, Any], said: Mapping[str, Any]) -> JsonObject:
     patch: JsonObject = {}
     for name in OWNED:
         now, wanted = there.get(name), said.get(name)
-        if _plain(now) != _plain(wanted):
+        if not _same(now, wanted):
             patch[name] = [{"$patch": "replace"}, *wanted] if name in _MERGED and wanted else wanted
     before = {each.get("type"): each for each in there.get("conditions") or ()}
     own = [each for each in said.get("conditions") or () if each["type"] in CONDITIONS]
@@ -54,10 +54,12 @@ def _condition(was: Mapping[str, Any], condition: Mapping[str, Any]) -> JsonObje
     return {"type": condition["type"], **different, **gone} if different or gone else {}
 
 
-def _plain(value: Any) -> Any:
-    """A value without what servers add or leave out as they like: empty texts, and times that are not known."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items() if each not in (None, "")}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return None if value == "" else value
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values differ in no more than servers add or leave out: empty texts, and times that are not known."""
+    if one == other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(_same(one.get(name), other.get(name)) for name in one.keys() | other.keys())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one in (None, "") and other in (None, "")

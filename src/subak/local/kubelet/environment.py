@@ -18,7 +18,7 @@ from functools import cache
 
 from subak.local.kubelet import downward
 from subak.local.kubelet.content import ConfigMap, Contents, Reference, Secret, not_found
-from subak.local.kubelet.expansion import expand
+from subak.local.kubelet.expansion import Room, expand
 from subak.local.kubelet.pod import Container, EnvFrom, EnvVar, KeyRef, Pod
 from subak.local.runtime.machine import search_path
 from subak.model.manifest import Amount
@@ -50,17 +50,21 @@ def environment(
     services: Mapping[str, str],
     allocatable: Mapping[str, Amount],
 ) -> dict[str, str]:
-    """The pod's own variables, and services: the part that `$(NAME)` in commands refers to.  Raises BadConfig."""
+    """The pod's own variables, and services: the part that `$(NAME)` in commands refers to.
+
+    Raises BadConfig, TooLong.
+    """
     own: dict[str, str] = {}
+    room = Room()
     for each in container.env_from:
-        own |= _all_keys(each, contents)
+        own |= {name: room.take(value) for name, value in _all_keys(each, contents).items()}
     for variable in container.env:
         if variable.value or variable.value_from is None:
-            own[variable.name] = expand(variable.value, own, services)
+            own[variable.name] = room.take(expand(variable.value, own, services))
             continue
         value = _from_source(pod, container, variable, contents, allocatable)
         if value is not None:
-            own[variable.name] = value
+            own[variable.name] = room.take(value)
     return {**services, **own}
 
 

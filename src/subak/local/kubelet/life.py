@@ -14,7 +14,7 @@ There is no I/O here and no clock: `decide(now)` says what to do, and the worker
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from subak.local.kubelet.container import FIRST_RETRY, LONGEST_RETRY, Condemned, ContainerRecord
 from subak.local.kubelet.pod import Pod
@@ -48,9 +48,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The pod must end: its containers are killed at `kill_by` at the latest."""
+    """The pod must end: its containers are killed at `kill_by` at the latest, `grace` seconds after it was told."""
 
     kill_by: float
+    grace: float
     reason: str = ""
     message: str = ""
 
@@ -115,9 +116,9 @@ class Life:
         """End the pod within `grace` seconds; a later call can only shorten that."""
         kill_by = now + grace
         if self.ending is None:
-            self.ending = Ending(kill_by, reason, message)
+            self.ending = Ending(kill_by, grace, reason, message)
         elif kill_by < self.ending.kill_by:
-            self.ending = Ending(kill_by, self.ending.reason, self.ending.message)
+            self.ending = replace(self.ending, kill_by=kill_by, grace=min(grace, self.ending.grace))
 
     def condemn(self, index: int, message: str, grace: float | None) -> None:
         """Note that a running container is unhealthy and must end."""
@@ -151,6 +152,8 @@ class Life:
     def _keep_time(self, now: float) -> None:
         """Wait no longer than was meant, though the clock was set back."""
         self.prepare_at = min(self.prepare_at, now + LONGEST_RETRY)
+        if self.ending is not None:
+            self.ending = replace(self.ending, kill_by=min(self.ending.kill_by, now + self.ending.grace))
         for each in self.containers:
             each.keep_time(now)
 

@@ -192,12 +192,21 @@ class VolumeMount(Lean, frozen=True, gc=False, kw_only=True):
     read_only: bool = False
 
 
+class Capabilities(Lean, frozen=True, gc=False, kw_only=True):
+    """Capabilities that a container wants besides the usual ones, and those that it does without."""
+
+    add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
 class SecurityContext(Lean, frozen=True, gc=False, kw_only=True):
-    """The user and groups of a container."""
+    """The user, groups and rights of a container."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
     run_as_non_root: bool | None = None
+    capabilities: Capabilities | None = None
+    read_only_root_filesystem: bool | None = None
     fs_group: int | None = None
     supplemental_groups: tuple[int, ...] = ()
 
@@ -368,6 +377,13 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def title(self) -> str:
         """Its name in the kubelet's messages: `name_namespace(uid)`."""
         return f"{self.name}_{self.namespace}({self.metadata.uid})"
+
+    def user(self, container: Container) -> tuple[int, int]:
+        """User and group of a container: its own, or the pod's, or root."""
+        contexts = [each for each in (container.security_context, self.spec.security_context) if each]
+        user = next((each.run_as_user for each in contexts if each.run_as_user is not None), 0)
+        group = next((each.run_as_group for each in contexts if each.run_as_group is not None), 0)
+        return user, group
 
     @property
     def host_name(self) -> str:

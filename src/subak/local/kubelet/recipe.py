@@ -9,10 +9,11 @@ from pathlib import Path
 
 from subak.dialects import Injection
 from subak.local.kubelet import environment
-from subak.local.kubelet.expansion import expand
-from subak.local.kubelet.pod import Container, Pod
+from subak.local.kubelet.expansion import Room, expand
+from subak.local.kubelet.pod import Capabilities, Container, Pod
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.volumes import sorted_mounts
+from subak.local.runtime.launcher.kernel import CAPABILITIES
 from subak.local.runtime.spec import File, Spec
 from subak.model.mount import Mount, Purpose
 from tinykube.quantity import Quantity
@@ -28,15 +29,16 @@ class Unstartable(Exception):
     def __init__(self, reason: str, message: str, final: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
-        self.message = message
+        self.message = message.encode(errors="replace").decode()  # a variable in it may hold bytes that are no text
         self.final = final
 
 
 def command(container: Container, variables: Mapping[str, str]) -> list[str]:
-    """The program and its arguments; empty if only the image defines them."""
+    """The program and its arguments; empty if only the image defines them.  Raises TooLong."""
     if not container.command:
         return []
-    return [expand(part, variables) for part in (*container.command, *container.args)]
+    room = Room()
+    return [room.take(expand(part, variables)) for part in (*container.command, *container.args)]
 
 
 def no_command(container: Container, field: str) -> Unstartable:
@@ -82,6 +84,8 @@ def recipe(
         uid=user,
         gid=group,
         groups=_groups(pod),
+        capabilities=_capabilities(container),
+        read_only=bool(container.security_context and container.security_context.read_only_root_filesystem),
         memory=_memory(container),
         log=log,
         stdin=container.stdin,
@@ -103,10 +107,9 @@ def _injected(injection: Injection, simulated: bool) -> list[Mount]:
 
 
 def _user(pod: Pod, container: Container) -> tuple[int, int]:
-    """User and group: the container's, or the pod's, or root."""
+    """User and group of a container.  Raises Unstartable if it must not be root, and is."""
     contexts = [each for each in (container.security_context, pod.spec.security_context) if each]
-    user = next((each.run_as_user for each in contexts if each.run_as_user is not None), 0)
-    group = next((each.run_as_group for each in contexts if each.run_as_group is not None), 0)
+    user, group = pod.user(container)
     cautious = next((each.run_as_non_root for each in contexts if each.run_as_non_root is not None), False)
     if cautious and user == 0:
         raise Unstartable(
@@ -115,6 +118,14 @@ def _user(pod: Pod, container: Container) -> tuple[int, int]:
             "set securityContext.runAsUser",
         )
     return user, group
+
+
+def _capabilities(container: Container) -> tuple[str, ...]:
+    """Of the capabilities that a container may have, those that it does not give up."""
+    said = (container.security_context and container.security_context.capabilities) or Capabilities()
+    added, dropped = ({name.upper().removeprefix("CAP_") for name in names} for names in (said.add, said.drop))
+    usual = added if "ALL" in dropped else CAPABILITIES
+    return tuple(name for name in CAPABILITIES if name in usual and name not in dropped)
 
 
 def _memory(container: Container) -> int:

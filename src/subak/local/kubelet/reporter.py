@@ -85,7 +85,7 @@ class StatusReporter:
         revision = int(seen.metadata.resource_version)
         if revision < self._revision:
             return  # our own write was quicker than the watch
-        same = bytes(seen.status) == bytes(self._known)
+        same = seen.status == self._known
         self._known, self._revision = seen.status, revision
         if not same and not self._news and changes(_decode(self._known), self.said):
             self._spoiled = True
@@ -144,7 +144,8 @@ class StatusReporter:
         if self._spoiled:
             self._repair_at = asyncio.get_running_loop().time() + REPAIR_PAUSE
         self._news = self._spoiled = False
-        patch = changes(_decode(self._known), self.said)
+        said = self.said
+        patch = changes(_decode(self._known), said)
         if not patch:
             return
         try:
@@ -159,7 +160,7 @@ class StatusReporter:
         if revision > self._revision:
             self._known, self._revision = answer.status.copy(), revision
             # Somebody was quicker, with another change.  To say the same once more would change nothing.
-            self._spoiled = changes(_decode(self._known), self.said) not in ({}, patch)
+            self._spoiled = changes(_decode(self._known), said) not in ({}, patch)
 
     async def _is_gone(self, error: ApiError) -> bool:
         """Whether the pod is gone.  A new pod of its name has another UID: a conflict, or an invalid change."""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from subak.local.kubelet.payload import BadVolume, Content, Payload
-from subak.local.runtime.ownership import give
+from subak.local.runtime.ownership import ROOT, give, hand_over, inherited
 from subak.node import trees
 
 LINK = "..data"
@@ -28,6 +28,8 @@ def write(directory: Path, payload: Payload) -> bool:
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     old, digest = _current(directory), _digest(payload)
     if old is not None and old.name.endswith(f".{digest}"):
+        if inherited(directory):
+            hand_over(directory, ROOT)
         return False
     new = directory / f"..{time.strftime('%Y_%m_%d_%H_%M_%S', time.gmtime())}.{digest}"
     trees.remove(new)

@@ -17,7 +17,7 @@ from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, recipe
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.runtime.spec import Spec
 from subak.model import manifest
-from subak.model.reason import Refusal
+from subak.model.reason import NotReady, Refusal
 from subak.model.request import Needs
 from subak.policy.ports import opened
 from tinykube.resource import NODES
@@ -37,15 +37,21 @@ class Supplies:
         self._writing = asyncio.Lock()
 
     async def book(self, seen: Seen) -> None:
-        """Book the pod on its node and give it its cards.  Raises Rejected or Refusal, and then holds nothing."""
+        """Book the pod on its node and give it its cards.  Raises Rejected or Refusal, and then holds nothing.
+
+        A pod whose node is not ready for it is booked all the same: `recipe` asks again for each container.
+        """
         account, uid, pod = self._context.account(self._node), seen.metadata.uid, seen.manifest()
         wanted = asked(pod)
-        account.take(uid, wanted.resources, self._context.allocatable(self._node), opened(pod))
         try:
+            account.take(uid, wanted.resources, self._context.allocatable(self._node), opened(pod))
             await self._check(wanted)
             self._injections = await self._context.devices.allocate(pod)
+        except NotReady:
+            return
         except (Rejected, Refusal):
             account.give_back(uid)
+            await self._context.devices.release(pod)  # after a restart it has its cards before it is looked at
             raise
 
     async def _check(self, wanted: Needs) -> None:
@@ -91,8 +97,10 @@ class Supplies:
             for volume in pod.spec.volumes:
                 try:
                     planned = volumes.plan(volume, pod, contents, context.allocatable(self._node))
-                    if sandbox and planned:  # many files, or deep ones, take long
-                        remarks += await asyncio.to_thread(sandbox.volumes.set_up, volume, planned)
+                    # Many or deep files take long, and a path of the machine may be on a disk that does not answer.
+                    if sandbox and (planned or volume.host_path or sandbox.volumes.inherited(volume)):
+                        owner = volumes.owner(pod, volume)
+                        remarks += await asyncio.to_thread(sandbox.volumes.set_up, volume, planned, owner)
                     elif sandbox:
                         remarks += sandbox.volumes.set_up(volume, planned)
                 except BadVolume as error:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from subak.local.kubelet import snapshots
 from subak.local.kubelet.content import Contents, Reference
-from subak.local.kubelet.expansion import MissingValues, expand_path
+from subak.local.kubelet.expansion import MissingValues, TooLong, expand_path
 from subak.local.kubelet.payload import BadVolume, Payload, payload, references, sources
 from subak.local.kubelet.pod import Container, EmptyDir, HostPath, Pod, Volume, VolumeMount
-from subak.local.runtime.ownership import give
+from subak.local.runtime.ownership import ROOT, Owner, give, hand_over, inherited
 from subak.model.manifest import Amount
 from subak.model.mount import Mount
 from tinykube.quantity import Quantity
@@ -54,8 +54,16 @@ class Volumes:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def set_up(self, volume: Volume, planned: Payload) -> list[str]:
-        """Create or refresh one volume; gives remarks for the pod's user.  Raises BadVolume."""
+    def inherited(self, volume: Volume) -> bool:
+        """Whether an earlier version has made it, so that it takes long to set it up."""
+        path = self._directory / volume.name
+        return path.exists() and inherited(path)
+
+    def set_up(self, volume: Volume, planned: Payload, owner: Owner = ROOT) -> list[str]:
+        """Create or refresh one volume; gives remarks for the pod's user.  Raises BadVolume.
+
+        What an earlier version left in it is given to `owner`.
+        """
         path = self._directory / volume.name
         try:
             if sources(volume):
@@ -63,12 +71,12 @@ class Volumes:
             elif volume.host_path:
                 _check(volume.host_path)
                 if not Path(volume.host_path.path).exists():
-                    _make(path, 0o755)
+                    _make(path, 0o755, owner)
                     return [
                         f"{volume.host_path.path} is not on this machine: volume {volume.name} is an empty directory"
                     ]
             else:
-                _make(path, 0o777)
+                _make(path, 0o777, owner)
         except OSError as error:
             raise BadVolume(f"volume {volume.name}: {error}") from None
         return []
@@ -82,6 +90,10 @@ class Volumes:
             if volume is None:
                 raise BadVolume(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
             destination = os.path.normpath(os.path.join("/", mount.mount_path))
+            if destination.strip("/") == "":
+                raise BadVolume(
+                    f'volume "{mount.name}" cannot be mounted over the root of container "{container.name}"'
+                )
             if _private_memory(pod, volume) and not (mount.sub_path or mount.sub_path_expr):
                 assert volume.empty_dir is not None
                 made.append(Mount(destination, read_only=mount.read_only, size=_size(volume.empty_dir)))
@@ -103,9 +115,18 @@ class Volumes:
         return made
 
 
-def _make(directory: Path, mode: int) -> None:
+def owner(pod: Pod, volume: Volume) -> Owner:
+    """Who has a volume: its only user in the pod, or root."""
+    users = {pod.user(each) for each in pod.spec.all for mount in each.volume_mounts if mount.name == volume.name}
+    return users.pop() if len(users) == 1 else ROOT
+
+
+def _make(directory: Path, mode: int, owner: Owner) -> None:
     """Make a volume, unless it is there; then its mode and owner are as containers have left them."""
-    if not directory.exists():
+    if directory.exists():
+        if inherited(directory):
+            hand_over(directory, owner)
+    else:
         begun = directory.with_name(f".{directory.name}")  # if we are killed now, it is made again
         begun.mkdir(parents=True, exist_ok=True)
         give(begun, mode)
@@ -118,9 +139,9 @@ def _part(mount: VolumeMount, variables: Mapping[str, str]) -> str:
     if mount.sub_path_expr:
         try:
             part = expand_path(mount.sub_path_expr, variables)
-        except MissingValues as error:
+        except (MissingValues, TooLong) as error:
             raise BadVolume(str(error)) from None
-    if part.startswith("/") or ".." in part.split("/"):
+    if part.startswith("/") or ".." in part.split("/") or "\0" in part:
         raise BadVolume(f"unable to provision SubPath `{part}`: it must be a path inside the volume")
     return "" if os.path.normpath(part) == "." else os.path.normpath(part)
 

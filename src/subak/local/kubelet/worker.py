@@ -23,7 +23,7 @@ from subak.local.kubelet.context import Context
 from subak.local.kubelet.life import DEADLINE_EXCEEDED, SHORTEST_GRACE, Life, Stop
 from subak.local.kubelet.pod import Pod, Probe, Seen
 from subak.local.kubelet.process import Process
-from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, no_command
+from subak.local.kubelet.recipe import CONFIG_ERROR, CREATE_ERROR, Unstartable, no_command
 from subak.local.kubelet.reporter import StatusReporter
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.kubelet.status import refused, status
@@ -248,6 +248,7 @@ class Worker:
             self._stage = Stage.SETTLED
             return
         self._started_at = recovery.began(before, self._seen.metadata.creation_timestamp, now)
+        crowded = bool(self._context.orphans.get(self.node))
         try:
             pod = self._seen.decoded()
             life = Life(pod, self._started_at)
@@ -257,10 +258,11 @@ class Worker:
         except msgspec.ValidationError as error:
             self._refuse("FailedValidation", str(error))
         except (Rejected, Refusal) as error:
-            # A pod that was deleted by force and is just ending may hold what this one lacks.
-            lacks = isinstance(error, (OutOfResource, Refusal))
-            if not lacks or not self._context.wait_for_orphans(self.node, self.poke):
+            # A pod that was deleted by force may hold what this one lacks, and be just ending, or have ended meanwhile.
+            if not crowded or not isinstance(error, (OutOfResource, Refusal)):
                 self._refuse(*_refusal(error))
+            elif not self._context.wait_for_orphans(self.node, self.poke):
+                self.poke()
         else:
             self._stage, self._life = Stage.ALIVE, life
             if ran and any(each.stale for each in life.containers):
@@ -323,8 +325,9 @@ class Worker:
             return
         except StartError as error:
             self._event(WARNING, "Failed", f"Error: {error.message}", index)
-            if not error.exit_code:
-                record.fails_to_start(CONFIG_ERROR, error.message, context.clock())
+            if error.passes or not error.exit_code:
+                reason = CREATE_ERROR if error.passes else CONFIG_ERROR
+                record.fails_to_start(reason, error.message, context.clock())
                 return
             record.starts(secrets.token_hex(32), context.clock())
             self._ends(index, record, error.exit_code, error.reason, error.message)

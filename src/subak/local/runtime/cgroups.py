@@ -52,8 +52,16 @@ class Cgroup:
     late: list[Path]
 
     def entrances(self) -> list[int]:
-        """Open files; a process that writes `0` to them enters."""
-        return [os.open(each / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for each in self.directories]
+        """Open files; a process that writes `0` to them enters.  Raises OSError, and then none is open."""
+        opened: list[int] = []
+        try:
+            for each in self.directories:
+                opened.append(os.open(each / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+        return opened
 
     @property
     def out_of_memory(self) -> bool:
@@ -83,7 +91,7 @@ class Cgroups:
 
     @property
     def obstacle(self) -> str:
-        """Why there are none, empty if there are."""
+        """Why there are none, empty if there are.  Raises OSError if that cannot be said now."""
         if not self._homes and not self._problem:
             try:
                 for place in places(self._proc):
@@ -91,23 +99,32 @@ class Cgroups:
             except NoCgroups as error:
                 self.close()
                 self._problem = str(error)
+            except OSError:  # no descriptor is left; half of the limits must not pass for all of them
+                self.close()
+                raise
         return self._problem
 
     def make(self, memory: int) -> Cgroup | None:
-        """The cgroups of a new container with so many bytes of memory, 0 for any; None if there are none here."""
+        """The cgroups of a new container with so many bytes of memory, 0 for any; None if there are none here.
+
+        Raises OSError, and then leaves none.
+        """
         if self.obstacle:
             return None
         self._late[:] = [each for each in self._late if not _removed(each)]
         number = str(next(self._numbers))
-        made = []
-        for place, home, _ in self._homes:
-            if place.controllers != {"memory"} or memory:
-                (home / number).mkdir()
-                made.append(home / number)
+        wanted = [(place, home / number) for place, home, _ in self._homes if place.controllers != {"memory"} or memory]
+        made = Cgroup(tuple(directory for _, directory in wanted), self._late)
+        try:
+            for place, directory in wanted:
+                directory.mkdir()
                 for name, value in _settings(place, memory).items():
-                    if (home / number / name).exists():
-                        (home / number / name).write_text(value)
-        return Cgroup(tuple(made), self._late)
+                    if (directory / name).exists():
+                        (directory / name).write_text(value)
+        except OSError:  # no memory or no descriptor is left, and the container is tried again
+            made.remove()
+            raise
+        return made
 
     def close(self) -> None:
         """Remove all that is left."""
@@ -196,13 +213,16 @@ def _home(place: Path) -> tuple[Path, int]:
             home.mkdir()
         except OSError as error:
             raise NoCgroups(f"{place}: {error.strerror}") from error
-        # Another run may take it for one that was left behind, before we have locked it.
+        # Another run may take it for one that was left behind, before we have locked it; and whoever sees it, as the
+        # containers of another run do, may lock it for ever.
         with suppress(FileNotFoundError):
             lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if home.exists():
-                break
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if home.exists():
+                    break
             os.close(lock)
+            _removed(home)
     if (home / "cgroup.subtree_control").exists():  # only of version 2
         _hand_down(home, set(_CONTROLLERS).intersection(_read(home / "cgroup.controllers").split()))
     return home, lock

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import IO, TYPE_CHECKING, Any, Self
@@ -38,7 +38,7 @@ class Confined:
     """A `Container` whose processes have their own namespaces."""
 
     def __init__(self, order: Order, cgroup: Cgroup | None = None) -> None:
-        """Launch it; `begin` waits until it runs."""
+        """Launch it; `begin` waits until it runs.  Raises StartError, OSError, and then removes the cgroup."""
         self._program = order["program"]
         self._cgroup = cgroup
         self._out_of_memory = False
@@ -47,9 +47,14 @@ class Confined:
         self._code = 128 + SIGKILL
         self._begun: asyncio.Future[None] = self._loop.create_future()
         self._exited: asyncio.Future[int] = self._loop.create_future()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, _entered(order["program"], cgroup) as entrances, _in_memory(order) as file:
-            self._monitor = _launch(theirs.fileno(), file.fileno(), entrances)
+        with ExitStack() as undo:
+            if cgroup is not None:
+                undo.callback(cgroup.remove)
+            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undo.callback(self._control.close)
+            with theirs, _entered(order["program"], cgroup) as entrances, _in_memory(order) as file:
+                self._monitor = _launch(theirs.fileno(), file.fileno(), entrances)
+            undo.pop_all()
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._hear)
 
@@ -91,15 +96,27 @@ class Confined:
         await self._abandon()
 
     async def execute(self, argv: Sequence[str], env: Mapping[str, str], *, stdin: bool, tty: bool) -> Session:
-        program = self._program | program_of(argv, env) | {"tty": tty}
+        try:
+            with _in_memory(self._program | program_of(argv, env) | {"tty": tty}) as program:
+                session = self._open_session(program.fileno(), stdin, tty)
+        except (OSError, ValueError) as error:  # no more descriptors, text that cannot be encoded
+            raise StartError(f"the program cannot be launched: {error}") from error
+        await session.begin()
+        return session
+
+    def _open_session(self, program: int, stdin: bool, tty: bool) -> Watched:
+        """Ask the monitor for a program.  Raises OSError, and then leaves nothing open."""
         line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        given, near, outputs = ([], -1, {}) if tty else _pipes(stdin)
-        session = Watched(line, near, outputs)
-        with theirs, _in_memory(program) as file:
-            self._send(EXECUTE, [file.fileno(), theirs.fileno(), *given])
+        with theirs:
+            try:
+                given, near, outputs = ([], -1, {}) if tty else _pipes(stdin)
+            except OSError:
+                line.close()
+                raise
+            session = Watched(line, near, outputs)
+            self._send(EXECUTE, [program, theirs.fileno(), *given])
         for descriptor in given:
             os.close(descriptor)
-        await session.begin()
         return session
 
     def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
@@ -150,14 +167,10 @@ class Confined:
 
 @contextmanager
 def _entered(program: Program, cgroup: Cgroup | None) -> Iterator[Sequence[int]]:
-    """Open the cgroup for the launcher, and tell the program the numbers.  If it is not launched, remove the cgroup."""
+    """Open the cgroup for the launcher, and tell the program the numbers."""
     entrances = program["cgroups"] = cgroup.entrances() if cgroup is not None else []
     try:
         yield entrances
-    except BaseException:
-        if cgroup is not None:
-            cgroup.remove()
-        raise
     finally:
         for entrance in entrances:
             os.close(entrance)
@@ -195,13 +208,16 @@ def program_of(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
 
 def _pipes(stdin: bool) -> tuple[list[int], int, dict[int, int]]:
     """A program's three streams, our end of its input (-1 if it gets none), and our ends of its output by stream."""
-    near = -1
-    if stdin:
-        far, near = os.pipe()
-    else:
-        far = os.open(os.devnull, os.O_RDONLY)
-    output, standard_output = os.pipe()
-    error, standard_error = os.pipe()
+    opened: list[int] = []
+    try:
+        opened += os.pipe() if stdin else (os.open(os.devnull, os.O_RDONLY), -1)
+        opened += os.pipe()
+        opened += os.pipe()
+    except OSError:  # no descriptor is left: those that we have must not be lost
+        for descriptor in set(opened) - {-1}:
+            os.close(descriptor)
+        raise
+    far, near, output, standard_output, error, standard_error = opened
     return [far, standard_output, standard_error], near, {output: 1, error: 2}
 
 

@@ -8,9 +8,11 @@ Programs of a container run as they do on the machine, so calls are allowed unle
     setuid and setgid      any call that would set these bits, since a file in a `hostPath` keeps them for other users
     sockets                all but UNIX, IPv4, IPv6 and netlink: the others lead to the hypervisor or to rare code
     terminals              typing into a terminal in the place of its user
+    leases                 of files: they hold up whoever else opens the file, such as the user who runs the cluster
+    asynchronous I/O       `io_setup`: all users of the machine, root included, share a small number of requests
 
-A call whose arguments the filter cannot see does not exist (ENOSYS), and the C library falls back to an older one:
-`clone3`, `openat2`.  So do calls that are newer than this table.  Programs of another architecture, such as 32-bit
+Some calls do not exist (ENOSYS), and programs fall back to others: `clone3` and `openat2`, whose arguments the filter
+cannot see, `io_setup`, and those that are newer than this table.  Programs of another architecture, such as 32-bit
 ones, are killed, because their calls have other numbers.
 
 Docker's default profile lists what is allowed instead.  It refuses more that does no harm here, such as the placing of
@@ -22,6 +24,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Iterable
 from functools import cache
 from itertools import chain
 
@@ -46,12 +49,14 @@ NUMBERS = {
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
+    "fcntl": (72, 25),
     "finit_module": (313, 273),
     "fsconfig": (431, 431),
     "fsmount": (432, 432),
     "fsopen": (430, 430),
     "fspick": (433, 433),
     "init_module": (175, 105),
+    "io_setup": (206, 0),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "io_uring_setup": (425, 425),
@@ -89,7 +94,7 @@ NUMBERS = {
 }
 """The number of each call that is looked at, on x86_64 and on aarch64."""
 
-_UNSEEN = ("clone3", "openat2")
+_MISSING = ("clone3", "io_setup", "openat2")
 
 _SET_ID = 0o6000
 _CREATES = 0o20000100
@@ -99,6 +104,8 @@ _NEW_NAMESPACES = 0x7E020000
 """Those of mounts, cgroups, names, IPC, users, processes and the network."""
 _TYPE_INTO_TERMINAL = (0x5412, 0x541C)
 """TIOCSTI, and TIOCLINUX, which pastes into a console."""
+_LEASE = (1024, 1040)
+"""F_SETLEASE, and F_SETDELEG of Linux 6.19."""
 _FAMILIES = (1, 2, 10, 16)
 """UNIX, IPv4, IPv6, netlink."""
 
@@ -130,7 +137,7 @@ def program(machine: str = "") -> bytes:
     ]
     for name, numbers in NUMBERS.items():
         if numbers[column] != _ABSENT:
-            verdict = _LOOKED_AT.get(name, [_refuse(errno.ENOSYS if name in _UNSEEN else errno.EPERM)])
+            verdict = _LOOKED_AT.get(name, [_refuse(errno.ENOSYS if name in _MISSING else errno.EPERM)])
             instructions += [(_EQUAL, 0, len(verdict), numbers[column]), *verdict]
     return b"".join(struct.pack("=HBBI", *each) for each in (*instructions, _ALLOW))
 
@@ -158,9 +165,10 @@ def _family() -> list[Instruction]:
     return [_argument(0), *tests, _refuse(errno.EAFNOSUPPORT), _ALLOW]
 
 
-def _request() -> list[Instruction]:
-    refusals = ([(_EQUAL, 0, 1, request), _refuse(errno.EPERM)] for request in _TYPE_INTO_TERMINAL)
-    return [_argument(1), *chain.from_iterable(refusals), _ALLOW]
+def _without_values(position: int, values: Iterable[int]) -> list[Instruction]:
+    """Refuse the call if its argument has one of the values."""
+    refusals = ([(_EQUAL, 0, 1, value), _refuse(errno.EPERM)] for value in values)
+    return [_argument(position), *chain.from_iterable(refusals), _ALLOW]
 
 
 _LOOKED_AT = {
@@ -177,5 +185,6 @@ _LOOKED_AT = {
     "unshare": _without_bits(0, _NEW_NAMESPACES | _NEW_TIME),
     "socket": _family(),
     "socketpair": _family(),
-    "ioctl": _request(),
+    "ioctl": _without_values(1, _TYPE_INTO_TERMINAL),
+    "fcntl": _without_values(1, _LEASE),
 }

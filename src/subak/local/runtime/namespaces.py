@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING
 from subak.local.runtime import filter
 from subak.local.runtime.cgroups import PROCESSES, Cgroups
 from subak.local.runtime.container import Confined, program_of
+from subak.local.runtime.launcher.kernel import CAPABILITIES
 from subak.local.runtime.machine import look
 from subak.local.runtime.spec import LOG_LIMIT, File, Spec, StartError
+from subak.model.mount import Purpose
 
 if TYPE_CHECKING:
     from subak.local.runtime.launcher.order import Order
@@ -49,7 +51,8 @@ class Namespaces:
             order = _order(spec, self._marks, PROCESSES if self._cgroups.obstacle else 0)
             container = Confined(order, self._cgroups.make(spec.memory))
         except (OSError, ValueError) as error:  # no more processes or descriptors, text that cannot be encoded
-            raise StartError(f"{spec.name} cannot be launched: {error}") from error
+            number = getattr(error, "errno", None) or 0
+            raise StartError(f"{spec.name} cannot be launched: {error}", number=number) from error
         self._containers.add(container)
         try:
             await container.begin()
@@ -88,6 +91,7 @@ def _order(spec: Spec, marks: Mapping[str, str], processes: int) -> Order:
             "uid": spec.uid,
             "gid": spec.gid,
             "groups": list(spec.groups),
+            "capabilities": [CAPABILITIES[name] for name in spec.capabilities],
             "filter": filter.program(),
             "cgroups": [],
             "processes": processes,
@@ -103,6 +107,7 @@ def _order(spec: Spec, marks: Mapping[str, str], processes: int) -> Order:
                 "beneath": each.beneath,
                 "refusal": each.refusal,
                 "true_ids": each.true_ids,
+                "no_link": each.purpose is not Purpose.NONE,
             }
             for each in spec.mounts
         ],
@@ -112,6 +117,7 @@ def _order(spec: Spec, marks: Mapping[str, str], processes: int) -> Order:
         ],
         "devices": list(spec.devices),
         "host_name": spec.host_name,
+        "read_only": spec.read_only,
         "log": str(spec.log or ""),
         "log_limit": LOG_LIMIT,
         "stdin": spec.stdin,

@@ -62,11 +62,15 @@ def _copy() -> int:
             raise
         copy = os.memfd_create("python", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-    with open("/proc/self/exe", "rb") as original:
-        while os.sendfile(copy, original.fileno(), None, 1 << 30):
-            pass
-    os.fchmod(copy, _MODE)
-    fcntl.fcntl(copy, fcntl.F_ADD_SEALS, seals)
+    try:
+        with open("/proc/self/exe", "rb") as original:
+            while os.sendfile(copy, original.fileno(), None, 1 << 30):
+                pass
+        os.fchmod(copy, _MODE)
+        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, seals)
+    except OSError:  # as without memory: the next container tries again, and must not find less
+        os.close(copy)
+        raise
     return copy
 
 

@@ -6,6 +6,7 @@ Nothing is read ahead: if nobody takes its output, the program waits; if it does
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import socket
@@ -18,6 +19,8 @@ from subak.local.runtime.launcher.order import EXITED, FAILED, STARTED, receive,
 from subak.local.runtime.spec import StartError
 
 _CHUNK = 1 << 16
+_LARGEST_PIPE = 1 << 20
+"""What a pipe holds at most, unless the machine's root says otherwise."""
 _END_OF_INPUT = b"\x04"
 _KILLED = 137
 
@@ -74,18 +77,22 @@ class Watched:
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
         """Its output until it ends; output of programs that it left running is not waited for."""
-        while self._outputs:
+        left = _LARGEST_PIPE * len(self._outputs)
+        while self._outputs and left > 0:
             over = self._exited.done()
             silent = True
             for descriptor, stream in list(self._outputs.items()):
                 data = self._read(descriptor)
                 if data:
                     silent = False
+                    left -= len(data) if over else 0
                     yield stream, data
             if silent and over:
                 return
             if silent:
                 await self._ready(self._loop.add_reader, self._loop.remove_reader, list(self._outputs))
+            else:
+                await asyncio.sleep(0)  # if it prints without a pause, others have their turn all the same
 
     async def wait(self) -> int:
         return await asyncio.shield(self._exited)
@@ -105,8 +112,10 @@ class Watched:
                 os.set_blocking(terminal, False)
                 self._open.add(terminal)
                 self._terminal, self._input, self._outputs = terminal, terminal, {terminal: 1}
-            if not self._begun.done():
+            if not self._begun.done() and self._outputs:
                 self._begun.set_result(None)
+            elif not self._begun.done():  # the kernel drops what it has no descriptor for, and says nothing
+                self._begun.set_exception(StartError(f"its terminal was lost: {os.strerror(errno.EMFILE)}"))
             return
         self._loop.remove_reader(self._line)
         if not self._begun.done():

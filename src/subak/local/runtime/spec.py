@@ -13,15 +13,20 @@ At `LOG_LIMIT` bytes the file is renamed to `NAME.1` (an older one is lost) and 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from subak.local.runtime.launcher.kernel import CAPABILITIES
 from subak.model.mount import Mount
 from tinykube.server.kubelet import Session
 
 LOG_LIMIT = 10 << 20
+
+SCARCE = frozenset({errno.EAGAIN, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
+"""How the kernel says that there is no room, no memory, no descriptor or no process left."""
 
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The directories to search for programs if the environment has no PATH."""
@@ -61,6 +66,10 @@ class Spec:
     gid: int = 0
     groups: Sequence[int] = ()
     """Further groups.  Only root can give them; without root the container keeps those of the user."""
+    capabilities: Sequence[str] = tuple(CAPABILITIES)
+    """What its programs may do as root inside, by the names of `launcher.kernel.CAPABILITIES`."""
+    read_only: bool = False
+    """Whether only its volumes can be written to, and what is in memory by itself, as /dev/shm."""
     memory: int = 0
     """The most bytes of memory that its programs may use together, where the runtime can see to it; 0 for any."""
     log: Path | None = None
@@ -88,6 +97,11 @@ class StartError(Exception):
     def reason(self) -> str:
         """The reason in a container's status, as containerd writes it."""
         return "StartError"
+
+    @property
+    def passes(self) -> bool:
+        """Whether there was no container for want of something that the machine may have again in a moment."""
+        return self.exit_code == 128 and self.number in SCARCE
 
 
 class Container(Protocol):

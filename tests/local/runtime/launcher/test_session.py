@@ -28,6 +28,7 @@ def test_a_session_for_which_there_is_no_process_left_is_refused_and_nothing_els
         "uid": 0,
         "gid": 0,
         "groups": [],
+        "capabilities": [],
         "filter": b"",
         "cgroups": [],
         "processes": 0,

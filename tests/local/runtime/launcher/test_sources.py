@@ -16,7 +16,7 @@ from subak.local.kubelet.volumes import Volumes
 from subak.local.runtime.launcher import ids
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import StartError
-from subak.model.mount import Mount
+from subak.model.mount import Mount, Purpose
 from tests.local.runtime.containers import execute, run, running
 from tests.support.kubelet.pods import container, pod
 
@@ -132,6 +132,17 @@ class TestParts:
     async def test_the_whole_volume_may_be_a_part_of_itself(self, runtime: Namespaces, volume: Path) -> None:
         await run(runtime, "touch /data/file", mounts=part(volume, "."))
         assert (volume / "file").exists()
+
+
+async def test_a_link_in_the_place_of_what_the_node_has_made_is_not_followed(
+    runtime: Namespaces, treasure: Path, tmp_path: Path
+) -> None:
+    """The directory where all take turns lies in /tmp, and may be another user's."""
+    (tmp_path / "turns").symlink_to(treasure)
+    with pytest.raises(StartError, match="Too many levels of symbolic links"):
+        await run(runtime, "ls /v", mounts=[Mount("/v", str(tmp_path / "turns"), purpose=Purpose.TURNS)])
+    of_vendor = Mount("/v", str(tmp_path / "turns"), read_only=True)
+    assert (await run(runtime, "ls /v", mounts=[of_vendor])).stdout == "gold\n"
 
 
 class TestOwners:

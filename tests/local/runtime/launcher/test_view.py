@@ -47,9 +47,9 @@ def listing(*directories: str) -> list[tuple[str, int, int, int]]:
     return sorted(found)
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def untouched() -> Iterator[None]:
-    """Whatever the test does, the machine's own files stay as they are."""
+    """Whatever the tests of a class do, the machine's own files stay as they are."""
 
     def look() -> object:
         bashrc = os.stat("/root/.bashrc") if os.access("/root/.bashrc", os.F_OK) else None
@@ -102,6 +102,7 @@ class TestWriting:
         assert (await run(runtime, "ls /root/mine /etc/mine /mine")).stdout == ""
 
 
+@pytest.mark.usefixtures("untouched")
 class TestIluvatar:
     """The document's own pod, with the files that the vendor's image and plugin would bring."""
 
@@ -111,7 +112,6 @@ class TestIluvatar:
         File("/usr/local/corex/lib64", directory=True),
     )
 
-    @pytest.mark.usefixtures("untouched")
     async def test_its_command_comes_to_its_sleep_and_leaves_the_machine_as_it_was(self, runtime: Namespaces) -> None:
         (container,) = yaml.safe_load(ILUVATAR.read_text())["spec"]["containers"]
         argv = [*container["command"], *container["args"]]

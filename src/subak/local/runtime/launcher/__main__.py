@@ -7,7 +7,6 @@ any more, and of the entrances of cgroups.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 
 if __name__ == "__main__":
@@ -18,4 +17,4 @@ if __name__ == "__main__":
     os.close(python)
     for descriptor in (control, order, *cgroups):
         os.set_inheritable(descriptor, False)
-    monitor.main(socket.socket(fileno=control), order)
+    monitor.main(control, order)

@@ -12,9 +12,9 @@ process in its new namespaces: see `sources`.
 from __future__ import annotations
 
 import os
-import socket
 
-from . import ids, init, kernel, mounts
+from . import allowance, ids, init, kernel, mounts
+from .bare import socket
 from .order import FAILED, answer, hear
 from .program import NO_CONTAINER, NotStarted
 from .sources import Sources, able
@@ -76,6 +76,7 @@ def _first_process(
     order: Order, sources: Sources | None, shifted: bool, monitor: socket.socket, streams: Sequence[int]
 ) -> NoReturn:
     try:
+        allowance.give_way()
         kernel.unshare(kernel.NEW_USER | kernel.NEW_MOUNT | kernel.NEW_PID | kernel.NEW_UTS | kernel.NEW_IPC)
         if sources is None:
             sources = Sources(order, privileged=False)

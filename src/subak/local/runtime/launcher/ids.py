@@ -47,9 +47,15 @@ def shifted() -> bool:
 
 def of_root() -> tuple[int, int]:
     """The machine's user and group ids of root inside."""
+    return of(0, 0)
+
+
+def of(user: int, group: int) -> tuple[int, int]:
+    """The machine's ids of a user and a group inside."""
     if not shifted():
         return os.geteuid(), os.getegid()
-    return _range("uid_map")[0], _range("gid_map")[0]
+    users, groups = extents([user], *_range("uid_map")), extents([group], *_range("gid_map"))
+    return outside(user, users), outside(group, groups)
 
 
 def extents(asked: Iterable[int], start: int, size: int) -> list[Extent]:

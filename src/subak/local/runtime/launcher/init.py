@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import socket
-from contextlib import suppress
 
-from . import kernel, program, view
+from . import kernel, mounts, program, view
+from .bare import signal, socket, suppress
 from .order import EXITED, FAILED, LIMITED, STARTED, answer
+from .sources import give
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +37,11 @@ def run(order: Order, sources: Sources, monitor: socket.socket, streams: Sequenc
         os.umask(0o022)
         view.enter(order, sources)
         _make_working_directory(order["program"])
+        if order["read_only"]:
+            mounts.restrict("/", mounts.READ_ONLY, all_below=False)
         kernel.keep_secrets()
         monitor.recv(len(LIMITED))
+        nothing = os.open("/dev/null", os.O_RDWR)  # now: the command may put something else there
         command, begun = program.spawn(order["program"], streams)
         program.confirm(begun)
     except program.NotStarted as error:
@@ -52,7 +54,7 @@ def run(order: Order, sources: Sources, monitor: socket.socket, streams: Sequenc
         answer(monitor, FAILED, program.NO_CONTAINER, str(error), 0)
         os._exit(program.NO_CONTAINER)
     _forward_signals(command)
-    _let_go(streams)
+    _let_go(streams, nothing)
     kernel.filter_calls(order["program"]["filter"])
     answer(monitor, STARTED)
     code = _wait_for(command)
@@ -62,9 +64,20 @@ def run(order: Order, sources: Sources, monitor: socket.socket, streams: Sequenc
 
 def _make_working_directory(what: Program) -> None:
     path = what["working_directory"]
-    if not os.path.isdir(path):
-        os.makedirs(path, 0o755, exist_ok=True)
-        os.chown(path, what["uid"], what["gid"])
+    if os.path.isdir(path):
+        return
+    parent, name = os.path.split(path.rstrip("/"))
+    os.makedirs(parent or "/", 0o755, exist_ok=True)
+    place = os.open(parent or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.mkdir(name, 0o755, dir_fd=place)
+        give(place, name, what["uid"], what["gid"])
+    except FileExistsError:  # it may lie in a volume, where others write too
+        pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    finally:
+        os.close(place)
 
 
 def _forward_signals(command: int) -> None:
@@ -76,15 +89,15 @@ def _forward_signals(command: int) -> None:
         signal.signal(getattr(signal, name), forward)
 
 
-def _let_go(streams: Sequence[int]) -> None:
+def _let_go(streams: Sequence[int], nothing: int) -> None:
     """Close the command's streams, and give up all privileges that reaping does not need."""
-    nothing = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
     for stream in {nothing, *streams} - {-1, 0, 1, 2}:
         os.close(stream)
     os.chdir("/")
-    kernel.give_up_privileges()
+    kernel.bound_capabilities(kernel.CAPABILITIES.values())
+    kernel.give_up_privileges(kernel.CAPABILITIES.values())
 
 
 def _wait_for(command: int) -> int:

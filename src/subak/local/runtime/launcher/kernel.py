@@ -6,6 +6,10 @@ import ctypes
 import errno
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 NEW_USER = 0x10000000
 NEW_MOUNT = 0x00020000
 NEW_PID = 0x20000000
@@ -23,21 +27,33 @@ _DETACH = 0x2
 
 _SET_DEATH_SIGNAL = 1
 _SET_DUMPABLE = 4
+_READ_BOUND = 23
 _DROP_BOUND = 24
 _SET_SECCOMP = 22
 _SET_SUBREAPER = 36
 _SET_NO_NEW_PRIVILEGES = 38
 
-KEPT_CAPABILITIES = (0, 1, 3, 5, 6, 7, 8, 18)
-"""CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SETPCAP and SYS_CHROOT.
+CAPABILITIES = {
+    "CHOWN": 0,
+    "DAC_OVERRIDE": 1,
+    "FOWNER": 3,
+    "KILL": 5,
+    "SETGID": 6,
+    "SETUID": 7,
+    "SETPCAP": 8,
+    "SYS_CHROOT": 18,
+}
+"""What root inside may have at most.
 
 With these, root inside has full control over its own files and processes, but cannot change the view around it.  They
 are Docker's, without those that mean nothing in a user namespace, and without FSETID and SETFCAP: no program outside
 may gain privileges from a file that a container wrote.
 """
 _CAPABILITY_VERSION = 0x20080522
+_MOST_CAPABILITIES = 64
 
-_LIMIT_PROCESSES = 6
+PROCESSES = 6
+"""RLIMIT_NPROC.  Since Linux 5.14 the processes of a user are counted in each user namespace by themselves."""
 _FILTER = 2
 """SECCOMP_MODE_FILTER"""
 _INSTRUCTION = 8
@@ -112,32 +128,53 @@ def keep_secrets() -> None:
     _prctl(_SET_DUMPABLE, 0, "PR_SET_DUMPABLE")
 
 
+def _within_bound(capability: int) -> bool:
+    """Asked of the kernel itself, not read from /proc, where a volume may be mounted."""
+    unused = ctypes.c_ulong(0)
+    return int(_libc.prctl(_READ_BOUND, ctypes.c_ulong(capability), unused, unused, unused)) == 1
+
+
 class _CapabilityHeader(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
 
-def give_up_privileges() -> None:
-    """Keep only KEPT_CAPABILITIES, for good: not even a setuid program gains more."""
-    with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
-        last = int(file.read())
-    for number in range(last + 1):
-        if number not in KEPT_CAPABILITIES:
+def bound_capabilities(most: Collection[int]) -> None:
+    """Let no program that this process becomes have more than these capabilities."""
+    for number in range(_MOST_CAPABILITIES):
+        if number not in most and _within_bound(number):
             _prctl(_DROP_BOUND, number, "PR_CAPBSET_DROP")
-    kept = sum(1 << number for number in KEPT_CAPABILITIES)
+
+
+def give_up_privileges(kept: Collection[int]) -> None:
+    """Keep only these capabilities, for good: not even a setuid program gains more."""
+    bits = sum(1 << number for number in kept)
     # Effective, permitted and inheritable, first for capabilities 0 to 31, then for those above.
-    sets = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)
+    sets = (ctypes.c_uint32 * 6)(bits, bits, 0, 0, 0, 0)
     header = _CapabilityHeader(version=_CAPABILITY_VERSION, pid=0)
     _check(_libc.capset(ctypes.byref(header), ctypes.byref(sets)), "capset")
     _prctl(_SET_NO_NEW_PRIVILEGES, 1, "PR_SET_NO_NEW_PRIVS")
 
 
-def limit_processes(most: int) -> None:
-    """Let this process's user have at most so many processes in its user namespace.
+def limit_of(resource: int) -> int:
+    """How much of a resource this process may have at most."""
+    return _limits(resource)[1]
 
-    Since Linux 5.14 each namespace is counted by itself.
-    """
-    limit = (ctypes.c_ulong * 2)(most, most)
-    _check(_libc.setrlimit(_LIMIT_PROCESSES, ctypes.byref(limit)), "setrlimit(RLIMIT_NPROC)")
+
+def present_limit_of(resource: int) -> int:
+    """How much of a resource this process may have now, unless it allows itself more."""
+    return _limits(resource)[0]
+
+
+def _limits(resource: int) -> ctypes.Array[ctypes.c_ulong]:
+    limits = (ctypes.c_ulong * 2)()
+    _check(_libc.getrlimit(resource, ctypes.byref(limits)), f"getrlimit({resource})")
+    return limits
+
+
+def limit(resource: int, most: int) -> None:
+    """Let this process, and those that it starts, have so much of a resource and no more."""
+    limits = (ctypes.c_ulong * 2)(most, most)
+    _check(_libc.setrlimit(resource, ctypes.byref(limits)), f"setrlimit({resource})")
 
 
 def leave_keyring() -> None:

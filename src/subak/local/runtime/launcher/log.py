@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+
+from .bare import suppress
 
 PIECE = 16 << 10
 """Bytes, as in containerd."""

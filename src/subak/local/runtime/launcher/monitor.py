@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import marshal
 import os
-import selectors
-import signal
-import socket
-from contextlib import suppress
-from functools import partial
+import select
 
-from . import kernel
+from . import allowance, kernel
+from .bare import signal, socket, suppress
 from .birth import Birth
 from .init import exit_code
 from .log import Log, Stream
@@ -30,15 +27,18 @@ if TYPE_CHECKING:
     from .order import Order, Program
 
 _CHUNK = 1 << 16
+_LARGEST_PIPE = 1 << 20
+"""What a pipe holds at most, unless the machine's root says otherwise."""
 
 
-def main(control: socket.socket, order: int) -> None:
-    """Run the container that the file `order` describes, for the process at the other end of `control`."""
-    content: Order = _load(order)
+def main(line: int, order: int) -> None:
+    """Run the container that the file `order` describes, for the process at the other end of the socket `line`."""
+    control, content = socket.socket(fileno=line), _load(order)
     default_signals(signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ})  # writes that fail are errors to us
     kernel.adopt_orphans()
     kernel.leave_keyring()
     try:
+        allowance.lower()
         Monitor(control, content).run()
     except NotStarted as error:
         answer(control, FAILED, error.exit_code, error.message, error.number)
@@ -51,7 +51,8 @@ class Monitor:
 
     def __init__(self, control: socket.socket, order: Order) -> None:
         self._control = control
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.epoll()
+        self._actions: dict[int, Callable[[], object]] = {}
         self._sessions: dict[int, socket.socket] = {}
         self._code = 128 + signal.SIGKILL
         self._streams, theirs = self._open_streams(order)
@@ -67,15 +68,16 @@ class Monitor:
         self._watch(self._control.fileno(), self._obey)
         self._watch(self._birth.channel.fileno(), self._listen)
         for descriptor in self._streams:
-            self._watch(descriptor, partial(self._read, descriptor))
+            self._watch_output(descriptor)
         while self._alive or self._sessions:
-            for key, _ in self._selector.select():
-                if self._selector.get_map().get(key.fd) is key:  # unless an action before it has removed it
-                    key.data()
+            for descriptor, action in [(ready, self._actions[ready]) for ready, _ in self._poll.poll()]:
+                if self._actions.get(descriptor) is action:  # unless an action before it has removed it
+                    action()
         self._hear_out()
         for descriptor, stream in list(self._streams.items()):
-            while self._read(descriptor):
-                pass
+            for _ in range(_LARGEST_PIPE // _CHUNK):  # no more: another container may have it too, and write on
+                if not self._read(descriptor):
+                    break
             stream.end()
         answer(self._control, EXITED, self._code)
 
@@ -103,11 +105,15 @@ class Monitor:
         return {output: Stream(log, b"stdout"), error: Stream(log, b"stderr")}, [standard_input, theirs, also_theirs]
 
     def _watch(self, descriptor: int, action: Callable[[], object]) -> None:
-        self._selector.register(descriptor, selectors.EVENT_READ, action)
+        self._poll.register(descriptor, select.EPOLLIN)
+        self._actions[descriptor] = action
 
-    def _forget(self, source: int | socket.socket) -> None:
-        if source in self._selector.get_map():
-            self._selector.unregister(source)
+    def _watch_output(self, descriptor: int) -> None:
+        self._watch(descriptor, lambda: self._read(descriptor))
+
+    def _forget(self, descriptor: int) -> None:
+        if self._actions.pop(descriptor, None) is not None:
+            self._poll.unregister(descriptor)
 
     def _watch_children(self) -> None:
         reader, writer = os.pipe()
@@ -133,7 +139,7 @@ class Monitor:
             elif process in self._sessions:
                 watcher = self._sessions.pop(process)
                 answer(watcher, EXITED, exit_code(status))
-                self._forget(watcher)
+                self._forget(watcher.fileno())
                 watcher.close()
 
     def _hear_out(self) -> None:
@@ -153,14 +159,14 @@ class Monitor:
         elif words[0] == EXITED:
             self._code = words[1]
         else:
-            self._forget(self._birth.channel)
+            self._forget(self._birth.channel.fileno())
             return False
         return True
 
     def _obey(self) -> None:
         message, descriptors = receive(self._control)
         if not message:
-            self._forget(self._control)
+            self._forget(self._control.fileno())
             self._kill(signal.SIGKILL)
         elif message[:1] == KILL:
             self._kill(message[1])
@@ -186,7 +192,7 @@ class Monitor:
 
     def _hang_up(self, process: int, watcher: socket.socket) -> None:
         """End a program whose watcher has gone."""
-        self._forget(watcher)
+        self._forget(watcher.fileno())
         with suppress(ProcessLookupError):
             os.killpg(process, signal.SIGKILL)
 

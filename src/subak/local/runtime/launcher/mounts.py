@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from contextlib import suppress
+
+from .bare import suppress
 
 READ_ONLY = 0x1
 NO_SUID = 0x2
@@ -90,9 +91,9 @@ def memory(flags: int) -> int:
         os.close(context)
 
 
-def restrict(path: str, flags: int) -> None:
-    """Set some of READ_ONLY, NO_SUID, NO_DEV, NO_EXEC on what is mounted at a path, and on all below it."""
-    _change(_WORKING_DIRECTORY, _Attributes(set=flags), _RECURSIVE, path)
+def restrict(path: str, flags: int, all_below: bool = True) -> None:
+    """Set some of READ_ONLY, NO_SUID, NO_DEV, NO_EXEC on what is mounted at a path, and usually on all below it."""
+    _change(_WORKING_DIRECTORY, _Attributes(set=flags), _RECURSIVE if all_below else 0, path)
 
 
 def keep_ids(mount: int, namespace: int) -> bool:

@@ -6,9 +6,9 @@ Text from outside (arguments, environment) travels as bytes, since it need not b
 from __future__ import annotations
 
 import marshal
-import socket
-from array import array
-from contextlib import suppress
+import sys
+
+from .bare import socket, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     class Program(TypedDict):
         """A program to run in a container, and its user.
 
-        `filter` is for the kernel, `cgroups` are descriptors of the launcher, `processes` is the most that its user may
-        have inside (0: any number).
+        `capabilities` are the numbers of those that it keeps, `filter` is for the kernel, `cgroups` are descriptors of
+        the launcher, `processes` is the most that its user may have inside (0: any number).
         """
 
         argv: list[bytes]
@@ -28,13 +28,18 @@ if TYPE_CHECKING:
         uid: int
         gid: int
         groups: list[int]
+        capabilities: list[int]
         filter: bytes
         cgroups: list[int]
         processes: int
         tty: bool
 
     class Mount(TypedDict):
-        """As `spec.Mount`."""
+        """As `spec.Mount`.
+
+        `no_link`: the source is what the node has made, and is refused if it is a link: some of these lie where users
+        of the machine can put one in their place.
+        """
 
         destination: str
         source: str
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
         beneath: str
         refusal: str
         true_ids: bool
+        no_link: bool
 
     class File(TypedDict):
         """As `spec.File`."""
@@ -61,6 +67,7 @@ if TYPE_CHECKING:
         files: list[File]
         devices: list[str]
         host_name: str
+        read_only: bool
         log: str
         log_limit: int
         stdin: bool
@@ -76,8 +83,12 @@ GONE = "gone"
 """The other side has closed the socket."""
 
 _MOST_DESCRIPTORS = 8
+_DESCRIPTOR = 4
+"""Bytes"""
 _MESSAGE_LIMIT = 1 << 16
 """No message is longer; anything that may be longer comes as the descriptor of a file in memory."""
+_LONGEST_WORD = 2000
+"""Longer ones lose their middle: a name in them may be as long as its user likes."""
 
 LIMITED = b"l"
 """To process 1: it is in its cgroups, and so will be the program that it starts."""
@@ -90,7 +101,13 @@ KILL = b"k"
 def answer(line: socket.socket, *words: str | int) -> None:
     """Send an answer; the other side may be gone."""
     with suppress(OSError):
-        line.send(marshal.dumps(words))
+        line.send(marshal.dumps(tuple(map(_short, words))))
+
+
+def _short(word: str | int) -> str | int:
+    if isinstance(word, int) or len(word) <= _LONGEST_WORD:
+        return word
+    return f"{word[: _LONGEST_WORD // 2]} ... {word[-_LONGEST_WORD // 2 :]}"
 
 
 def hear(line: socket.socket) -> tuple[Any, ...]:
@@ -103,8 +120,8 @@ def receive(line: socket.socket) -> tuple[bytes, list[int]]:
 
     `socket.recv_fds` of Python 3.11 loses its flags, and programs that we start would inherit all descriptors.
     """
-    descriptors = array("i")
-    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * descriptors.itemsize)
+    descriptors: list[int] = []
+    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR)
     while True:
         # Raised once if the other side ended before it read all that we sent; its own messages are still there.
         with suppress(ConnectionResetError):
@@ -112,8 +129,14 @@ def receive(line: socket.socket) -> tuple[bytes, list[int]]:
             break
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
-    return message, list(descriptors)
+            descriptors += memoryview(data)[: len(data) - len(data) % _DESCRIPTOR].cast("i")
+    return message, descriptors
+
+
+def send(line: socket.socket, message: bytes, descriptors: list[int]) -> None:
+    """Send a message and descriptors with it."""
+    given = b"".join(each.to_bytes(_DESCRIPTOR, sys.byteorder) for each in descriptors)
+    line.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, given)] if given else [])
 
 
 def understand(message: bytes) -> tuple[Any, ...]:

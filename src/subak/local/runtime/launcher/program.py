@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 
-from . import kernel
+from . import allowance, kernel
+from .bare import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,14 +78,17 @@ def default_signals(numbers: Iterable[int]) -> None:
 
 def become(program: Program) -> NoReturn:
     """Run the program in the place of this process, as its user and without privileges.  Raises NotStarted."""
-    kernel.give_up_privileges()
+    kernel.bound_capabilities(program["capabilities"])
     with open("/proc/self/setgroups", encoding="ascii") as file:
         if file.read().strip() == "allow":
             os.setgroups(program["groups"])
     os.setresgid(program["gid"], program["gid"], program["gid"])
     os.setresuid(program["uid"], program["uid"], program["uid"])
+    kernel.keep_secrets()  # again: for a new user the kernel goes by fs.suid_dumpable
+    kernel.give_up_privileges(program["capabilities"] if program["uid"] == 0 else ())
+    allowance.lower_program()
     if program["processes"]:
-        kernel.limit_processes(program["processes"])
+        kernel.limit(kernel.PROCESSES, program["processes"])
     os.umask(_UMASK)
     default_signals(signal.valid_signals())
     try:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import errno
 import marshal
 import os
-import signal
-import socket
 
-from . import ids, kernel
-from .order import FAILED, STARTED, answer
+from . import allowance, ids, kernel
+from .bare import signal, socket
+from .order import FAILED, STARTED, answer, send
 from .program import NO_CONTAINER, NotStarted, confirm, spawn
+from .terminal import open_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def _join_and_start(
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        allowance.give_way()
         for entrance in program["cgroups"]:
             os.write(entrance, b"0")
         for namespace in namespaces:
@@ -69,12 +70,12 @@ def _join_and_start(
         kernel.keep_secrets()
         near, far = -1, -1
         if program["tty"]:
-            near, far = os.openpty()
+            near, far = open_terminal()
             os.fchown(far, program["uid"], -1)
         process, begun = spawn(program, streams, far)
         os.write(writer, f"{process}\n".encode())
         confirm(begun)
-        socket.send_fds(watcher, [marshal.dumps((STARTED, process))], [near] if near >= 0 else [])
+        send(watcher, marshal.dumps((STARTED, process)), [near] if near >= 0 else [])
     except NotStarted as error:
         answer(watcher, FAILED, error.exit_code, error.message, error.number)
     except OSError as error:

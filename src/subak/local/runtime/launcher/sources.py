@@ -13,16 +13,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager, suppress
 
 from . import ids, mounts
+from .bare import suppress
 from .program import NotStarted
 from .tree import SHOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .order import Mount, Order
 
 UNPREPARED = 0
@@ -65,7 +63,7 @@ class Sources:
             os.close(descriptor)
 
     def _show(self, path: str) -> None:
-        with suppress(FileNotFoundError, PermissionError), _opened(path, os.O_NOFOLLOW) as place:
+        with suppress(FileNotFoundError, PermissionError), _Opened(path, os.O_NOFOLLOW) as place:
             if stat.S_ISLNK(os.fstat(place).st_mode):
                 self.links[path] = os.readlink("", dir_fd=place)
             else:
@@ -73,7 +71,7 @@ class Sources:
 
     def _device(self, path: str, privileged: bool) -> None:
         try:
-            with _opened(path) as place:
+            with _Opened(path) as place:
                 if not (privileged and self._copy(path, os.fstat(place))):
                     self.devices[path] = mounts.clone(place, _DEVICE)
         except FileNotFoundError:
@@ -101,27 +99,33 @@ class Sources:
 def able() -> bool:
     """Whether this process may open sources in its own namespaces."""
     try:
-        with _opened("/dev/null") as place:
+        with _Opened("/dev/null") as place:
             os.close(mounts.clone(place, _DEVICE))
     except PermissionError:
         return False
     return True
 
 
-@contextmanager
-def concerning(mount: Mount) -> Iterator[None]:
+class concerning:  # noqa: N801 - read as a verb
     """Errors name the mount as its user knows it."""
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        what = f"mount {mount['source'] or 'a tmpfs'} at {mount['destination']}"
-        raise OSError(error.errno, f"{what}: {reason}") from error
+
+    def __init__(self, mount: Mount) -> None:
+        self._mount = mount
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, OSError):
+            what = f"mount {self._mount['source'] or 'a tmpfs'} at {self._mount['destination']}"
+            raise OSError(error.errno, f"{what}: {os.strerror(error.errno or 0)}") from error
 
 
 def _volume(mount: Mount, privileged: bool) -> int:
     flags = _VOLUME | (mounts.READ_ONLY if mount["read_only"] else 0)
-    with concerning(mount), _opened(mount["source"]) as root:
+    with concerning(mount), _Opened(mount["source"], os.O_NOFOLLOW if mount["no_link"] else 0) as root:
+        if stat.S_ISLNK(os.fstat(root).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if not mount["beneath"]:
             return mounts.clone(root, flags)
         try:
@@ -145,7 +149,7 @@ def _part(root: int, path: str, given: bool) -> int:
             with suppress(FileExistsError):
                 os.mkdir(name, mode, dir_fd=place)
                 if given:
-                    _give(place, name)
+                    give(place, name, *ids.of_root())
             # From the root again, since this may be a link to elsewhere in the volume.
             following = mounts.open_beneath(root, "/".join(names[:depth]), os.O_DIRECTORY)
             os.close(place)
@@ -156,20 +160,24 @@ def _part(root: int, path: str, given: bool) -> int:
         os.umask(before)
 
 
-def _give(parent: int, name: str) -> None:
-    """Give a directory that we have just made to root inside; what a tenant may have put in its place is left alone."""
+def give(parent: int, name: str, user: int, group: int) -> None:
+    """Give a directory that we have just made away; what a tenant may have put in its place is left alone."""
     made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         if os.fstat(made).st_uid == os.geteuid():
-            os.fchown(made, *ids.of_root())
+            os.fchown(made, user, group)
     finally:
         os.close(made)
 
 
-@contextmanager
-def _opened(path: str, flags: int = 0) -> Iterator[int]:
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+class _Opened:
+    """A place of the machine, open inside `with`."""
+
+    def __init__(self, path: str, flags: int = 0) -> None:
+        self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 
 from . import kernel
+from .bare import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ STAGE = "/.stage"
 _OUR_OWN = (MACHINE, STAGE, "/dev", "/proc", "/sys")
 
 _COPY_LIMIT = 1 << 20
+_CHUNK = 1 << 14
 _MOST_LINKS = 40
 """The kernel's limit."""
 
@@ -77,48 +78,44 @@ class Tree:
             self._mark(path, OMITTED)
         return path
 
-    def lay(self, path: str) -> None:
-        """Create a path and all below it."""
+    def lay(self) -> None:
+        """Create the root and all below it."""
+        self._enter("", MACHINE)
+
+    def _lay(self, path: str, source: str) -> None:
+        """Create a path, which is meanwhile at `source`, and all below it."""
         mark = self._marks.get(path, SHOWN)
         if mark in (OMITTED, COPIED):
             return
         try:
-            info = os.lstat(self._at(path))
+            info = os.lstat(source)
         except OSError:
             info = None
         if info is None or not _of_use(info):
             if mark in (OPEN, EMPTY):
-                self._directory(path, 0o755)
+                self._directory(path, source, 0o755)
         elif stat.S_ISLNK(info.st_mode):
-            os.symlink(os.readlink(self._at(path)), path)
+            os.symlink(os.readlink(source), path)
         elif stat.S_ISDIR(info.st_mode) and mark in (OPEN, EMPTY):
-            self._directory(path, stat.S_IMODE(info.st_mode))
+            self._directory(path, source, stat.S_IMODE(info.st_mode))
         else:
-            self._show(path, info)
+            _show(path, source, info)
 
-    def _directory(self, path: str, mode: int) -> None:
-        if path != "/":
-            os.mkdir(path)
-            os.chmod(path, mode)
-        names = set(self._children.get(path, ()))
-        if self._marks[path] == OPEN:
+    def _directory(self, path: str, source: str, mode: int) -> None:
+        os.mkdir(path)
+        os.chmod(path, mode)
+        self._enter(path, source)
+
+    def _enter(self, path: str, source: str) -> None:
+        """Create all below a directory; that of the root is the empty path."""
+        names = set(self._children.get(path or "/", ()))
+        if self._marks[path or "/"] == OPEN:
             with suppress(OSError):  # it does not exist, or we may not read it
-                names.update(os.listdir(self._at(path)))
+                names.update(os.listdir(source))
         for name in sorted(names):
-            if path != "/" or f"/{name}" not in _OUR_OWN:
-                self.lay(os.path.join(path, name))
-
-    def _show(self, path: str, info: os.stat_result) -> None:
-        if stat.S_ISDIR(info.st_mode):
-            os.mkdir(path)
-            kernel.bind(self._at(path), path)
-        elif path.startswith("/etc/") and info.st_size <= _COPY_LIMIT:
-            content = content_of(self._at(path))
-            if content is not None:
-                write(path, content, stat.S_IMODE(info.st_mode))
-        else:
-            write(path, b"", 0o644)
-            kernel.bind(self._at(path), path)
+            below = f"{path}/{name}"
+            if below not in _OUR_OWN:
+                self._lay(below, self._staged.get(below) or f"{source}/{name}")
 
     def _mark(self, path: str, mark: str) -> None:
         """Mark a path; the directories on the way there are opened, if need be."""
@@ -159,6 +156,19 @@ class Tree:
         return self._marks[path] not in (OPEN, SHOWN)
 
 
+def _show(path: str, source: str, info: os.stat_result) -> None:
+    if stat.S_ISDIR(info.st_mode):
+        os.mkdir(path)
+        kernel.bind(source, path)
+    elif path.startswith("/etc/") and info.st_size <= _COPY_LIMIT:
+        content = content_of(source)
+        if content is not None:
+            write(path, content, stat.S_IMODE(info.st_mode))
+    else:
+        write(path, b"", 0o644)
+        kernel.bind(source, path)
+
+
 def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
@@ -171,10 +181,18 @@ def _of_use(info: os.stat_result) -> bool:
 def content_of(path: str) -> bytes | None:
     """The content of a file, None if it does not exist or we may not read it."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        content = b""
+        while piece := os.read(descriptor, _CHUNK):
+            content += piece
+        return content
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def write(path: str, content: bytes, mode: int) -> None:

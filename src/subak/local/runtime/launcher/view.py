@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 
-from . import kernel, mounts
+from . import allowance, kernel, mounts
+from .bare import suppress
 from .sources import concerning
 from .tree import COPIED, MACHINE, STAGE, Tree, content_of, write
 
@@ -51,7 +51,7 @@ def enter(order: Order, sources: Sources) -> None:
     tree = Tree(order["marks"], _stage(sources))
     files = [(tree.make_way_for_file(file), file) for file in order["files"]]
     places = [tree.make_way_for_mount(mount) for mount in order["mounts"]]
-    tree.lay("/")
+    tree.lay()
     _usual_places()
     _sys()
     for path, content in copies.items():
@@ -107,7 +107,8 @@ def _devices(sources: Sources) -> None:
             write(path, b"", 0o600)
             kernel.bind(f"{place}/{name}", path)
             mounts.restrict(path, mounts.READ_ONLY)
-    kernel.mount("devpts", "/dev/pts", "devpts", kernel.NO_SUID | kernel.NO_EXEC, "newinstance,ptmxmode=0666,mode=0620")
+    terminals = f"newinstance,ptmxmode=0666,mode=0620,max={allowance.TERMINALS}"
+    kernel.mount("devpts", "/dev/pts", "devpts", kernel.NO_SUID | kernel.NO_EXEC, terminals)
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.NO_SUID | kernel.NO_DEV, "mode=1777")
     for name, target in _DEVICE_LINKS.items():
         os.symlink(target, f"/dev/{name}")
@@ -116,6 +117,7 @@ def _devices(sources: Sources) -> None:
 def _proc() -> None:
     os.mkdir("/proc")
     kernel.mount("proc", "/proc", "proc", kernel.NO_SUID | kernel.NO_DEV | kernel.NO_EXEC)
+    allowance.lower_namespace("/proc")
     for name in _PROC_READ_ONLY:
         if os.path.exists(f"/proc/{name}"):
             kernel.bind(f"/proc/{name}", f"/proc/{name}")
