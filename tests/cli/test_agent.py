@@ -97,6 +97,7 @@ def until(process: subprocess.Popen[bytes], log: Path, words: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_config", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_without_an_api_server_it_goes_on_until_it_is_asked_to_end(
     with_config: bool, tmp_path: Path, cards: Path

@@ -92,6 +92,7 @@ def test_an_address_in_use_is_bad_input(tmp_path: Path) -> None:
     assert f"error: 127.0.0.1:{port} cannot be listened on: " in answer.stderr
 
 
+@pytest.mark.long
 def test_without_an_api_server_it_says_so_and_goes_on_until_it_is_asked_to_end(tmp_path: Path) -> None:
     with taken() as free:
         pass  # nobody listens there any more

@@ -23,6 +23,7 @@ def cluster() -> Iterator[Live]:
         yield running
 
 
+@pytest.mark.long
 def test_the_cluster_of_subak_up_is_well(cluster: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
     answer = subak("doctor")
@@ -67,6 +68,7 @@ def test_a_cluster_that_does_not_answer_is_one_error(cluster: Live, tmp_path: Pa
     assert "the cluster cannot be reached" in answer.err
 
 
+@pytest.mark.long
 def test_a_terminal_shows_progress_and_lines_that_fit(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     env = commands({"KUBECONFIG": str(tmp_path / "none"), "COLUMNS": "90", "LINES": "50"})

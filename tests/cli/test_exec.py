@@ -159,6 +159,7 @@ def test_a_program_that_ends_before_it_has_read_its_input(cluster: Live, tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_without_a_terminal_it_says_that_none_is_given(cluster: Live) -> None:
     done = cluster.subak("exec", "-t", "a", "--", "test", "-t", "1", check=False)
     assert (done.returncode, done.stderr) == (

@@ -39,7 +39,7 @@ def objects(path: Path) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all(path.read_text()) if each]
 
 
-@settings(examples(quick=20, ci=200), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(examples(quick=10, ci=200), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 @pytest.mark.parametrize("command", ["place", "explain"])
 def test_manifests_that_are_nearly_right(command: str, tmp_path: Path, data: st.DataObject) -> None:

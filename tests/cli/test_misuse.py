@@ -148,7 +148,7 @@ SAFE = sorted(COMMANDS.keys() - {"up", "demo", "run", "controller", "agent"})
 
 
 @settings(
-    examples(quick=60, ci=1_500),
+    examples(quick=30, ci=1_500),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
@@ -222,7 +222,14 @@ def run(redirection: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "words", [PLACE, ("--help",), ("place", "--help"), ("completion", "bash"), (*PLACE, "-o", "json")]
+    "words",
+    [
+        PLACE,
+        *(
+            pytest.param(words, marks=pytest.mark.long)
+            for words in (("--help",), ("place", "--help"), ("completion", "bash"), (*PLACE, "-o", "json"))
+        ),
+    ],
 )
 def test_an_output_that_is_full_is_told_in_a_line(words: tuple[str, ...]) -> None:
     done = run(">/dev/full", *words)
@@ -248,6 +255,7 @@ def test_an_input_that_is_not_there_is_bad_input(redirection: str, problem: str)
     assert done.stderr.startswith(f"error: -: {problem}")
 
 
+@pytest.mark.long
 def test_a_reader_that_has_gone_needs_no_word() -> None:
     done = run("| true", *PLACE)
     assert done.stderr == ""
@@ -255,13 +263,14 @@ def test_a_reader_that_has_gone_needs_no_word() -> None:
 
 GO_ON = (
     ("up", "--hardware", "."), ("run", "--memory", "x", "--", "true"), ("run", "--hardware", ".", "--", ""),
-    ("demo", "x"), ("exec", "p"),
+    ("demo", "x"),
 )  # fmt: skip
 GO_ON_TOO = (
     ("up", "--hardware", "none"), ("up", "--state", "/dev/null"), ("up", "--port", "x"), ("up", "--device-config", "."),
     ("up", "--device-config", "none"), ("up", "--kubeconfig", "/proc/x/y"), ("run", "--timeout", "1y", "--", "true"),
-    ("run", "--hardware", "none", "--", "true"), ("run",), ("exec",), ("controller", "--kubeconfig", "none"),
-    ("controller", "--extender", "1"), ("controller", "--webhook-url", "http://a", "--kubeconfig", "."),
+    ("run", "--hardware", "none", "--", "true"), ("run",), ("exec",), ("exec", "p"),
+    ("controller", "--kubeconfig", "none"), ("controller", "--extender", "1"),
+    ("controller", "--webhook-url", "http://a", "--kubeconfig", "."),
     ("agent", "--node-name", "A B"), ("agent", "--listen", "x"), ("agent", "--kubeconfig", "none"),
     ("controller", "--listen", "x"), ("controller", "--scheduler-name", ""), ("extender", "--url", "nonsense"),
     ("agent", "--simulate", "."),

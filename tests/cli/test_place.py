@@ -444,6 +444,7 @@ def test_wrong_use_is_told_with_exit_2(arguments: list[str]) -> None:
     assert "Try 'subak" in answer.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_the_installed_program(tmp_path: Path, encoding: str) -> None:
     pods = write(tmp_path / "pods.yaml", [asking(100, "a"), asking(5000, "b"), asking("größer", "c")])

@@ -144,6 +144,7 @@ def test_names_and_arguments_may_be_anything(run: Run, tmp_path: Path) -> None:
     assert end(run("--", "test", "caf\udce9", "=", "caf\udce9"))[0] == 0
 
 
+@pytest.mark.long
 def test_a_closed_output_is_no_obstacle(run: Run, tmp_path: Path) -> None:
     done = tmp_path / "done"
     inner = shlex.join([sys.executable, "-m", "subak.cli", "run", "--hardware", str(tmp_path / "hardware.yaml")])
@@ -233,6 +234,7 @@ def test_a_program_stops_at_its_limit_and_goes_on(real: Callable[..., Tenant]) -
     assert tenant.end() == 0
 
 
+@pytest.mark.long
 def test_two_slices_share_a_card(real: Callable[..., Tenant]) -> None:
     one, two = real("--memory", "1Gi", "--cores", "50"), real("--memory", "2Gi", "--cores", "50")
     assert (one.ask("total"), two.ask("total")) == ("1024\n", "2048\n")
@@ -241,6 +243,7 @@ def test_two_slices_share_a_card(real: Callable[..., Tenant]) -> None:
         assert each.end() == 0
 
 
+@pytest.mark.long
 def test_a_killed_program_leaves_its_slice_to_the_next(real: Callable[..., Tenant], tmp_path: Path) -> None:
     first = real("--memory", "8Gi")
     assert first.ask("take 4000") == TAKEN
@@ -254,6 +257,7 @@ def test_a_killed_program_leaves_its_slice_to_the_next(real: Callable[..., Tenan
     second.end()
 
 
+@pytest.mark.long
 def test_a_slice_of_the_second_card_is_limited_there(
     real: Callable[..., Tenant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,12 +296,14 @@ def test_an_amount_that_means_nothing_is_told_before_cards_are_looked_for(run: R
     assert (code, "--memory 'lots'" in err, "/nowhere" in err) == (2, True, False)
 
 
+@pytest.mark.long
 def test_inside_a_slice_there_is_no_other(real: object, run: Run) -> None:
     inner = (sys.executable, "-m", "subak.cli", "run", "--memory", "1Gi", "--", "true")
     code, _, err = end(run("--memory", "2Gi", "--", *inner, hardware=None))
     assert (code, "error: this is inside a slice already" in err) == (2, True)
 
 
+@pytest.mark.long
 def test_workers_that_outlive_their_launcher_keep_the_slice(real: object, run: Run, card: Card, tmp_path: Path) -> None:
     """`subprocess` closes inherited files in what it starts, the slice's lock among them."""
     words, said = tmp_path / "words", tmp_path / "said"
@@ -345,6 +351,7 @@ def test_directories_may_be_named_as_seen_from_here(
     assert (done.returncode, done.stdout) == (0, "1024\n"), done.stderr
 
 
+@pytest.mark.long
 def test_the_library_comes_after_what_is_preloaded_already(
     real: object, run: Run, libsubak: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -360,6 +367,7 @@ def test_the_library_comes_after_what_is_preloaded_already(
     assert (tmp_path / "turns").stat().st_mode & 0o7777 == 0o1777
 
 
+@pytest.mark.long
 def test_without_the_library_nothing_runs_on_a_real_card(
     real: object, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def lock(place: Path) -> None:
                         fcntl.lockf(file, kind | fcntl.LOCK_NB)
 
 
+@pytest.mark.long
 @users.alone
 def test_nobody_cuts_or_writes_over_what_a_program_counts_in(run: Run, place: Path, card: Card) -> None:
     tenant = Tenant(run("--memory", "1Gi", "--", *card.tenant))
@@ -189,7 +190,6 @@ def test_a_worker_whose_slice_has_ended_takes_nothing(run: Run, card: Card, tmp_
     assert holder.end() == 0
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("cc"), reason="a C compiler builds a driver that hangs")
 def test_a_timeout_is_kept_though_the_driver_hangs(run: Run, tmp_path: Path) -> None:
     source = tmp_path / "hangs.c"

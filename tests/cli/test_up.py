@@ -53,7 +53,7 @@ def test_cards_are_not_left_out_silently_because_a_described_node_has_the_name(
 ) -> None:
     found = nvml.find(INTERPRETER, Driver([Gpu("GPU-a", "0000:3b:00.0")]), tmp_path)
     monkeypatch.setattr(nvml, "find", lambda languages: found)
-    monkeypatch.setattr(up, "DIRECTORY", tmp_path / "slices")
+    monkeypatch.setenv("SUBAK_SLICES", str(tmp_path / "slices"))
     assert found.machine is not None
     hardware.write_text(f"nodes: [{{profile: moore-threads, name: {found.machine.name}}}]")
     machines, notes = up._machines(INTERPRETER, str(hardware))
@@ -110,6 +110,7 @@ cli()
 """
 
 
+@pytest.mark.long
 def test_it_takes_all_descriptors_that_it_may_have_and_does_not_fill_a_disk_with_its_log(
     hardware: Path, tmp_path: Path
 ) -> None:

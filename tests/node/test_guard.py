@@ -587,7 +587,7 @@ STEPS = st.tuples(
 )
 
 
-@histories(quick=60, ci=1_000)
+@histories(quick=30, ci=1_000)
 @given(st.lists(STEPS, max_size=25))
 def test_whatever_happens_living_containers_never_have_more_than_the_card(steps: list[tuple[str, str]]) -> None:
     assert A10.devices[0].memory_bytes >> 20 < 2 * 12000, "the card has no room for two"

@@ -66,3 +66,24 @@ def test_one_that_is_not_ours_to_write_is_refused(place: Path, monkeypatch: pyte
     monkeypatch.setenv("SUBAK_TURNS", "/usr")
     with pytest.raises(turns.NoTurns, match="is not ours to write: chmod 1777 /usr"):
         turns.directory()
+
+
+def test_a_directory_that_becomes_a_link_meanwhile_opens_nothing_else(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As whoever made it can do, between two looks of another user."""
+    place.mkdir(0o700)
+    other = place.parent / "other"
+    other.mkdir(0o700)
+    user = os.geteuid()
+
+    def swapping() -> int:
+        if not place.is_symlink():
+            place.rename(place.with_name("away"))
+            place.symlink_to(other)
+        return user
+
+    monkeypatch.setattr(os, "geteuid", swapping)
+    turns.directory()
+    assert place.is_symlink()
+    assert other.stat().st_mode & 0o7777 == 0o700

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from subak.cli.plain import plain
 from subak.dialects import product
 from subak.model.card import CardState
 from subak.model.device import MIB
@@ -26,7 +27,9 @@ def line(console: Console, *parts: str | tuple[str, str]) -> None:
     """Print one line of texts, some with a style, without markup: names and values may look like it."""
     from rich.text import Text
 
-    console.print(Text.assemble(*parts))
+    console.print(
+        Text.assemble(*(plain(part) if isinstance(part, str) else (plain(part[0]), part[1]) for part in parts))
+    )
 
 
 def strokes(console: Console) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ import click
 from subak.cli import description
 from subak.cli.columns import aligned
 from subak.cli.connection import Connection, all_option, connected
+from subak.cli.plain import plain
 from subak.cli.targets import targets
 from tinykube.discovery import Discovery
 from tinykube.resource import EVENTS
@@ -40,7 +41,7 @@ async def describe(connection: Connection, objects: tuple[str, ...]) -> None:
             click.echo(separator, nl=False)
             separator = "\n\n"
             for line in description.lines(description.of({"kind": resource.kind, **each})):
-                click.echo(line)
+                click.echo(plain(line))
             await _events(connection, each)
 
 

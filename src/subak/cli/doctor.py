@@ -15,6 +15,7 @@ import click
 
 from subak.cli.connection import Blind, Connection, connected_or
 from subak.cli.live import Picture, picture
+from subak.cli.plain import plain
 from subak.cli.say import emit
 from subak.doctor import CannotTell, Level
 from subak.doctor.cluster import Cluster
@@ -120,9 +121,9 @@ def _show(examined: Sequence[Examined]) -> None:
         for each in members:
             level = click.style(each.finding.level.ljust(WIDTH), fg=COLOURS[each.finding.level])
             head, margin = f"  {level}  {each.name.ljust(names)}  ", WIDTH + names + 6
-            click.echo(head + _wrapped(each.finding.seen, margin))
+            click.echo(head + _wrapped(plain(each.finding.seen), margin))
             if each.finding.remedy:
-                click.echo(" " * margin + _wrapped(f"to do: {each.finding.remedy}", margin))
+                click.echo(" " * margin + _wrapped(plain(f"to do: {each.finding.remedy}"), margin))
 
 
 def _wrapped(text: str, margin: int) -> str:

@@ -19,6 +19,7 @@ from subak.batch.world import DEFAULT
 from subak.cli import window
 from subak.cli.columns import aligned
 from subak.cli.connection import Connection
+from subak.cli.plain import plain
 from subak.model import manifest
 from subak.model.group import GROUPS, QUEUES, Group
 from subak.model.reason import Refusal
@@ -140,9 +141,9 @@ class Gang:
 
     def show(self, wide: bool = False) -> None:
         """Print the gang for people; if wide, with the stories of its members."""
-        click.echo(f"gang {self.name} {'waits' if self.waits else 'runs'}: {self.sentence}")
+        click.echo(plain(f"gang {self.name} {'waits' if self.waits else 'runs'}: {self.sentence}"))
         for warning in () if self.terms is None else self.terms.warnings:
-            click.echo(f"  mind: {warning}")
+            click.echo(plain(f"  mind: {warning}"))
         if self.queue is not None:
             click.echo(f"  {self._queue_line()}")
         if self.members:
@@ -151,7 +152,7 @@ class Gang:
                 click.echo(f"  {line}")
         for key, story in self.known.stories.items() if wide and self.known is not None else ():
             for sentence in story:
-                click.echo(f"  {key}: {sentence}")
+                click.echo(plain(f"  {key}: {sentence}"))
 
     def _queue_state(self) -> str:
         if self.queue is None:

@@ -12,6 +12,7 @@ import yaml
 
 from subak.cli.columns import aligned
 from subak.cli.connection import Connection, all_option, connected
+from subak.cli.plain import in_json
 from subak.cli.targets import Target, targets
 from tinykube.codec import decode
 from tinykube.discovery import Discovery
@@ -78,7 +79,7 @@ def _print_whole(found: Sequence[dict[str, Any]], output: str, single: bool) -> 
         return
     whole = found[0] if single else {"apiVersion": "v1", "kind": "List", "items": list(found)}
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=4))
+        click.echo(in_json(msgspec.json.format(msgspec.json.encode(whole), indent=4).decode()).encode())
     else:
         click.echo(yaml.safe_dump(whole), nl=False)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from subak.dialects.interpreter import Interpreter
 from subak.local import slices
-from subak.local.slices import DIRECTORY, Slices
+from subak.local.slices import Slices
 from subak.model.card import CardState
 from subak.model.node import Node
 from subak.node import nvml, usage
@@ -33,7 +33,7 @@ def own_cards() -> OwnCards | None:
         return None
     digest, _ = machine.digest(interpreter)
     node = replace(digest, taints=())  # they are for pods
-    held = Slices(DIRECTORY, interpreter, node)
+    held = Slices(slices.directory(), interpreter, node)
     pods, now = held.pods(), time.monotonic_ns()
     uses: dict[tuple[str, str], Use] = {}
     for region, pod in pods.items():
@@ -44,4 +44,4 @@ def own_cards() -> OwnCards | None:
 
 def in_use() -> bool:
     """Whether a command has a slice or waits for one.  Raises CardsTaken if the slices cannot be read."""
-    return slices.in_use(DIRECTORY)
+    return slices.in_use(slices.directory())

@@ -23,7 +23,7 @@ from subak.dialects.interpreter import Interpreter
 from subak.dialects.nvidia import FAMILY
 from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
-from subak.local.slices import DIRECTORY, CardsTaken, Slice, Slices
+from subak.local.slices import CardsTaken, Slice, Slices, directory
 from subak.model import manifest
 from subak.model.device import MIB, MOST_CARD_BYTES
 from subak.model.node import Node
@@ -173,7 +173,8 @@ def _turns() -> Path | None:
 
 def _directory(hardware: str | None) -> Path:
     """The directory of slices; slices of simulated cards have another one."""
-    return DIRECTORY if hardware is None else DIRECTORY.with_name(f"{DIRECTORY.name}-simulated-{os.getuid()}")
+    real = directory()
+    return real if hardware is None else real.with_name(f"{real.name}-simulated-{os.getuid()}")
 
 
 def _pod(command: tuple[str, ...], memory: str | None, cores: int, cards: int) -> manifest.Pod:

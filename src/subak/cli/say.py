@@ -10,6 +10,8 @@ from typing import Any
 import click
 import yaml
 
+from subak.cli.plain import plain
+
 
 def emit(data: dict[str, Any], form: str) -> None:
     """Print data as JSON or YAML."""
@@ -22,7 +24,7 @@ def emit(data: dict[str, Any], form: str) -> None:
 def say(sentence: str) -> None:
     """Print a line on standard error.  If that fails, as on a closed terminal, we go on."""
     with suppress(OSError):
-        click.echo(sentence, err=True)
+        click.echo(plain(sentence), err=True)
 
 
 def complain(errors: Iterable[str], warnings: Iterable[str] = (), notes: Iterable[str] = ()) -> None:

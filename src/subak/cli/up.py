@@ -19,6 +19,7 @@ from subak import __version__
 from subak.cli.connection import default_kubeconfig
 from subak.cli.examples import examples
 from subak.cli.options import config_option, interpreter
+from subak.cli.plain import one_line, plain
 from subak.cli.say import complain
 from subak.dialects.config import FILE, Config
 from subak.dialects.interpreter import Interpreter
@@ -27,7 +28,6 @@ from subak.local.cluster import LocalCluster, RuntimeName
 from subak.local.hardware import profiles
 from subak.local.hardware.description import BadDescription
 from subak.local.kubeconfig import FileTaken, Kubeconfig, claim, claim_first
-from subak.local.slices import DIRECTORY
 from subak.node import nvml
 from subak.node.machine import Machine
 from subak.scheduler import configuration
@@ -41,6 +41,16 @@ from tinykube.server.state import Damaged, StateError
 from tinykube.status import ApiError
 
 FAILED, BAD_INPUT = 1, 2
+
+
+class PlainFormatter(logging.Formatter):
+    """What goes wrong may have been named by a container, and is read on a terminal: it invents no further lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of logging
+        return one_line(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
 
 
 @click.command()
@@ -88,7 +98,8 @@ def up(
     """
     handler = logging.StreamHandler()
     handler.addFilter(Ration())
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, handlers=[handler])
+    handler.setFormatter(PlainFormatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     descriptors.raise_limit()
     # Most objects live long, and a full collection visits all of them: at the usual rate that takes half of the time.
     gc.set_threshold(50_000, 20, 100)
@@ -152,7 +163,7 @@ def _machines(languages: Interpreter, hardware: str | None) -> tuple[list[Machin
         clash = f"another node has its name, {found.machine.name}: give it another in {hardware or 'a --hardware FILE'}"
         return described, [f"the NVIDIA cards of this machine are left out: {clash}"]
     try:
-        slices.claim(DIRECTORY, f"the cluster of process {os.getpid()} (subak up)")  # until this process ends
+        slices.claim(slices.directory(), f"the cluster of process {os.getpid()} (subak up)")  # until this process ends
     except slices.CardsTaken as taken:
         return described, [f"the NVIDIA cards of this machine are left out: {taken}"]
     return [*described, found.machine], list(found.notes)

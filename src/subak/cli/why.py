@@ -14,6 +14,7 @@ from subak.cli.drawing import Scene, draw
 from subak.cli.explain import answer_data, show_answer
 from subak.cli.live import Picture, picture
 from subak.cli.options import live_config_option, output_option
+from subak.cli.plain import plain
 from subak.cli.say import complain, emit
 from subak.dialects.interpreter import Interpreter
 from subak.model import manifest
@@ -178,9 +179,9 @@ class _Answer:
             self._show_placed()
         if self.gang is not None:
             state = "waits" if self.gang.waits else "runs"
-            click.echo(f"  its gang {self.gang.name} {state}: {self.gang.sentence}")
+            click.echo(plain(f"  its gang {self.gang.name} {state}: {self.gang.sentence}"))
         for event in self.events[-LAST:]:
-            click.echo(f"  event {event.get('reason', '')}: {event.get('message', '')}")
+            click.echo(plain(f"  event {event.get('reason', '')}: {event.get('message', '')}"))
 
     def _show_waiting(self, wide: bool) -> None:
         if self.pod.metadata.deletion_timestamp is not None:
@@ -197,12 +198,12 @@ class _Answer:
             complain([f"pod {self.pod.key}: {refusal.message} ({refusal.field})"])
             return
         if explained is None:
-            click.echo(f"{self.pod.key} waits: {self._condition() or 'its scheduler has not said why'}")
+            click.echo(plain(f"{self.pod.key} waits: {self._condition() or 'its scheduler has not said why'}"))
             complain((), (), [f"node by node is not shown: {self.blind}"])
         else:
             show_answer(self.pod, explained, wide)
         for sentence in self.known.story if self.known else ():
-            click.echo(f"  {sentence}")
+            click.echo(plain(f"  {sentence}"))
 
     def _leaving(self) -> list[str]:
         """The less important pods that leave the node on which the pod waits."""

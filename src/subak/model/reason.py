@@ -84,3 +84,7 @@ class Refusal(ValueError):
         self.value = "" if value is None else str(value)
         self.message = message
         self.cause = cause
+
+
+class NotReady(Refusal):
+    """A pod with which nothing is wrong: its node cannot set it up now, as on a full disk, and may be asked again."""

@@ -2,7 +2,7 @@
 
     bound pod ── its annotations ──> placement ── the node's own ledger ──> injections for its containers
                                                        │ no room, no record, unknown cards
-                                                       └──> Refusal: the pod is not started
+                                                       └──> Refusal: the pod is not started, or not yet (NotReady)
 
 It has the last word, whatever any scheduler wrote.  It knows pods by their UID, so that nothing has to be guessed from
 sizes and times.
@@ -24,7 +24,7 @@ from subak.model.device import Device
 from subak.model.manifest import Role
 from subak.model.node import Node
 from subak.model.placement import Charge, Grant, Placement, Share
-from subak.model.reason import Refusal
+from subak.model.reason import NotReady, Refusal
 from subak.node import counters, usage
 from subak.node.entitlement import entitled
 from subak.node.host import Host
@@ -90,7 +90,7 @@ class Arbiter:
         """What each container gets, in the order of `pod.containers`; from now on the pod holds its cards.
 
         The same again for a pod that holds them already.  Raises Refusal if the node cannot honour what the pod's
-        annotations record; then the pod holds nothing.
+        annotations record, NotReady if it cannot at present; then the pod holds nothing.
         """
         known = self._ledger.holdings.get(pod.metadata.uid)
         if known is not None and known.placement.grants:
@@ -104,6 +104,7 @@ class Arbiter:
         except ValueError:
             if known is None:
                 self._ledger.give_back(pod.metadata.uid)
+                self._clear_away(pod)
             raise
         self._holders[pod.metadata.uid] = pod
         return injections
@@ -132,8 +133,7 @@ class Arbiter:
         if self.alive(pod.metadata.uid) or self._ledger.give_back(pod.metadata.uid) is None:
             return False
         self._holders.pop(pod.metadata.uid, None)
-        if self._host is not None:
-            self._host.remove(pod)
+        self._clear_away(pod)
         return True
 
     def serving(self, pod: manifest.Pod) -> list[Dialect]:
@@ -174,6 +174,10 @@ class Arbiter:
                 known = [(card, uses[id]) for id, card in cards.items() if id in uses]
                 found.setdefault(tenant.containers[position], []).extend(known)
         return found
+
+    def _clear_away(self, pod: manifest.Pod) -> None:
+        if self._host is not None:
+            self._host.remove(pod)
 
     def _injections(self, pod: manifest.Pod, placement: Placement) -> list[Injection]:
         """What the dialects give each container, made ready on this machine."""
@@ -242,17 +246,17 @@ def _truth(machine: Machine, interpreter: Interpreter) -> Node:
 
 
 def _lay_out(host: Host, pod: manifest.Pod, injections: Sequence[Injection]) -> None:
-    """Give all mounts their sources on this machine.  Raises Refusal if they cannot be made ready."""
+    """Give all mounts their sources on this machine.  Raises NotReady."""
     node = pod.spec.node_name
     try:
         for container, injection in zip(pod.containers, injections, strict=True):
             injection.mounts = [host.mount(each, pod, container) for each in injection.mounts]
     except NoTurns as error:
-        raise Refusal("spec.nodeName", node, f"no limit would hold: {error}", counters.NOT_READY) from None
+        raise NotReady("spec.nodeName", node, f"no limit would hold: {error}", counters.NOT_READY) from None
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         message = f"no limit would hold: what is mounted into its containers cannot be made ready: {what}"
-        raise Refusal("spec.nodeName", node, message, counters.NOT_READY) from None
+        raise NotReady("spec.nodeName", node, message, counters.NOT_READY) from None
 
 
 def _show(injection: Injection, grant: Grant, machine: Machine) -> None:

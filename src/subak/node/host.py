@@ -82,8 +82,8 @@ class Host:
         for container in pod.containers:
             owner = isolation.owner(pod, container)
             trees.throw_away(self._of_container(owner))
-            (self._limits / owner).unlink(missing_ok=True)
-            self.state(pod, container).unlink(missing_ok=True)
+            trees.discard(self._limits / owner)
+            trees.discard(self.state(pod, container))
 
     def sweep(self, uids: Container[str]) -> None:
         """Throw away what the containers of all other pods had: of those that ended while nobody was looking."""

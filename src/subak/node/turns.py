@@ -11,7 +11,6 @@ program waits or gets more memory because of that (`native/src/token.c`).
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 from subak.dialects import isolation
@@ -30,16 +29,24 @@ def directory() -> Path:
     path = Path(os.environ.get(isolation.TURNS) or isolation.LOCKS).absolute()  # programs find it wherever they are
     try:
         path.mkdir(parents=True, exist_ok=True)
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise _problem(path, "is no directory: remove it")
-        if found.st_mode & 0o777 != 0o777 and os.geteuid() in (0, found.st_uid):
-            path.chmod(0o1777)  # for everybody, as /tmp
+        _open_to_all(path)
     except OSError as error:
         raise _problem(path, f"cannot be used: {error.strerror}") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise _problem(path, f"is not ours to write: chmod 1777 {path}")
     return path
+
+
+def _open_to_all(path: Path) -> None:
+    """Let everybody write there, as in /tmp, if that is ours to allow."""
+    # Opened once: its owner may be another user, who puts a link to a directory of ours in its place meanwhile.
+    place = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(place)
+        if found.st_mode & 0o777 != 0o777 and os.geteuid() in (0, found.st_uid):
+            os.chmod(f"/proc/self/fd/{place}", 0o1777)
+    finally:
+        os.close(place)
 
 
 def _problem(path: Path, what: str) -> NoTurns:

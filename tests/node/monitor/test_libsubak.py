@@ -122,6 +122,7 @@ def goes_on(program: Tenant) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_who_is_less_important_waits_while_the_other_works_and_not_for_a_dead_agent(node: Node) -> None:
     high, important = node.start("high", CUDA_TASK_PRIORITY="0")
     low, other = node.start("low")
@@ -146,6 +147,7 @@ def test_who_is_less_important_waits_while_the_other_works_and_not_for_a_dead_ag
         program.process.wait()
 
 
+@pytest.mark.long
 def test_what_programs_report_is_what_they_do(node: Node) -> None:
     watched, program = node.start("one")
     assert program.ask("take 300") == TAKEN

@@ -62,7 +62,7 @@ def _verb(
         body = await request.read()
         try:
             args = decoder.decode(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             log.warning("%s: a request that cannot be read: %s", request.path, error)
             return web.Response(status=400, text=f"the request cannot be read: {error}")
         return web.Response(body=msgspec.json.encode(await answer(args)), content_type="application/json")
