@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,15 +13,18 @@ from typing import cast
 import pytest
 from click.testing import CliRunner
 
-from bench import __main__, churn, decisions, ledger, load, printed
+from bench import __main__, churn, decisions, ledger, load, printed, starts
 from bench.driver import CYCLE, DEPARTURE, WITHDRAWAL, Driver, Garbage, Reported
 from bench.happenings import ARRIVAL, MIX, Happenings
 from bench.samples import summary
 from bench.world import World
 from subak.dialects.interpreter import Interpreter
+from subak.local.runtime import capability
 from subak.scheduler.core import Core
 from subak.scheduler.messages import Event, Instruction, NodeSeen, PodSeen, Report
 from subak.snapshot.cluster import Snapshot
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
 
@@ -166,7 +170,6 @@ def test_ranks_are_of_the_costs_and_the_worst_is_the_worst() -> None:
     assert (found.count, found.p50, found.p99, found.p999, found.worst) == (1_000, 501, 991, 1_000, 1_000)
 
 
-@pytest.mark.long
 def test_churn_shows_two_checkouts_in_one_table(tmp_path: Path) -> None:
     small = ["--nodes", "10", "--shapes", "30", "--seconds", "0.4", "--growth", "5,10", "--few", "5", "--many", "30"]
     run = CliRunner().invoke(churn.main, [*small, "--against", str(ROOT), "--out", str(tmp_path)])
@@ -208,9 +211,18 @@ def test_decisions_notice_a_pod_that_has_not_left() -> None:
 def test_an_unknown_benchmark_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert __main__.main(["speed"]) == 2
     assert __main__.main(["churn", "cluster", "--nodes", "1"]) == 2
-    assert "there are: decisions, neighbours, gangs, cluster, churn" in capsys.readouterr().err
+    assert "there are: decisions, neighbours, gangs, starts, cluster, churn" in capsys.readouterr().err
     assert __main__.main(["churn", "--against", "/nowhere"]) == 2
     assert "'/nowhere' does not exist" in capsys.readouterr().err
+
+
+def test_every_user_s_containers_are_measured() -> None:
+    if obstacle := asyncio.run(capability.obstacle()):
+        pytest.skip(obstacle)
+    for user in starts.users():
+        found = starts.turn(user, starts.ROOT, 2)
+        assert len(found.waits) == 2
+        assert found.cpu > 0
 
 
 def test_figures_go_where_the_page_wants_them() -> None:

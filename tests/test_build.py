@@ -18,6 +18,8 @@ import pytest
 from subak.local.hardware import driver
 from tests import readme
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -57,7 +59,6 @@ def site(libsubak: Path, sources: Path, tmp_path_factory: pytest.TempPathFactory
     return place
 
 
-@pytest.mark.long
 def test_a_wheel_from_the_sources_carries_the_library(site: Path) -> None:
     code = "import ctypes; from subak.node import library; ctypes.CDLL(str(library.find())); print(library.find())"
     env = {**os.environ, "PYTHONPATH": str(site)}
@@ -65,13 +66,11 @@ def test_a_wheel_from_the_sources_carries_the_library(site: Path) -> None:
     assert found.stdout.strip() == str(site / "subak/node/libsubak.so")
 
 
-@pytest.mark.long
 def test_a_wheel_from_the_sources_carries_the_manifests(site: Path) -> None:
     ours = ROOT / "deploy" / "manifests"
     assert {path.name for path in (site / "subak" / "manifests").iterdir()} == {path.name for path in ours.iterdir()}
 
 
-@pytest.mark.long
 def test_a_wheel_from_the_sources_carries_the_simulated_driver(site: Path) -> None:
     folder = site / "subak/local/hardware/cuda"
     env = {"LD_LIBRARY_PATH": str(folder), "SUBAK_SIMULATED": "/nowhere"}
@@ -91,7 +90,6 @@ def home(site: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.long
 def test_the_demo_runs_from_a_wheel(home: Path) -> None:
     env = readme.shell(home)
     done = subprocess.run([home / ".local/bin/subak", "demo"], cwd=home, env=env, capture_output=True, text=True)
@@ -99,7 +97,6 @@ def test_the_demo_runs_from_a_wheel(home: Path) -> None:
     assert "All as expected" in done.stdout
 
 
-@pytest.mark.long
 def test_the_readmes_commands_work_word_for_word(home: Path) -> None:
     if shutil.which("kubectl", path=readme.PATH) is None:
         pytest.skip("kubectl is not installed")
@@ -112,14 +109,7 @@ def test_the_readmes_commands_work_word_for_word(home: Path) -> None:
     assert "default/gpu-pod1 is Running on gtx1080ti" in said
 
 
-@pytest.mark.parametrize(
-    ("tools", "named"),
-    [
-        pytest.param(["make"], "no cc", marks=pytest.mark.long),
-        pytest.param(["cc"], "no make", marks=pytest.mark.long),
-        ([], "no cc and no make"),
-    ],
-)
+@pytest.mark.parametrize(("tools", "named"), [(["make"], "no cc"), (["cc"], "no make"), ([], "no cc and no make")])
 def test_without_a_compiler_a_sentence_says_so(sources: Path, tmp_path: Path, tools: list[str], named: str) -> None:
     for tool in tools:
         (tmp_path / tool).touch(0o755)

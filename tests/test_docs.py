@@ -75,21 +75,11 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-# What a newcomer follows, and pages that are quick.  Each folder of examples is placed in test_examples.py, and each
-# command tested in tests/cli, but their pages take clusters of their own.
-SHORT = (
-    "README.md",
-    "examples/README.md",
-    "docs/reference/hardware.md",
-    "docs/reference/place.md",
-)
-SHOWN = [
-    pytest.param(page, marks=[] if name_of(page) in SHORT else [pytest.mark.long], id=name_of(page))
-    for page in RUN
-    if list(commands(page))
-]
+SHOWN = [pytest.param(page, id=name_of(page)) for page in RUN if list(commands(page))]
 
 
+# Each folder of examples is placed in test_examples.py, and each command tested in tests/cli.
+@pytest.mark.long
 @pytest.mark.parametrize("page", SHOWN)
 def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
     shown = list(commands(page))

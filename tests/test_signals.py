@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CHILD = "import signal as s; print(*(int(s.getsignal(n)) for n in (s.SIGHUP, s.SIGQUIT)), s.getsignal(s.SIGINT))"
 TESTS = f"""
 import subprocess, sys
@@ -16,6 +18,7 @@ subprocess.run([sys.executable, "-c", {CHILD!r}], check=True)
 """
 
 
+@pytest.mark.long
 def test_what_started_the_tests_ignores_is_not_ignored_by_what_they_start() -> None:
     def ignore() -> None:
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

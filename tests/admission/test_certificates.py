@@ -157,6 +157,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.long
 @examples(quick=400, ci=4_000)
 @given(steps)
 def test_the_api_server_trusts_what_any_replica_presents(story: list[tuple[str, int, int]]) -> None:

@@ -20,7 +20,7 @@ from tests.policy.test_preempt import HOUSES, named
 from tests.support.fuzz import rare
 from tests.support.world import make, pods
 
-SOME = rare(quick=15, ci=80)
+SOME = rare(quick=4, ci=80)
 TIERS = [["priority", "gang", "conformance"], ["drf", "predicates", "proportion"]]
 HELM = [["priority", "conformance"], ["predicates", "proportion"]]
 """As in the default of Volcano's chart, gang and drf protect nobody."""

@@ -23,7 +23,7 @@ from tests.support.world import make, pods
 
 GANG = configuration("enqueue", "allocate", "backfill", tiers=[["priority", "gang"], ["drf", "predicates"]])
 CONFIGURATIONS = st.sampled_from([SEED, GANG])
-THOROUGH = examples(quick=40, ci=150)
+THOROUGH = examples(quick=10, ci=150)
 FATES = ["Pending", "Pending", "Pending", "Running", "Releasing"]
 
 

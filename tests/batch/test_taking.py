@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ from tests.policy.test_preempt import BUDGETS, HOUSES, named
 from tests.support.fuzz import rare
 from tests.support.world import make, pods
 
-THOROUGH = rare(quick=20, ci=100)
+THOROUGH = rare(quick=5, ci=100)
 MOST = 8
 """So many tasks on a node have 255 sets."""
 
@@ -189,6 +190,7 @@ def test_nobody_leaves_unless_the_whole_gang_then_has_places(story: Story) -> No
     assert overcommitted(stage) == []
 
 
+@pytest.mark.long
 @THOROUGH
 @given(story=stories())
 def test_nobody_leaves_in_vain(story: Story) -> None:
@@ -212,6 +214,7 @@ def test_nobody_leaves_in_vain(story: Story) -> None:
                 raise AssertionError(f"{spared} could have stayed")
 
 
+@pytest.mark.long
 @THOROUGH
 @given(story=stories(), data=st.data())
 def test_while_victims_leave_nobody_else_has_to(story: Story, data: st.DataObject) -> None:

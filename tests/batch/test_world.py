@@ -116,5 +116,5 @@ def _sum(tasks: Any) -> dict[str, float]:
     return total
 
 
-Worlds.TestCase.settings = histories(quick=40, ci=300)
+Worlds.TestCase.settings = histories(quick=20, ci=300)
 TestWorlds = Worlds.TestCase

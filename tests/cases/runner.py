@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BLOCK = re.compile(r"^```ya?ml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 Answer = Callable[[dict[str, Any]], Any]
@@ -45,7 +46,7 @@ def read(path: Path) -> tuple[list[Case], list[str]]:
     problems: list[str] = []
     for line, block in _blocks(path):
         try:
-            entries = yaml.safe_load(block)
+            entries = yaml.load(block, _LOADER)
         except yaml.YAMLError as error:
             problems.append(f"{path.name}:{line}: no valid YAML: {' '.join(str(error).split())}")
             continue

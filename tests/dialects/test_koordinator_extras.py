@@ -533,7 +533,7 @@ def ledger(snapshot: Snapshot) -> dict[str, object]:
     }
 
 
-THOROUGH = examples(quick=25, ci=300)
+THOROUGH = examples(quick=12, ci=300)
 
 Stream = list[tuple[manifest.Pod, int]]
 """Pods in the order in which they come; with a low number a running one ends before."""

@@ -49,7 +49,7 @@ class Heard(dict[str, str]):
         return super().get(key, default)
 
 
-@examples(60, 500)
+@examples(30, 500)
 @given(pods())
 def test_what_a_placement_is_written_to_and_read_from_belongs_to_the_scheduler(pod: manifest.Pod) -> None:
     try:

@@ -13,10 +13,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tinykube import certificates
+
 TOKEN = "token-of-the-tests"
 PASSING_TOKEN = "token-that-becomes-void"
 USER = "admin"
 MASTERS = "system:masters"
+LIFE = datetime.timedelta(days=2)
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -35,9 +38,8 @@ class Identities:
         self.directory.mkdir(parents=True)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.authority)])
-        ca = _certificate(self._name, self._name, self._key.public_key())
-        ca = ca.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        self._write("ca", self._key, ca.sign(self._key, hashes.SHA256()))
+        now = datetime.datetime.now(datetime.UTC)
+        self._write("ca", self._key, certificates.authority(self._key, self._name, now, LIFE))
         self._write("service-accounts", rsa.generate_private_key(public_exponent=65537, key_size=2048))
         self.know_tokens(TOKEN, PASSING_TOKEN)
 
@@ -87,6 +89,8 @@ class Identities:
             subject.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
         made = _certificate(x509.Name(subject), self._name, key.public_key())
         made = made.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        made = made.add_extension(issuer, critical=False)
         if names is not None:
             made = made.add_extension(names, critical=False)
         self._write(name, key, made.sign(self._key, hashes.SHA256()))
@@ -108,5 +112,5 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePub
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
+        .not_valid_after(now + LIFE)
     )

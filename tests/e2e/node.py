@@ -31,6 +31,7 @@ from typing import BinaryIO, Self
 from tests.e2e import PARTS, cgroups, debian, images, namespace, settings
 from tests.e2e.cluster import ADDRESS, Cluster, Failed
 from tests.e2e.controller import kubectl
+from tests.support.processes import children
 
 PATIENCE = 60.0
 PREFIX = "subak-node-"
@@ -335,8 +336,7 @@ def _child(waiting: int) -> int:
     """The one child of a process that waits for it."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        children = Path(f"/proc/{waiting}/task/{waiting}/children").read_text().split()
-        if children:
-            return int(children[0])
+        if found := children(waiting):
+            return found[0]
         time.sleep(0.01)
     raise Failed(f"process {waiting} started nothing")

@@ -113,9 +113,10 @@ logs a
 cordon nowhere
 delete pod a
 delete pod a
-get events
+get events --field-selector=involvedObject.kind!=Service
 delete namespace story
 """
+"""Without events of services: a real server may look at their addresses at that moment, and tell what it repairs."""
 
 CHANGING = (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),

@@ -81,7 +81,7 @@ def compare(snapshot: Snapshot, request: Request, exactly: bool = False) -> None
             assert found == registry.score_of(request).score(home, cards, request, grants), home.name
 
 
-@examples(quick=40, ci=200)
+@examples(quick=20, ci=200)
 @given(
     kinds=st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=4),
     stream=st.lists(st.tuples(pods(), st.integers(0, 3)), max_size=10),
@@ -159,7 +159,7 @@ claims = st.builds(
 )
 
 
-@examples(quick=40, ci=200)
+@examples(quick=20, ci=200)
 @given(
     st.lists(states, min_size=4, max_size=4),
     holdings,
@@ -257,7 +257,7 @@ def test_a_node_must_speak_every_dialect_of_the_pod(needs: Needs) -> None:
     assert named(snapshot, Request(claims, needs)) == ["b"]
 
 
-@examples(quick=40, ci=150)
+@examples(quick=20, ci=150)
 @given(
     kinds=st.lists(st.sampled_from([0, 1, 4, 7, 8]), min_size=1, max_size=4),
     shapes=st.lists(pods(), min_size=1, max_size=3),

@@ -360,7 +360,7 @@ def test_groups_read_as_sentences() -> None:
     assert str(Group(Reason.NODE_NOT_READY, ("a", "b"), "not ready")) == "2 nodes: not ready (NodeNotReady)"
 
 
-@examples(quick=40, ci=150)
+@examples(quick=20, ci=150)
 @given(
     kinds=st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=4),
     stream=st.lists(pods(), max_size=10),

@@ -22,7 +22,7 @@ def ranked(pod: manifest.Pod, name: str, priority: int) -> manifest.Pod:
     return msgspec.structs.replace(pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, priority=priority))
 
 
-@examples(quick=40, ci=300)
+@examples(quick=20, ci=300)
 @given(kinds=st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=4), steps=STEPS, limit=st.integers(-3, 2))
 def test_columns_say_what_forgetting_does(
     kinds: list[int], steps: list[tuple[manifest.Pod, int, bool]], limit: int

@@ -95,7 +95,7 @@ def even(parts: list[float]) -> int:
     return math.floor((1 - (pstdev(parts) if parts else 0)) * 100 + 1e-9)
 
 
-@examples(quick=40, ci=300)
+@examples(quick=20, ci=300)
 @given(
     kinds=st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=4),
     stream=st.lists(st.tuples(pods(), mixtures), max_size=8),

@@ -134,7 +134,7 @@ STEPS = (
 )
 
 
-@histories(quick=60, ci=1_500)
+@histories(quick=30, ci=1_500)
 @given(st.integers(0, 2**32), st.integers(5, 40))
 def test_counters_say_what_a_recount_says_after_any_history(seed: int, steps: int) -> None:
     history = History(random.Random(seed))

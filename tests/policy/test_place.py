@@ -22,7 +22,7 @@ from tests.policy.reference import Reference
 from tests.support.fuzz import examples
 from tests.support.world import INTERPRETER, KINDS, ON_NVIDIA, make, node, pods, register
 
-THOROUGH = examples(quick=40, ci=250)
+THOROUGH = examples(quick=20, ci=250)
 
 clusters = st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=5)
 

@@ -28,7 +28,7 @@ from tests.support.fuzz import examples
 from tests.support.preemption import World
 from tests.support.world import INTERPRETER, ON_NVIDIA, make, node, pods, register
 
-THOROUGH = examples(quick=30, ci=800)
+THOROUGH = examples(quick=15, ci=800)
 MOST = 8
 """So many pods on a node have 255 sets."""
 

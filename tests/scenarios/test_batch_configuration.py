@@ -19,6 +19,8 @@ from tests.support.live import PATIENCE, Live, live
 from tinykube.resource import CONFIG_MAPS, PODS, PRIORITY_CLASSES
 from tinykube.yaml import read
 
+pytestmark = pytest.mark.long
+
 KEY = "volcano-scheduler.conf"
 GUIDE = CONFIG_MAP.read_text()
 LARGE = 20_000

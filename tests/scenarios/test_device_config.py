@@ -11,6 +11,8 @@ from tests.scenarios.test_up import ready, sleeper
 from tests.support.commands import subak
 from tests.support.live import Live, live
 
+pytestmark = pytest.mark.long
+
 CONFIG = "mthreads: {resourceCountName: lab.example/card, resourceMemoryName: lab.example/units}"
 LIMITS = {"lab.example/card": 1, "lab.example/units": 8, "mthreads.com/sgpu-core": 2}
 

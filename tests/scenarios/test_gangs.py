@@ -96,7 +96,10 @@ async def free(client: Client, *stems: str) -> None:
             await client.delete(PODS, each["metadata"]["name"], "default")
 
 
-@pytest.mark.parametrize("shapes", [SHAPES[:1], SHAPES], ids=["volcano", "a mix of dialects"])
+@pytest.mark.parametrize(
+    "shapes",
+    [pytest.param(SHAPES[:1], id="volcano", marks=pytest.mark.long), pytest.param(SHAPES, id="a mix of dialects")],
+)
 async def test_a_gang_that_does_not_fit_holds_no_card_and_starts_whole_when_there_is_room(
     cluster: Live, shapes: tuple[dict[str, Any], ...]
 ) -> None:
@@ -122,6 +125,7 @@ async def test_a_gang_that_does_not_fit_holds_no_card_and_starts_whole_when_ther
         assert sorted((await bound(client, "large")).values()) == ["node-1"] * 4 + ["node-2"] * 4
 
 
+@pytest.mark.long
 async def test_a_gang_of_another_kind_is_whole_too(cluster: Live) -> None:
     async with client_of(cluster) as client:
         members = [pod(f"member-{i}", SHAPES[1], scheduler="subak") for i in range(8)]

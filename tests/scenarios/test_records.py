@@ -11,6 +11,8 @@ import yaml
 
 from tests.support.live import Live, live
 
+pytestmark = pytest.mark.long
+
 RECORD = "hami.io/vgpu-devices-allocated"
 FORGED = "GPU-forged,NVIDIA,1,0:;"
 POD: dict[str, Any] = {

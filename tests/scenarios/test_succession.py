@@ -26,7 +26,9 @@ def settled(found: dict[str, Any]) -> bool:
     return condition("Ready")(found) or found["status"]["phase"] in ("Failed", "Succeeded")
 
 
-@pytest.mark.parametrize("grace", [None, 0], ids=["asked to end", "deleted by force"])
+@pytest.mark.parametrize(
+    "grace", [pytest.param(None, id="asked to end", marks=pytest.mark.long), pytest.param(0, id="deleted by force")]
+)
 async def test_the_next_pod_runs_when_the_first_is_deleted(grace: int | None) -> None:
     interpreter = Interpreter()
     content = {"nodes": [{"profile": "volcano", "cards": {"count": 1}}]}

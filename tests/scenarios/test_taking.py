@@ -14,6 +14,8 @@ from tinykube.client import Client
 from tinykube.resource import EVENTS, PODS
 from tinykube.yaml import read
 
+pytestmark = pytest.mark.long
+
 GUIDE = CONFIG_MAP.read_text()
 PREEMPT = GUIDE.replace("backfill", "backfill, preempt").replace("gang", "gang\n        enablePreemptable: false")
 """As in Volcano's own default, gangs do not protect their members; else a pod by itself never has to leave."""
@@ -98,7 +100,6 @@ async def test_a_gang_makes_the_fewest_and_lowest_pods_leave_card_by_card(cluste
         assert sorted(each["involvedObject"]["name"] for each in events) == victims
 
 
-@pytest.mark.long
 async def test_queues_reach_their_shares_only_if_they_may_take_back(cluster: Live) -> None:
     limits = {"volcano.sh/gpu-memory": SHARE}
     room = 4 * CARD // SHARE

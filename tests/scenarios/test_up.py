@@ -56,7 +56,7 @@ def ready(cluster: Live, *pods: str) -> None:
     cluster.run("kubectl", "wait", "--for=condition=Ready", *(f"pod/{name}" for name in pods), "--timeout=60s")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_it_greets_and_leaves_nothing_behind(number: signal.Signals) -> None:
     seconds = f"{UNIQUE}.{os.getpid()}{number:d}"
     with live() as cluster:
@@ -115,6 +115,7 @@ def test_kubectl_shows_what_volcanos_document_shows() -> None:
             assert (amounts["volcano.sh/gpu-memory"], amounts["volcano.sh/gpu-number"]) == ("89424", "8")
 
 
+@pytest.mark.long
 def test_an_image_without_a_command_says_what_to_do_or_waits_with_stand_in() -> None:
     text = re.sub(r"command:\n.*\n.*\n +", "", sleeper("a", "1"))
     assert "command" not in text
@@ -166,6 +167,7 @@ def test_bad_input_is_told_in_a_sentence(arguments: list[str], message: str) -> 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_who_has_no_home_is_told_what_to_do() -> None:
     stranger = [*as_nobody(sys.executable, "-m", "subak.cli", "up", "--runtime", "none")]
     if os.geteuid() != 0 or not possible():
@@ -226,6 +228,7 @@ spec:
 """
 
 
+@pytest.mark.long
 def test_volumes_and_logs_are_part_of_the_state(tmp_path: Path) -> None:
     with live("--state", tmp_path / "state") as cluster:
         cluster.run("subak", "apply", "-f", "-", stdin=KEEPER)

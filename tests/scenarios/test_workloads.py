@@ -15,6 +15,8 @@ import yaml
 
 from tests.support.live import PATIENCE, Live, live
 
+pytestmark = pytest.mark.long
+
 NODES = 8
 DOCUMENT = Path(__file__).parents[1] / "data/koordinator_daemonset.yaml"
 """The first manifest of Koordinator's document, word for word."""
@@ -68,7 +70,6 @@ def cluster() -> Any:
         yield started
 
 
-@pytest.mark.long
 def test_replicas_share_cards_and_are_replaced_when_their_template_changes(cluster: Live) -> None:
     share = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}
     apply(cluster, deployment("share", 2, **share))
@@ -95,7 +96,6 @@ def test_a_deployment_that_no_card_can_serve_says_why(cluster: Live) -> None:
     cluster.subak("delete", "deployment", "odd")
 
 
-@pytest.mark.long
 def test_a_job_runs_to_its_end(cluster: Live) -> None:
     command = ["sh", "-c", "echo $((6 * 7))"]
     apply(cluster, workload("batch/v1", "Job", "sum", {"completions": 3, "parallelism": 2}, command))
@@ -108,7 +108,6 @@ def test_a_job_runs_to_its_end(cluster: Live) -> None:
     until(lambda: cluster.subak("get", "pods", "-o", "name").stdout == "", "the pods go with their jobs")
 
 
-@pytest.mark.long
 def test_a_daemon_set_is_on_every_node(cluster: Live) -> None:
     apply(cluster, workload("apps/v1", "DaemonSet", "agent", {}, ["sleep", "86399"]))
     rolled_out(cluster, "daemonset/agent")
@@ -140,7 +139,6 @@ def test_kinds_that_are_not_served_are_told_as_a_real_server_tells_them(cluster:
     assert 'no matches for kind "StatefulSet" in version "apps/v1"' in answer.stderr
 
 
-@pytest.mark.long
 def test_pods_that_are_killed_and_a_cluster_that_is_killed_end_in_the_exact_number(tmp_path: Path) -> None:
     chance = random.Random(7)
     state = tmp_path / "state"

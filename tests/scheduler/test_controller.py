@@ -223,7 +223,7 @@ def test_a_device_config_that_cannot_be_read_is_named() -> None:
 STEPS = st.lists(st.tuples(st.sampled_from(["kill", "stop", "hold", "pods", "wait"]), st.integers(0, 30)), max_size=12)
 
 
-@examples(quick=8, ci=300)
+@examples(quick=8, ci=150)
 @given(STEPS)
 def test_whoever_is_killed_every_pod_is_bound_once_and_no_card_is_overcommitted(steps: list[tuple[str, int]]) -> None:
     async def story(live: Live) -> None:

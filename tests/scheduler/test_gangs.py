@@ -216,7 +216,7 @@ def _facts(job: Job) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-@histories(quick=15, ci=300)
+@histories(quick=8, ci=150)
 @given(steps=STEPS)
 def test_gangs_start_whole_whatever_goes_wrong(name: str, steps: list[tuple[str, int]]) -> None:
     configuration = CONFIGURATIONS[name]

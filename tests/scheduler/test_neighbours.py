@@ -364,7 +364,7 @@ class Town(Cluster):
                 assert not decider.explain(pod).fitting, pod
 
 
-@histories(quick=40, ci=600)
+@histories(quick=20, ci=600)
 @given(st.integers(0, 2**32))
 def test_pods_go_where_rules_let_them_and_nobody_waits_who_could_go(seed: int) -> None:
     town = Town(chance=random.Random(seed))

@@ -166,7 +166,7 @@ def fresh_core(cluster: Cluster, pods: list[manifest.Pod]) -> Core:
     return core
 
 
-@histories(quick=15)
+@histories(quick=8, ci=500)
 @given(steps=STEPS)
 def test_nobody_leaves_in_vain_or_twice_and_no_card_is_overcommitted(steps: list[tuple[str, int]]) -> None:
     faults = Faults()

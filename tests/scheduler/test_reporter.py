@@ -64,7 +64,14 @@ def test_only_the_latest_reason_is_told() -> None:
     virtual.run(story())
 
 
-@pytest.mark.parametrize("trouble", [refuse(429), refuse(503), ConnectionError("reset")], ids=["429", "503", "reset"])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(refuse(429), id="429"),
+        pytest.param(refuse(503), id="503", marks=pytest.mark.long),
+        pytest.param(ConnectionError("reset"), id="reset", marks=pytest.mark.long),
+    ],
+)
 def test_a_report_outlasts_a_server_that_is_busy_or_away_for_a_minute(trouble: Response | Exception) -> None:
     async def story() -> None:
         async with living() as live:

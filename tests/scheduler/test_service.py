@@ -316,7 +316,7 @@ async def act(live: Live, chance: random.Random, faults: Faults, number: int) ->
 
 
 @given(st.integers(0, 2**32), st.integers(5, 60))
-@examples(quick=10, ci=100)
+@examples(quick=5, ci=100)
 def test_no_card_is_overcommitted_and_no_pod_is_lost_whatever_happens_on_the_way(seed: int, steps: int) -> None:
     chance = random.Random(seed)
     random.seed(seed)  # the jitter of pauses

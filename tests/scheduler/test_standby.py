@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from subak.model import manifest
 from subak.scheduler.messages import Bind, Instruction, PodGone, PodSeen, Report, Restore, Warn
@@ -77,6 +78,7 @@ def test_a_request_that_means_nothing_is_reported_after_the_takeover() -> None:
     assert kinds(history.core.cycle(2.0)) == [Report]
 
 
+@pytest.mark.long
 def test_pods_that_others_bind_leave_nothing_behind() -> None:
     history = start()
     for _ in range(3 * TIDY):

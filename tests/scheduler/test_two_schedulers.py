@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -171,6 +172,7 @@ def test_two_schedulers_without_a_lease_repair_what_they_overcommit(seed: int, p
     assert virtual.run(story(seed, pods)).problems == []
 
 
+@pytest.mark.long
 def test_two_schedulers_do_overcommit_cards_when_nothing_keeps_them_apart() -> None:
     """So the property is about something: every other story has such a card."""
     assert any(virtual.run(story(seed, 20)).evicted for seed in range(50))

@@ -272,7 +272,7 @@ def assert_same(one: Snapshot, other: Snapshot) -> None:
             assert (row[0].seen, row[0].generation) == (0, -1)
 
 
-@histories()
+@histories(ci=500)
 @given(
     kinds=st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=4),
     history=steps,

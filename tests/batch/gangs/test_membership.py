@@ -220,7 +220,7 @@ METADATA = st.none() | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size
 GROUPS = st.none() | st.fixed_dictionaries({"podGroupName": VALUES}) | VALUES
 
 
-@examples(quick=200, ci=1_000)
+@examples(quick=100, ci=1_000)
 @given(METADATA, METADATA, GROUPS)
 def test_whatever_a_pod_says_it_is_in_a_group_by_itself_or_refused(
     annotations: dict[str, str] | None, labels: dict[str, str] | None, group: Any

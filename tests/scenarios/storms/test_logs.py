@@ -13,7 +13,8 @@ import pytest
 
 from subak.local.runtime.spec import LOG_LIMIT
 from tests.support.live import Live, live
-from tests.support.storm import MIB, children, client_of, forget_peak, peak, pod, until_phase
+from tests.support.processes import children
+from tests.support.storm import MIB, client_of, forget_peak, peak, pod, until_phase
 from tinykube.client import Client
 from tinykube.resource import PODS
 

@@ -44,7 +44,7 @@ def free(core: Core) -> dict[str, list[int]]:
     return {node.name: [card.memory_free for card in core.snapshot.cards(node.name)] for node in core.snapshot}
 
 
-@examples(quick=15, ci=150)
+@examples(quick=8, ci=150)
 @given(steps)
 def test_no_card_is_given_twice_and_nothing_stays_booked_for_nobody(history: list[tuple[str, int, set[str]]]) -> None:
     async def story() -> None:

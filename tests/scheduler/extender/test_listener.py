@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import aiohttp
+import pytest
 
 from subak.scheduler.extender.extender import Extender
 from subak.scheduler.extender.listener import listening
@@ -45,12 +46,13 @@ async def test_filter_and_bind_over_http() -> None:
         assert await ask("preempt", body) == {"NodeNameToMetaVictims": victims}
 
 
-async def test_what_cannot_be_read_is_refused() -> None:
+@pytest.mark.parametrize("body", [b'{"Pod": 1}', b"\xff", b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+async def test_what_cannot_be_read_is_refused(body: bytes) -> None:
     async with (
         living(nobody) as live,
         listening(Extender(live.service), "127.0.0.1", 0) as (host, port),
         aiohttp.ClientSession(f"http://{host}:{port}") as session,
-        session.post("/filter", data=b'{"Pod": 1}') as answer,
+        session.post("/filter", data=body) as answer,
     ):
         assert answer.status == 400
         assert "cannot be read" in await answer.text()
