@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import click
 
-BENCHMARKS = ("decisions", "neighbours", "gangs", "cluster", "churn")
+BENCHMARKS = ("decisions", "neighbours", "gangs", "starts", "cluster", "churn")
 BY_NAME = ("rate",)
 
 
