@@ -110,12 +110,12 @@ static void shares_of(const pid_t *pids, int count, double seconds, double *shar
     for (int i = 0; i < count; i++) shares[i] = (after[i] - before[i]) / wall * 100;
 }
 
-/* Its share of the GPU's time. What a tenant saved while a busy machine gave it no CPU (0.3 s of its share at most) may
- * show over half a second; over three seconds it does not. */
-static double share_of(pid_t pid, double most) {
+/* Its share of the GPU's time. A busy machine gives a tenant no CPU for a moment, and what it saved meanwhile (0.3 s of its
+ * share at most) is used right after that: over half a second this may show, over three seconds it does not. */
+static double share_of(pid_t pid, double least, double most) {
     double share;
     shares_of(&pid, 1, 0.6, &share);
-    if (share > most) shares_of(&pid, 1, 3, &share);
+    if (share < least || share > most) shares_of(&pid, 1, 3, &share);
     return share;
 }
 
@@ -128,7 +128,7 @@ static double share_of(pid_t pid, double most) {
         CHECK_IN_TIME(share_ >= (low)); \
     } while (0)
 
-#define CHECK_HELD(pid, low, high) CHECK_SHARE(share_of(pid, high), low, high)
+#define CHECK_HELD(pid, low, high) CHECK_SHARE(share_of(pid, low, high), low, high)
 
 /* ---- the limit holds ------------------------------------------------------------------------------------ */
 
@@ -556,14 +556,14 @@ TEST(a_program_that_closes_foreign_descriptors_keeps_its_files, "CUDA_DEVICE_SM_
     begin(0);
     CUfunction kernel = kernel_of(500);
     int own = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 4; i++) {
         double before = gpu_time(getpid(), 0);
         uint64_t began = machine_now();
-        while (machine_now() - began < 300000000ull) {
+        while (machine_now() - began < 600000000ull) {
             launch(kernel, NULL);
             OK(cuCtxSynchronize());
         }
-        CHECK(gpu_time(getpid(), 0) - before < 220); /* of 300 ms: the limit holds, with a burst at first */
+        CHECK(gpu_time(getpid(), 0) - before < 480); /* of 600 ms: the limit holds, with what may be saved in 300 ms */
         int theirs = turns_descriptor();
         CHECK(theirs >= 0);
         CHECK(dup2(own, theirs) == theirs); /* closes the library's file and takes its place */
