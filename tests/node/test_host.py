@@ -6,6 +6,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -14,7 +15,7 @@ from subak.dialects import isolation
 from subak.model.manifest import Container, Metadata, Pod, PodSpec
 from subak.model.mount import Mount
 from subak.model.placement import Share
-from subak.node import library
+from subak.node import library, trees
 from subak.node.host import Host
 
 POD = Pod(metadata=Metadata(name="p", uid="u"), spec=PodSpec(containers=[Container(name="c")]))
@@ -127,6 +128,31 @@ def test_what_a_pod_had_is_thrown_away(folder: Path) -> None:
     assert not sources["/usr/local/vgpu"].exists()
     assert not sources["/etc/subak/limits"].exists()
     Host(folder).remove(POD)
+
+
+def test_nobody_waits_for_what_pods_of_before_have_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources, go_on, removed = mounted(folder), Event(), Event()
+    remove = trees.discard
+
+    def slow(path: Path) -> None:
+        if path.parent == folder / "containers":
+            go_on.wait(60)
+        remove(path)
+        if path.parent == folder / "containers":
+            removed.set()
+
+    monkeypatch.setattr(trees, "discard", slow)
+    for _ in range(2):
+        Host(folder).sweep({"u"})
+        assert all(each.exists() for each in sources.values())
+    for _ in range(2):  # the second time it is about to be removed, and left to that
+        Host(folder).sweep(())
+        assert len(list((folder / "containers").iterdir())) == 1
+        assert not sources["/usr/local/vgpu"].exists()
+        assert not sources["/etc/subak/limits"].exists()
+    go_on.set()
+    assert removed.wait(60)
+    assert list((folder / "containers").iterdir()) == []
 
 
 def test_a_container_that_hami_has_started_keeps_its_region(folder: Path) -> None:

@@ -87,11 +87,10 @@ class Host:
 
     def sweep(self, uids: Container[str]) -> None:
         """Throw away what the containers of all other pods had: of those that ended while nobody was looking."""
-        for directory in (self._limits, self._states, self._containers):
-            for path in directory.iterdir() if directory.is_dir() else ():
-                uid, mark, _ = path.name.rpartition("_")  # names of containers have no underscore
-                if mark and uid not in uids:
-                    trees.discard(path)
+        for directory in (self._limits, self._states):
+            for path in _of_others(directory, uids):
+                trees.discard(path)
+        trees.throw_away(*_of_others(self._containers, uids))
 
     def prune(self, mounted: Iterable[str]) -> None:
         """Remove other versions of the library of which nothing is mounted into a container."""
@@ -161,6 +160,13 @@ class Host:
             begun.chmod(mode)
             begun.replace(path)
         return path
+
+
+def _of_others(directory: Path, uids: Container[str]) -> list[Path]:
+    """What the containers of pods with other UIDs have in a directory."""
+    paths = list(directory.iterdir()) if directory.is_dir() else []
+    named = ((path, *path.name.rpartition("_")[:2]) for path in paths)  # names of containers have no underscore
+    return [path for path, uid, mark in named if mark and uid not in uids and not trees.is_leaving(path)]
 
 
 def _regions(directory: Path) -> Iterator[Path]:

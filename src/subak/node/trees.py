@@ -16,7 +16,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from threading import Thread
 
 TRIES = 3
 """How often a directory is emptied into which somebody still writes."""
+
+_leaving: set[Path] = set()
 
 _AS_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -54,17 +56,39 @@ def discard(path: Path) -> None:
         remove(path)
 
 
-def throw_away(path: Path) -> None:
-    """Take it out of the way at once, and discard it in a thread: a container may have left what takes minutes."""
+def throw_away(*paths: Path) -> None:
+    """Take them out of the way at once, and discard them in a thread: a container may have left what takes minutes."""
+    away = [aside for path in paths if (aside := _moved_aside(path))]
+    if not away:
+        return
+    _leaving.update(away)
+    try:
+        Thread(target=_discard_all, args=(away,), daemon=True).start()
+    except RuntimeError:  # there can be no more threads
+        _discard_all(away)
+
+
+def is_leaving(path: Path) -> bool:
+    """Whether this process is about to discard it."""
+    return path in _leaving
+
+
+def _moved_aside(path: Path) -> Path | None:
+    """Where it is now, None if nothing is left of it."""
     aside = path.with_name(f"{secrets.token_hex(8)}_")
     try:
-        path.rename(aside)
-        Thread(target=discard, args=(aside,), daemon=True).start()
+        return path.rename(aside)
     except FileNotFoundError:
-        pass
-    except (OSError, RuntimeError):  # it cannot be moved, or there can be no more threads
+        return None
+    except OSError:  # it cannot be moved
         discard(path)
-        discard(aside)
+        return None
+
+
+def _discard_all(paths: Sequence[Path]) -> None:
+    for path in paths:
+        discard(path)
+        _leaving.discard(path)
 
 
 class _Tree:

@@ -31,6 +31,7 @@ from tinykube.server.store import Store
 from tinykube.transport import Request, Response
 
 Limits = dict[str, Any]
+PATIENCE = 20.0
 
 HAMI_HALF: Limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 12000, "nvidia.com/gpucores": 50}
 
@@ -362,8 +363,10 @@ async def test_a_restart_begins_without_the_files_of_containers_that_ended_with_
     await here.run(pod)
     again = here.restarted()
     await again.restore()
-    for folder in ("containers", "limits", "state"):
-        assert not list((host / folder).iterdir())
+    assert not region.parent.exists()
+    async with asyncio.timeout(PATIENCE):
+        while any(list((host / folder).iterdir()) for folder in ("containers", "limits", "state")):
+            await asyncio.sleep(0.01)
     (injection,) = await again.allocate(await here.read("p"))
     assert all(Path(mount.source).exists() for mount in injection.mounts)
     assert not region.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 import threading
 import time
 from base64 import b64encode
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from subak.local.kubelet import cleaning, volumes
-from subak.local.kubelet.pod import HostPath
+from subak.local.kubelet.pod import HostPath, Volume
 from subak.local.kubelet.sandbox import Sandbox
 from tests.support.kubelet.harness import Harness, harness
 from tests.support.kubelet.pods import container
@@ -128,6 +129,43 @@ async def test_others_start_though_many_volumes_take_their_time(
             place.runtime[f"full-{number}/main"].exit(0)
             await phase(place, "Succeeded", f"full-{number}")
             assert begun.acquire(timeout=PATIENCE)
+        await place.add(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"key": "x"}})
+        await started(place, volumes=[{"name": "v", "configMap": {"name": "c"}}])
+    finally:
+        go_on.set()
+
+
+async def test_others_start_though_disks_and_name_servers_are_silent(
+    place: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+    make, look_up = volumes.Volumes.set_up, socket.getaddrinfo
+
+    def slow(self: volumes.Volumes, volume: Volume, *rest: Any) -> Any:
+        if volume.host_path:
+            begun.release()
+            go_on.wait()
+        return make(self, volume, *rest)
+
+    def silent(host: Any, *rest: Any, **options: Any) -> Any:
+        if str(host).endswith(".example"):
+            begun.release()
+            go_on.wait()
+        return look_up(host, *rest, **options)
+
+    monkeypatch.setattr(volumes.Volumes, "set_up", slow)
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    try:
+        for number in range(2):
+            where = [{"name": "v", "hostPath": {"path": str(tmp_path)}}]
+            await place.create(name=f"disk-{number}", volumes=where)
+            probe = {"httpGet": {"host": f"{number}.example", "port": 80}}
+            await place.create(container(readinessProbe=probe), name=f"name-{number}")
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(4):
+                while not begun.acquire(blocking=False):
+                    await asyncio.sleep(0.01)
         await place.add(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"key": "x"}})
         await started(place, volumes=[{"name": "v", "configMap": {"name": "c"}}])
     finally:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from subak.doctor import Finding, failed, listed, ok, unknown, warning
-from subak.doctor.aside import aside
 from subak.doctor.node import Computer
+from tinykube.aside import aside
 
 VENDOR, DISPLAY = "0x10de", "0x03"
 CONTROL, UNIFIED = "/dev/nvidiactl", "/dev/nvidia-uvm"

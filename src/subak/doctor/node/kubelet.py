@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from subak.doctor import Finding, failed, ok, unknown, versions, warning
-from subak.doctor.aside import aside
 from subak.doctor.node import Computer
 from subak.doctor.node.runtime import asked
 from subak.node.plugin.podresources import NoAnswer, PodResources
+from tinykube.aside import aside
 
 PLUGINS = "/var/lib/kubelet/device-plugins/kubelet.sock"
 """Compiled into kubelet."""

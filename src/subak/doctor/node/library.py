@@ -14,9 +14,9 @@ from pathlib import Path
 from subak import __version__
 from subak.dialects import isolation
 from subak.doctor import Finding, failed, listed, ok, unknown, warning
-from subak.doctor.aside import aside
 from subak.doctor.node import Computer
 from subak.node import library
+from tinykube.aside import aside
 
 MACHINES = {62: "x86_64", 183: "aarch64"}
 """ELF's numbers for processors."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import yaml
 
 from subak.doctor import Finding, failed, listed, ok, unknown, versions, warning
-from subak.doctor.aside import aside
 from subak.doctor.node import Computer
 from subak.doctor.node.configuration import Settings, settings
 from subak.doctor.node.runtime import CRIO, Runtime, find
 from subak.doctor.versions import WITHOUT_NRI
+from tinykube.aside import aside
 from tinykube.yaml import read
 
 

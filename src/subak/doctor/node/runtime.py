@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from subak.doctor import Finding, failed, versions
-from subak.doctor.aside import aside
 from subak.doctor.node import Computer, Process, cri
 from subak.doctor.node.cri import NoCri
+from tinykube.aside import aside
 
 CONTAINERD, CRIO = "containerd", "cri-o"
 PROGRAMS = {"containerd": CONTAINERD, "crio": CRIO}

@@ -5,7 +5,6 @@ When a pod has its cards, the agents say so as the vendors' do, see `reports`.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,7 +63,7 @@ class Agents:
         Their containers have ended with the run before, and what was made for these is thrown away.
         """
         if self._directory is not None:
-            await asyncio.to_thread(Host(self._directory).sweep, ())
+            Host(self._directory).sweep(())
         pods = (await self._client.list(PODS, type=manifest.Pod, strict=False)).items
         for pod in pods:
             arbiter = self._arbiters.get(pod.spec.node_name)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from subak.local.kubelet import page
+from subak.local.kubelet.connection import connect
 from subak.local.kubelet.downward import ADDRESS
 from subak.local.kubelet.pod import Action, Container, HttpGet, TcpSocket
 from subak.local.runtime import spec as runtime
@@ -79,7 +80,7 @@ async def _get(get: HttpGet, container: Container) -> Result:
 async def _connect(socket: TcpSocket, container: Container) -> Result:
     host, port = socket.host or ADDRESS, _port(socket.port, container)
     try:
-        _, writer = await asyncio.open_connection(host, port)
+        _, writer = await connect(host, port)
     except OSError as error:
         return Result(False, f"dial tcp {host}:{port}: {_why(error)}")
     writer.close()

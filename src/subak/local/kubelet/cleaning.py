@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
-from threading import Thread
+
+from tinykube.aside import aside
 
 PATIENCE = 5.0
 """Seconds for which the end of a pod waits until its volumes are gone."""
@@ -22,35 +22,16 @@ def _warn(why: str) -> None:
 
 
 async def clean(remove: Callable[[], None], complain: Callable[[str], None] = _warn) -> None:
-    """Call `remove` in a thread until it succeeds; `complain` learns once what stands in the way.
-
-    The thread is its own: those of the loop are few, and pods that are about to start need them.
-    """
+    """Call `remove` in a thread until it succeeds; `complain` learns once what stands in the way."""
     pause = FIRST_PAUSE
     complained = False
     while True:
         try:
-            await asyncio.wrap_future(_begun(remove))
+            await aside(remove)
             return
-        except (OSError, RuntimeError) as error:  # RuntimeError: there can be no more threads
+        except OSError as error:
             if not complained:
                 complain(f"cannot be removed, and is tried again: {error}")
             complained = True
         await asyncio.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
-
-
-def _begun(work: Callable[[], None]) -> Future[None]:
-    """Begin it in a thread for which nobody waits when the program ends."""
-    done: Future[None] = Future()
-    done.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            work()
-            done.set_result(None)
-        except BaseException as error:
-            done.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return done

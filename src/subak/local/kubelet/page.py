@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
+from subak.local.kubelet.connection import connect
+
 LONGEST_LINE = 1 << 13
 MOST_LINES = 128
 """Of the head of an answer."""
@@ -49,7 +51,7 @@ async def _ask(where: SplitResult, headers: Mapping[str, str]) -> tuple[int, str
     """The status, and where it leads."""
     secure = _unchecked() if where.scheme == "https" else None
     port = where.port or _PORTS[where.scheme]
-    reader, writer = await asyncio.open_connection(where.hostname, port, ssl=secure, limit=LONGEST_LINE)
+    reader, writer = await connect(where.hostname or "", port, secure, LONGEST_LINE)
     try:
         writer.write(_question(where, headers))
         for _ in range(MOST_BEFOREHAND + 1):

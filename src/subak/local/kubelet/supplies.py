@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from subak.dialects import Injection
 from subak.local.kubelet import environment, volumes
@@ -20,6 +21,7 @@ from subak.model import manifest
 from subak.model.reason import NotReady, Refusal
 from subak.model.request import Needs
 from subak.policy.ports import opened
+from tinykube.aside import aside
 from tinykube.resource import NODES
 from tinykube.status import ApiError
 
@@ -100,7 +102,7 @@ class Supplies:
                     # Many or deep files take long, and a path of the machine may be on a disk that does not answer.
                     if sandbox and (planned or volume.host_path or sandbox.volumes.inherited(volume)):
                         owner = volumes.owner(pod, volume)
-                        remarks += await asyncio.to_thread(sandbox.volumes.set_up, volume, planned, owner)
+                        remarks += await aside(partial(sandbox.volumes.set_up, volume, planned, owner))
                     elif sandbox:
                         remarks += sandbox.volumes.set_up(volume, planned)
                 except BadVolume as error:

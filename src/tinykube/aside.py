@@ -1,8 +1,14 @@
-"""Calls that may never come back, as into a broken driver: they run beside us, and nobody waits for them at the end."""
+"""Calls that take long or never come back, as into a broken driver, a hanging disk or a name server that is silent.
+
+Each has a thread of its own, for which nobody waits when the program ends.  The threads of an event loop
+(`asyncio.to_thread`) are few: calls that hang there would keep all others waiting, and the loop waits for them before
+it closes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,10 +18,7 @@ T = TypeVar("T")
 
 
 async def aside(call: Callable[[], T]) -> T:
-    """What the call gives or raises, from a thread that does not keep the program from ending.
-
-    `asyncio.to_thread` would: the loop waits for its threads before it closes.
-    """
+    """What the call gives or raises; OSError if there can be no more threads."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -35,5 +38,8 @@ async def aside(call: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # the loop is closed: it came too late
             loop.call_soon_threadsafe(settle, value, error)
 
-    threading.Thread(target=work, daemon=True).start()
+    try:
+        threading.Thread(target=work, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from None
     return await answer

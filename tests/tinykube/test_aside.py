@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from subak.doctor.aside import aside
+from tinykube.aside import aside
 
 STUCK = """
 import asyncio, threading
-from subak.doctor.aside import aside
+from tinykube.aside import aside
 
 async def main():
     try:
