@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +21,16 @@ from tests.support.processes import children
 from tinykube.server.kubelet import Session
 
 PATIENCE = 60.0
+
+SWAP = f"""
+exec {shlex.quote(sys.executable)} -S -c '
+import ctypes
+swap, here, exchange = ctypes.CDLL(None).renameat2, -100, 2
+while swap(here, b"/v/part", here, b"/v/link", exchange) == 0:
+    pass
+'
+"""
+"""A script that swaps a directory and a link in /v without a pause."""
 
 
 def shell(script: str, **more: object) -> Spec:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,21 +15,11 @@ from subak.local.runtime.launcher import ids
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.spec import StartError
 from subak.model.mount import Mount, Purpose
-from tests.local.runtime.containers import execute, run, running
+from tests.local.runtime.containers import SWAP, execute, run, running
 from tests.support.kubelet.pods import container, pod
 
 TRIES = 16
 REFUSAL = 'failed to prepare subPath for volumeMount "v" of container "main"'
-
-# Swaps a directory and a link without a pause.
-SWAP = f"""
-exec {shlex.quote(sys.executable)} -S -c '
-import ctypes
-swap, here, exchange = ctypes.CDLL(None).renameat2, -100, 2
-while swap(here, b"/v/part", here, b"/v/link", exchange) == 0:
-    pass
-'
-"""
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has only the one id")
 

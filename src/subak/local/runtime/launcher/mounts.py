@@ -24,7 +24,7 @@ _CLOSE_ON_EXEC = 0x1
 _CREATE = 6
 _EMPTY_PATH = 0x1000
 _RECURSIVE = 0x8000
-_FROM_EMPTY_PATH = 0x4
+_FROM_EMPTY_PATH, _TO_EMPTY_PATH = 0x4, 0x40
 _WORKING_DIRECTORY = -100
 _NO_MAGIC_LINKS = 0x02
 _BENEATH = 0x08
@@ -112,18 +112,18 @@ def keep_ids(mount: int, namespace: int) -> bool:
     return False
 
 
-def attach(mount: int, path: str) -> None:
-    """Put a mount at its place, and close the descriptor."""
+def attach(mount: int, place: str | int) -> None:
+    """Put a mount at its place, a path or what was opened there; its descriptor then is one of that place."""
+    path, directory = (place, _WORKING_DIRECTORY) if isinstance(place, str) else ("", place)
     _call(
-        f"mount at {path}",
+        f"mount at {path}".rstrip(),
         _MOVE_MOUNT,
         ctypes.c_int(mount),
         b"",
-        ctypes.c_int(_WORKING_DIRECTORY),
+        ctypes.c_int(directory),
         os.fsencode(path),
-        ctypes.c_uint(_FROM_EMPTY_PATH),
+        ctypes.c_uint(_FROM_EMPTY_PATH | (0 if path else _TO_EMPTY_PATH)),
     )
-    os.close(mount)
 
 
 def _change(mount: int, attributes: _Attributes, depth: int, path: str = "") -> None:

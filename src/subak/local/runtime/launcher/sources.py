@@ -129,7 +129,8 @@ def _volume(mount: Mount, privileged: bool) -> int:
         if not mount["beneath"]:
             return mounts.clone(root, flags)
         try:
-            part = _part(root, mount["beneath"], privileged and not mount["true_ids"])
+            mode = stat.S_IMODE(os.fstat(root).st_mode)
+            part = directory_beneath(root, mount["beneath"], mode, privileged and not mount["true_ids"])
         except OSError as error:
             raise NotStarted(UNPREPARED, mount["refusal"], error.errno or 0) from error
         try:
@@ -138,11 +139,11 @@ def _volume(mount: Mount, privileged: bool) -> int:
             os.close(part)
 
 
-def _part(root: int, path: str, given: bool) -> int:
-    """A part of a volume; directories that are missing are made as its root is, `given` to root inside."""
+def directory_beneath(root: int, path: str, mode: int, given: bool = False) -> int:
+    """What is at a path in a volume; directories that are missing are made, with this mode, `given` to root inside."""
     with suppress(FileNotFoundError):
         return mounts.open_beneath(root, path)
-    mode, place, names = stat.S_IMODE(os.fstat(root).st_mode), os.dup(root), path.split("/")
+    place, names = os.dup(root), path.split("/")
     before = os.umask(0)
     try:
         for depth, name in enumerate(names, 1):

@@ -8,16 +8,16 @@ here has setuid programs, and only `/dev` has devices.
 from __future__ import annotations
 
 import os
-import stat
 
 from . import allowance, kernel, mounts
 from .bare import suppress
 from .sources import concerning
 from .tree import COPIED, MACHINE, STAGE, Tree, content_of, write
+from .volumes import Volumes, make_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .order import File, Mount, Order
+    from .order import File, Order
     from .sources import Sources
 
 _DEVICE_LINKS = {
@@ -59,12 +59,14 @@ def enter(order: Order, sources: Sources) -> None:
             write(path, content, 0o644)
     for path, file in files:
         _add(file, path)
-    for mount, path, source in zip(order["mounts"], places, sources.mounts, strict=True):
-        with concerning(mount):
-            _attach(mount, path, source)
-    for place in (STAGE, MACHINE):
+    for place in (STAGE, MACHINE):  # before mounts: no link in a volume leads there
         kernel.unmount(place)
         os.rmdir(place)
+    volumes = Volumes()
+    for mount, path, source in zip(order["mounts"], places, sources.mounts, strict=True):
+        with concerning(mount):
+            volumes.attach(mount, path, source)
+    volumes.close()
 
 
 def _pivot() -> None:
@@ -84,8 +86,9 @@ def _stage(sources: Sources) -> dict[str, str]:
     staged = {}
     for number, (path, source) in enumerate(sources.shown.items()):
         staged[path] = f"{STAGE}/{number}"
-        _make_place(staged[path], source)
+        make_place(staged[path], source)
         mounts.attach(source, staged[path])
+        os.close(source)
     for path, target in sources.links.items():
         staged[path] = f"{STAGE}/{len(staged)}"
         os.symlink(target, staged[path])
@@ -96,12 +99,14 @@ def _devices(sources: Sources) -> None:
     for path in ("/dev", "/dev/pts", "/dev/shm"):
         os.mkdir(path, 0o755)
     for path, source in sources.devices.items():
-        _make_place(path, source)
+        make_place(path, source)
         mounts.attach(source, path)
+        os.close(source)
     if sources.closed:
         place = f"{STAGE}/devices"
         os.mkdir(place)
         mounts.attach(sources.copies, place)
+        os.close(sources.copies)
         for path, name in sources.closed.items():
             os.makedirs(os.path.dirname(path), exist_ok=True)
             write(path, b"", 0o600)
@@ -149,26 +154,6 @@ def _usual_places() -> None:
     for path, target in (("/var/run", "/run"), ("/var/lock", "/run/lock")):
         if not os.path.lexists(path):
             os.symlink(target, path)
-
-
-def _attach(mount: Mount, path: str, source: int) -> None:
-    if mount["source"]:
-        _make_place(path, source)
-        mounts.attach(source, path)
-        return
-    os.makedirs(path, exist_ok=True)
-    limit = f",size={mount['size']}" if mount["size"] else ""
-    flags = kernel.NO_SUID | kernel.NO_DEV | (kernel.READ_ONLY if mount["read_only"] else 0)
-    kernel.mount("tmpfs", path, "tmpfs", flags, "mode=1777" + limit)
-
-
-def _make_place(path: str, source: int) -> None:
-    """Make what a source can be attached to, if it is not there: a directory for a directory, or else a file."""
-    if stat.S_ISDIR(os.fstat(source).st_mode):
-        os.makedirs(path, exist_ok=True)
-    elif not os.path.exists(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        write(path, b"", 0o644)
 
 
 def _add(file: File, path: str) -> None:
