@@ -10,11 +10,37 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class Errands:
+    """Calls that are under way, at most one for each key, however many wait for it or have given up to wait."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[Hashable, asyncio.Task[Any]] = {}
+
+    def under_way(self, key: Hashable) -> bool:
+        """Whether a call with this key has not come back yet."""
+        return key in self._under_way
+
+    async def run(self, key: Hashable, call: Callable[[], T]) -> T:
+        """What the call gives or raises, or the one with the same key that is under way."""
+        if key not in self._under_way:
+            task: asyncio.Task[T] = asyncio.create_task(aside(call))
+            self._under_way[key] = task
+            task.add_done_callback(partial(self._came_back, key))
+        answer: T = await asyncio.shield(self._under_way[key])
+        return answer
+
+    def _came_back(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+        del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # nobody may wait for it any more
 
 
 async def aside(call: Callable[[], T]) -> T:

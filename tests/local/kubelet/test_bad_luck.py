@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from subak.local.kubelet import cleaning, volumes
+from subak.local.kubelet import cleaning, supplies, volumes
 from subak.local.kubelet.pod import HostPath, Volume
 from subak.local.kubelet.sandbox import Sandbox
 from tests.support.kubelet.harness import Harness, harness
@@ -168,6 +168,31 @@ async def test_others_start_though_disks_and_name_servers_are_silent(
                     await asyncio.sleep(0.01)
         await place.add(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"key": "x"}})
         await started(place, volumes=[{"name": "v", "configMap": {"name": "c"}}])
+    finally:
+        go_on.set()
+
+
+async def test_a_pod_on_a_disk_that_does_not_answer_says_so_and_can_be_deleted(
+    place: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supplies, "PATIENCE", 0.05)
+    go_on, calls = threading.Event(), []
+
+    def slow(_: volumes.Volumes, *rest: Any) -> list[str]:
+        calls.append(rest)
+        go_on.wait()
+        return []
+
+    monkeypatch.setattr(volumes.Volumes, "set_up", slow)
+    try:
+        await place.create(volumes=[{"name": "v", "hostPath": {"path": str(tmp_path)}}])
+        why = f"the disk at {tmp_path} did not answer within 0.05 s, and is waited for"
+        assert why in await place.event("FailedMount")
+        assert place.devices.held
+        await place.delete()
+        await place.gone(patience=PATIENCE)
+        assert place.devices.held == set()
+        assert len(calls) == 1
     finally:
         go_on.set()
 

@@ -13,13 +13,12 @@ import ssl
 from collections.abc import Sequence
 from functools import partial
 
-from tinykube.aside import aside
+from tinykube.aside import Errands
 
 USUAL_LIMIT = 1 << 16
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-_looking: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[Sequence[str]]] = {}
-"""The names that are looked up at this moment."""
+_look_ups = Errands()
 
 
 async def connect(host: str, port: int, secure: ssl.SSLContext | None = None, limit: int = USUAL_LIMIT) -> Streams:
@@ -37,17 +36,7 @@ async def connect(host: str, port: int, secure: ssl.SSLContext | None = None, li
 async def _addresses(host: str) -> Sequence[str]:
     if _is_address(host):
         return [host]
-    key = (asyncio.get_running_loop(), host)
-    if key not in _looking:
-        _looking[key] = asyncio.create_task(aside(partial(_look_up, host)))
-        _looking[key].add_done_callback(partial(_found, key))
-    return await asyncio.shield(_looking[key])
-
-
-def _found(key: tuple[asyncio.AbstractEventLoop, str], looked: asyncio.Task[Sequence[str]]) -> None:
-    del _looking[key]
-    if not looked.cancelled():
-        looked.exception()  # nobody may wait for it any more
+    return await _look_ups.run((asyncio.get_running_loop(), host), partial(_look_up, host))
 
 
 def _is_address(host: str) -> bool:

@@ -13,7 +13,7 @@ from subak.local.kubelet.admission import Rejected, asked, check
 from subak.local.kubelet.content import Reference
 from subak.local.kubelet.context import Context
 from subak.local.kubelet.payload import BadVolume
-from subak.local.kubelet.pod import Pod, Seen
+from subak.local.kubelet.pod import Pod, Seen, Volume
 from subak.local.kubelet.recipe import CONFIG_ERROR, Unstartable, recipe
 from subak.local.kubelet.sandbox import Sandbox
 from subak.local.runtime.spec import Spec
@@ -21,15 +21,18 @@ from subak.model import manifest
 from subak.model.reason import NotReady, Refusal
 from subak.model.request import Needs
 from subak.policy.ports import opened
-from tinykube.aside import aside
+from tinykube.aside import Errands
 from tinykube.resource import NODES
 from tinykube.status import ApiError
+
+PATIENCE = 10.0
+"""Seconds for which a pod waits for a volume; then it looks whether something else has happened."""
 
 
 class Supplies:
     """The supplies of one pod."""
 
-    __slots__ = ("_context", "_injections", "_node", "_subscribed", "_writing")
+    __slots__ = ("_context", "_errands", "_injections", "_node", "_subscribed", "_writing")
 
     def __init__(self, context: Context, node: str) -> None:
         self._context = context
@@ -37,6 +40,7 @@ class Supplies:
         self._injections: Sequence[Injection] | None = None
         self._subscribed: frozenset[Reference] = frozenset()
         self._writing = asyncio.Lock()
+        self._errands = Errands()
 
     async def book(self, seen: Seen) -> None:
         """Book the pod on its node and give it its cards.  Raises Rejected or Refusal, and then holds nothing.
@@ -102,7 +106,7 @@ class Supplies:
                     # Many or deep files take long, and a path of the machine may be on a disk that does not answer.
                     if sandbox and (planned or volume.host_path or sandbox.volumes.inherited(volume)):
                         owner = volumes.owner(pod, volume)
-                        remarks += await aside(partial(sandbox.volumes.set_up, volume, planned, owner))
+                        remarks += await self._write(volume, partial(sandbox.volumes.set_up, volume, planned, owner))
                     elif sandbox:
                         remarks += sandbox.volumes.set_up(volume, planned)
                 except BadVolume as error:
@@ -111,6 +115,17 @@ class Supplies:
             self._subscribed = references
             context.lookup.subscribe(pod.metadata.uid, pod.namespace, references, refresh)
         return remarks
+
+    async def _write(self, volume: Volume, write: Callable[[], list[str]]) -> list[str]:
+        """Write a volume in a thread.  Raises BadVolume if that takes long: it then goes on, and is asked for again."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                if self._errands.under_way(volume.name):  # since an earlier attempt, with what was to be written then
+                    await self._errands.run(volume.name, write)
+                return await self._errands.run(volume.name, write)
+        except TimeoutError:
+            where = f" at {volume.host_path.path}" if volume.host_path else ""
+            raise BadVolume(f"the disk{where} did not answer within {PATIENCE:g} s, and is waited for") from None
 
     async def recipe(self, seen: Seen, pod: Pod, index: int, attempt: int) -> Spec:
         """The spec of a container's next attempt.  Raises Unstartable."""
