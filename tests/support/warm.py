@@ -43,6 +43,7 @@ def install() -> None:
     """Start commands so in this process, from now on."""
     if CLONE and _fork_exec:
         setattr(subprocess, "_fork_exec", functools.partial(_start, Nests()))  # noqa: B010
+        setattr(subprocess, "_USE_POSIX_SPAWN", False)  # noqa: B010 - Python 3.13 prefers it to _fork_exec
 
 
 class Nests:
