@@ -10,7 +10,7 @@ import pytest
 from subak.local.kubelet.content import ConfigMap, Contents, Secret
 from subak.local.kubelet.payload import BadVolume
 from subak.local.kubelet.pod import Pod
-from subak.local.kubelet.volumes import Volumes, plan, sorted_mounts, wanted
+from subak.local.kubelet.volumes import Volumes, plan, wanted
 from subak.model.mount import Mount
 from tests.support.kubelet.pods import container, pod
 
@@ -241,8 +241,3 @@ def test_a_missing_path_of_no_type_is_an_empty_directory_of_the_pods_own(tmp_pat
     (remark,) = Volumes(tmp_path / "volumes").set_up(each.spec.volumes[0], {})
     assert f"{path} is not on this machine" in remark
     assert not path.exists(), "the machine itself is left alone"
-
-
-def test_outer_mounts_come_before_inner_ones() -> None:
-    mounts = [Mount("/a/b/c"), Mount("/a"), Mount("/z/y"), Mount("/a/b")]
-    assert [mount.destination for mount in sorted_mounts(mounts)] == ["/a", "/z/y", "/a/b", "/a/b/c"]

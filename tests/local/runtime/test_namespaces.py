@@ -118,6 +118,11 @@ class TestStartErrors:
             await runtime.start(spec)
         return caught.value
 
+    async def test_a_pipe_in_proc_holds_nothing_up(self, runtime: Namespaces, tmp_path: Path) -> None:
+        (tmp_path / "self").mkdir()
+        os.mkfifo(tmp_path / "self" / "setgroups")
+        assert (await run(runtime, "echo begun", mounts=[Mount("/proc", str(tmp_path))])).stdout == "begun\n"
+
     async def test_a_program_that_is_nowhere(self, runtime: Namespaces) -> None:
         error = await self.failure(runtime, Spec("a", ["no-such-program", "-x"], {"PATH": "/usr/bin:/bin"}))
         assert error.exit_code == 127

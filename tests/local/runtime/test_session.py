@@ -3,9 +3,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shlex
 import socket
+import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,8 @@ from subak.local.runtime.machine import search_path
 from subak.local.runtime.namespaces import Namespaces
 from subak.local.runtime.session import Watched
 from subak.local.runtime.spec import StartError
-from tests.local.runtime.containers import PATIENCE, execute, processes, running, until
+from tests.local.runtime.containers import PATIENCE, execute, processes, running, shell, until
+from tests.support.processes import children
 from tinykube.server.kubelet import Session
 
 ENV = {"PATH": search_path(), "TERM": "xterm"}
@@ -25,6 +30,42 @@ ENDLESS = 1000
 
 async def begin(container: Confined, script: str, *, stdin: bool = False, tty: bool = False) -> Session:
     return await container.execute(["sh", "-c", script], ENV, stdin=stdin, tty=tty)
+
+
+TRACED = """
+import ctypes, os, time
+ended, begun = os.getpid(), os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    ctypes.CDLL(None).ptrace(0x4206, ended, None, None)
+    os.write(begun[1], b"x")
+    for stream in range(3):
+        os.close(stream)
+    time.sleep(1000)
+os.read(begun[0], 1)
+os._exit(0)
+"""
+"""Ends, but a child of it traces it (PTRACE_SEIZE): the kernel then shows its end to nobody else."""
+
+TRACE_ME = """
+import ctypes, os, signal, time
+ctypes.CDLL(None).ptrace(0, 0, None, None)
+os.kill(os.getpid(), signal.SIGUSR1)
+time.sleep(1000)
+"""
+"""Asks its parent to trace it, and stops."""
+
+
+async def python(container: Confined, script: str) -> int:
+    """Run Python in a container to its end; gives the exit code."""
+    session = await container.execute([sys.executable, "-S", "-c", script], ENV, stdin=False, tty=False)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for _ in session.output():
+                pass
+            return await session.wait()
+    finally:
+        await session.close()
 
 
 async def read_until(session: Session, text: bytes) -> bytes:
@@ -128,6 +169,26 @@ async def test_a_program_that_is_not_there_is_a_clear_error(runtime: Namespaces)
         assert (await execute(container, "echo well")).stdout == "well\n"
 
 
+async def test_a_program_that_is_stopped_before_it_begins_ends_when_nobody_watches_it(runtime: Namespaces) -> None:
+    stop = """
+import os
+mine = set(os.listdir("/proc"))
+while True:
+    for each in set(os.listdir("/proc")) - mine:
+        if each.isdecimal():
+            try:
+                os.kill(int(each), 19)
+            except OSError:
+                pass
+"""
+    async with running(runtime, f"exec {shlex.quote(sys.executable)} -S -c {shlex.quote(stop)}") as container:
+        for _ in range(5):
+            with suppress(TimeoutError, StartError):
+                await asyncio.wait_for(python(container, "pass"), 0.3)
+        monitor = int(Path(f"/proc/{container.pid}/stat").read_text().rpartition(")")[2].split()[1])
+        await until(lambda: len(children(monitor)) == 1)
+
+
 async def test_closing_ends_the_program_and_what_it_started(runtime: Namespaces) -> None:
     marker = str(uuid.uuid4())
     async with running(runtime) as container:
@@ -143,6 +204,28 @@ async def test_what_a_program_leaves_running_keeps_nobody_waiting(runtime: Names
     async with running(runtime) as container:
         outcome = await asyncio.wait_for(execute(container, "sleep 1000 & echo started"), PATIENCE)
     assert (outcome.code, outcome.stdout) == (0, "started\n")
+
+
+@pytest.mark.parametrize("script", [TRACED, TRACE_ME], ids=["by a child", "by us"])
+async def test_a_program_that_is_traced_ends_all_the_same(runtime: Namespaces, script: str) -> None:
+    async with running(runtime) as container:
+        assert await python(container, script) == 137
+        assert (await execute(container, "echo lives")).stdout == "lives\n"
+
+
+async def test_a_command_that_asks_to_be_traced_ends(runtime: Namespaces) -> None:
+    command = [sys.executable, "-S", "-c", TRACE_ME]
+    container = await runtime.start(replace(shell(""), argv=command))
+    assert await asyncio.wait_for(container.wait(), PATIENCE) == 137
+
+
+async def test_nobody_waits_for_a_program_that_cannot_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subak.local.runtime.session.CLOSING", 0.05)
+    ours, monitor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with monitor:
+        session = Watched(ours)
+        await asyncio.wait_for(session.close(), PATIENCE)
+        assert await session.wait() == 137
 
 
 async def test_output_without_an_end_leaves_others_their_turn_and_ends_with_the_program() -> None:

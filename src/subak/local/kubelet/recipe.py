@@ -12,7 +12,6 @@ from subak.local.kubelet import environment
 from subak.local.kubelet.expansion import Room, expand
 from subak.local.kubelet.pod import Capabilities, Container, Pod
 from subak.local.kubelet.sandbox import Sandbox
-from subak.local.kubelet.volumes import sorted_mounts
 from subak.local.runtime.launcher.kernel import CAPABILITIES
 from subak.local.runtime.spec import File, Spec
 from subak.model.mount import Mount, Purpose
@@ -77,7 +76,7 @@ def recipe(
         argv=command(container, said),
         env=environment.complete(pod, user, said, injection.variables(said)),
         working_directory=container.working_dir or "/",
-        mounts=sorted_mounts(mounts),
+        mounts=mounts,
         files=files,
         devices=tuple(injection.devices),
         host_name=pod.host_name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from subak.local.kubelet import snapshots
@@ -172,8 +172,3 @@ def _check(host: HostPath) -> None:
     fits, what = _CHECKS[host.type]
     if not path.exists() or not fits(path.stat().st_mode):
         raise BadVolume(f"hostPath type check failed: {host.path} is not {what}")
-
-
-def sorted_mounts(mounts: Iterable[Mount]) -> list[Mount]:
-    """Outer mounts first, so that none hides another."""
-    return sorted(mounts, key=lambda mount: mount.destination.rstrip("/").count("/"))

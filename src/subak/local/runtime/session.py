@@ -21,6 +21,8 @@ from subak.local.runtime.spec import StartError
 _CHUNK = 1 << 16
 _LARGEST_PIPE = 1 << 20
 """What a pipe holds at most, unless the machine's root says otherwise."""
+CLOSING = 5.0
+"""Seconds in which a program must end that nobody watches any more; one that hangs in the kernel does not."""
 _END_OF_INPUT = b"\x04"
 _KILLED = 137
 
@@ -101,7 +103,8 @@ class Watched:
         if not self._exited.done():
             with suppress(OSError):
                 self._line.shutdown(socket.SHUT_WR)
-            await asyncio.shield(self._exited)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._exited), CLOSING)
         self._release()
 
     def _hear(self) -> None:

@@ -36,7 +36,7 @@ def test_a_session_for_which_there_is_no_process_left_is_refused_and_nothing_els
     }
     before = os.listdir("/proc/self/fd")
     monkeypatch.setattr(os, "fork", refuse)
-    assert open_session(program, [], theirs, []) == 0
+    assert open_session(program, [], theirs, []) == (0, 0)
     assert hear(ours) == (FAILED, 128, "cannot enter the container: Resource temporarily unavailable", 11)
     assert len(os.listdir("/proc/self/fd")) == len(before)
     ours.close()

@@ -50,7 +50,7 @@ def run(order: Order, sources: Sources, monitor: socket.socket, streams: Sequenc
     except OSError as error:
         answer(monitor, FAILED, program.NO_CONTAINER, kernel.words(error), error.errno or 0)
         os._exit(program.NO_CONTAINER)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: a path of hundreds of directories
         answer(monitor, FAILED, program.NO_CONTAINER, str(error), 0)
         os._exit(program.NO_CONTAINER)
     _forward_signals(command)
@@ -103,8 +103,16 @@ def _let_go(streams: Sequence[int], nothing: int) -> None:
 def _wait_for(command: int) -> int:
     while True:
         process, status = os.waitpid(-1, 0)
-        if process == command:
+        if os.WIFSTOPPED(status):
+            stopped(process)
+        elif process == command:
             return exit_code(status)
+
+
+def stopped(process: int) -> None:
+    """End a child that has asked us to trace it (PTRACE_TRACEME) and waits for what we say to its next signal."""
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
 
 
 def exit_code(status: int) -> int:

@@ -13,7 +13,7 @@ import select
 from . import allowance, kernel
 from .bare import signal, socket, suppress
 from .birth import Birth
-from .init import exit_code
+from .init import exit_code, stopped
 from .log import Log, Stream
 from .order import EXECUTE, EXITED, FAILED, KILL, LIMITED, STARTED, answer, hear, receive
 from .program import NO_CONTAINER, NotStarted, default_signals
@@ -53,7 +53,10 @@ class Monitor:
         self._control = control
         self._poll = select.epoll()
         self._actions: dict[int, Callable[[], object]] = {}
-        self._sessions: dict[int, socket.socket] = {}
+        self._sessions: dict[int, tuple[socket.socket, int]] = {}
+        """Of each further program: who watches it, and a descriptor that is readable when it has ended."""
+        self._parents: dict[int, int] = {}
+        """The program of each process in between, which is its parent until it ends and leaves it to us."""
         self._code = 128 + signal.SIGKILL
         self._streams, theirs = self._open_streams(order)
         self._birth = Birth(order, theirs)
@@ -121,12 +124,15 @@ class Monitor:
             os.set_blocking(descriptor, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        self._watch(reader, lambda: self._reap(reader))
-        self._reap(reader)  # children that ended before the handler was set
+        self._watch(reader, lambda: self._reap_when_told(reader))
+        self._reap()  # children that ended before the handler was set
 
-    def _reap(self, reader: int) -> None:
+    def _reap_when_told(self, reader: int) -> None:
         with suppress(BlockingIOError):
             os.read(reader, _CHUNK)
+        self._reap()
+
+    def _reap(self) -> None:
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -134,13 +140,29 @@ class Monitor:
                 return
             if process == 0:
                 return
-            if process == self._birth.process:
+            if os.WIFSTOPPED(status):
+                stopped(process)
+            elif process == self._birth.process:
                 self._alive = False
             elif process in self._sessions:
-                watcher = self._sessions.pop(process)
-                answer(watcher, EXITED, exit_code(status))
-                self._forget(watcher.fileno())
-                watcher.close()
+                self._end_session(process, exit_code(status))
+            elif self._parents.get(process) in self._sessions:
+                self._watch_end(self._parents.pop(process))
+
+    def _end_session(self, process: int, code: int) -> None:
+        watcher, handle = self._sessions.pop(process)
+        self._parents = {between: each for between, each in self._parents.items() if each != process}
+        answer(watcher, EXITED, code)
+        self._forget(watcher.fileno())
+        watcher.close()
+        self._forget(handle)
+        os.close(handle)
+
+    def _has_ended(self, process: int) -> None:
+        """Take in that a further program has ended, also if one that traces it keeps its exit code from us."""
+        self._reap()
+        if process in self._sessions:
+            self._end_session(process, 128 + signal.SIGKILL)
 
     def _hear_out(self) -> None:
         """Take in the last messages of process 1, which may have ended before we read them."""
@@ -181,20 +203,34 @@ class Monitor:
         what, reply, *streams = descriptors
         program: Program = _load(what)
         watcher = socket.socket(fileno=reply)
-        process = open_session(program, self._birth.namespaces, watcher, streams) if self._alive else 0
+        opened = open_session(program, self._birth.namespaces, watcher, streams) if self._alive else (0, 0)
         for descriptor in streams:
             os.close(descriptor)
-        if process:
-            self._sessions[process] = watcher
-            self._watch(watcher.fileno(), lambda: self._hang_up(process, watcher))
+        if all(opened):
+            self._attend(*opened, watcher)
         else:
             watcher.close()
+
+    def _attend(self, between: int, process: int, watcher: socket.socket) -> None:
+        try:
+            handle = os.pidfd_open(process)
+        except OSError:  # no descriptor is left
+            self._hang_up(process, watcher)
+            watcher.close()
+            return
+        self._sessions[process] = watcher, handle
+        self._parents[between] = process
+        self._watch(watcher.fileno(), lambda: self._hang_up(process, watcher))
+
+    def _watch_end(self, process: int) -> None:
+        self._watch(self._sessions[process][1], lambda: self._has_ended(process))
 
     def _hang_up(self, process: int, watcher: socket.socket) -> None:
         """End a program whose watcher has gone."""
         self._forget(watcher.fileno())
-        with suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)
+        for kill in (os.kill, os.killpg):  # it may not have a group of its own yet
+            with suppress(ProcessLookupError):
+                kill(process, signal.SIGKILL)
 
     def _read(self, descriptor: int) -> bool:
         """Pass output to the log; True if there may be more."""

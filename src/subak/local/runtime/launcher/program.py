@@ -6,7 +6,7 @@ import errno
 import os
 
 from . import allowance, kernel
-from .bare import signal
+from .bare import signal, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,9 +79,8 @@ def default_signals(numbers: Iterable[int]) -> None:
 def become(program: Program) -> NoReturn:
     """Run the program in the place of this process, as its user and without privileges.  Raises NotStarted."""
     kernel.bound_capabilities(program["capabilities"])
-    with open("/proc/self/setgroups", encoding="ascii") as file:
-        if file.read().strip() == "allow":
-            os.setgroups(program["groups"])
+    with suppress(PermissionError):  # where an ordinary user runs the cluster; no file is asked, for it may be a pipe
+        os.setgroups(program["groups"])
     os.setresgid(program["gid"], program["gid"], program["gid"])
     os.setresuid(program["uid"], program["uid"], program["uid"])
     kernel.keep_secrets()  # again: for a new user the kernel goes by fs.suid_dumpable

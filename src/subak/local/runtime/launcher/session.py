@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from .order import Program
 
 
-def open_session(program: Program, namespaces: Sequence[int], watcher: socket.socket, streams: Sequence[int]) -> int:
-    """Start the program; gives its process id on the machine, 0 if there is none.
+def open_session(
+    program: Program, namespaces: Sequence[int], watcher: socket.socket, streams: Sequence[int]
+) -> tuple[int, int]:
+    """Start the program; gives the process in between and the program's, on the machine, 0 for what there is not.
 
     The watcher gets an answer in either case.
     """
@@ -40,12 +42,12 @@ def open_session(program: Program, namespaces: Sequence[int], watcher: socket.so
         os.close(reader)
         os.close(writer)
         answer(watcher, FAILED, NO_CONTAINER, f"cannot enter the container: {kernel.words(error)}", error.errno or 0)
-        return 0
+        return 0, 0
     if between == 0:
         _join_and_start(program, shifted, namespaces, watcher, streams, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        return int(pipe.readline() or 0)
+        return between, int(pipe.readline() or 0)
 
 
 def _join_and_start(

@@ -18,11 +18,13 @@ smaller ones read-only where the owner of a directory is not mapped.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
 from . import kernel
 from .bare import suppress
+from .program import NO_CONTAINER, NotStarted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,19 +45,23 @@ _OUR_OWN = (MACHINE, STAGE, "/dev", "/proc", "/sys")
 _COPY_LIMIT = 1 << 20
 _CHUNK = 1 << 14
 _MOST_LINKS = 40
-"""The kernel's limit."""
+_LONGEST_PATH = 4096
+"""The kernel's limits."""
 
 
 class Tree:
     """The container's root, built from the machine's directories as the marks say.
 
     `staged` says where paths with the mark SHOWN are meanwhile: the container may not be able to reach them by itself.
+    `links` are those that the view makes where the machine has none that is visible, and where they lead.
     """
 
-    def __init__(self, marks: dict[str, str], staged: dict[str, str]) -> None:
+    def __init__(self, marks: dict[str, str], staged: dict[str, str], links: dict[str, str]) -> None:
         self._marks: dict[str, str] = {"/": EMPTY}
         self._children: dict[str, list[str]] = {}
         self._staged = staged
+        self._links = links
+        self._taken: set[str] = set()
         for path in sorted(marks):
             self._mark(path, marks[path])
 
@@ -72,10 +78,22 @@ class Tree:
         return path
 
     def make_way_for_mount(self, mount: Mount) -> str:
-        """The place for a mount; if it does not exist yet, the directories on the way there are opened."""
-        path = self._resolve(mount["destination"])
+        """The place for a mount; if it does not exist yet, the directories on the way there are opened.
+
+        Outer mounts come first: what lies in them has nothing to do with the machine's links.  Raises OSError, and
+        NotStarted for what belongs to a process.
+        """
+        destination = plain(mount["destination"])
+        if len(os.fsencode(destination)) >= _LONGEST_PATH:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        path = self._resolve(destination)
+        if _is_of_process(path):
+            raise NotStarted(
+                NO_CONTAINER, f"mount at {mount['destination']}: what belongs to a process is no place for it"
+            )
         if not self._hidden(path) and not os.path.lexists(self._at(path)):
             self._mark(path, OMITTED)
+        self._taken.add(path)
         return path
 
     def lay(self) -> None:
@@ -119,26 +137,36 @@ class Tree:
 
     def _mark(self, path: str, mark: str) -> None:
         """Mark a path; the directories on the way there are opened, if need be."""
-        if path not in self._marks:
-            parent, name = os.path.split(path)
-            if self._marks.get(parent) not in (OPEN, EMPTY):
-                self._mark(parent, EMPTY if self._hidden(parent) else OPEN)
-            self._children.setdefault(parent, []).append(name)
-        self._marks[path] = mark
+        new = [(path, mark)]
+        while path not in self._marks and self._marks.get(path := os.path.dirname(path)) not in (OPEN, EMPTY):
+            new.append((path, EMPTY if self._hidden(path) else OPEN))
+        for path, mark in reversed(new):
+            if path not in self._marks:
+                parent, name = os.path.split(path)
+                self._children.setdefault(parent, []).append(name)
+            self._marks[path] = mark
 
     def _resolve(self, path: str) -> str:
-        """The target of a path in the container, through the machine's symbolic links as far as they are visible."""
+        """The target of a path in the container, through links as far as they are visible, up to the next mount."""
         resolved, rest, links = "/", _parts(path), 0
-        while rest:
+        while rest and resolved not in self._taken:
             part = rest.pop(0)
             place = os.path.dirname(resolved) if part == ".." else os.path.join(resolved, part)
-            if links < _MOST_LINKS and not self._hidden(place) and os.path.islink(self._at(place)):
+            target = self._link(place) if links < _MOST_LINKS else ""
+            if target:
                 links += 1
-                target = os.readlink(self._at(place))
                 rest[:0] = _parts(target)
                 place = "/" if target.startswith("/") else resolved
             resolved = place
-        return resolved
+        return plain("/".join((resolved, *rest)))
+
+    def _link(self, place: str) -> str:
+        """Where a link leads, empty for what is none."""
+        if place in self._links and (place.startswith("/dev/") or self._hidden(place)):
+            return self._links[place]
+        if not self._hidden(place) and os.path.islink(self._at(place)):
+            return os.readlink(self._at(place))
+        return ""
 
     def _at(self, path: str) -> str:
         """Where a path of the machine is while the view is built."""
@@ -167,6 +195,18 @@ def _show(path: str, source: str, info: os.stat_result) -> None:
     else:
         write(path, b"", 0o644)
         kernel.bind(source, path)
+
+
+def _is_of_process(path: str) -> bool:
+    """Whether it lies in a directory of /proc whose links lead anywhere, as /proc/self/root does."""
+    top, _, name = path.partition("/proc/")
+    name = name.partition("/")[0]
+    return not top and (name.isdecimal() or name in ("self", "thread-self"))
+
+
+def plain(path: str) -> str:
+    """An absolute path that is written in the shortest way."""
+    return "/" + os.path.normpath(path).lstrip("/")
 
 
 def _parts(path: str) -> list[str]:

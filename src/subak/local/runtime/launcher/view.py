@@ -12,12 +12,12 @@ import os
 from . import allowance, kernel, mounts
 from .bare import suppress
 from .sources import concerning
-from .tree import COPIED, MACHINE, STAGE, Tree, content_of, write
+from .tree import COPIED, MACHINE, STAGE, Tree, content_of, plain, write
 from .volumes import Volumes, make_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .order import File, Order
+    from .order import File, Mount, Order
     from .sources import Sources
 
 _DEVICE_LINKS = {
@@ -27,6 +27,7 @@ _DEVICE_LINKS = {
     "stdout": "/proc/self/fd/1",
     "stderr": "/proc/self/fd/2",
 }
+_LINKS = {"/var/run": "/run", "/var/lock": "/run/lock"}
 _USUAL_PLACES = {
     "/root": 0o700,
     "/tmp": 0o1777,
@@ -48,9 +49,9 @@ def enter(order: Order, sources: Sources) -> None:
     _devices(sources)
     _proc()
     mounts.restrict(MACHINE, mounts.READ_ONLY | mounts.NO_SUID | mounts.NO_DEV)
-    tree = Tree(order["marks"], _stage(sources))
+    tree = Tree(order["marks"], _stage(sources), _LINKS | {f"/dev/{name}": to for name, to in _DEVICE_LINKS.items()})
     files = [(tree.make_way_for_file(file), file) for file in order["files"]]
-    places = [tree.make_way_for_mount(mount) for mount in order["mounts"]]
+    places = _places(tree, list(zip(order["mounts"], sources.mounts, strict=True)))
     tree.lay()
     _usual_places()
     _sys()
@@ -63,10 +64,22 @@ def enter(order: Order, sources: Sources) -> None:
         kernel.unmount(place)
         os.rmdir(place)
     volumes = Volumes()
-    for mount, path, source in zip(order["mounts"], places, sources.mounts, strict=True):
+    for path, mount, source in places:
         with concerning(mount):
             volumes.attach(mount, path, source)
     volumes.close()
+
+
+def _places(tree: Tree, wanted: list[tuple[Mount, int]]) -> list[tuple[str, Mount, int]]:
+    """Where to mount what, outer mounts first, so that none hides another.
+
+    What the node has made for the container, such as its limits, comes on top of what a pod mounts at the same place.
+    """
+    places = []
+    for mount, source in sorted(wanted, key=lambda each: plain(each[0]["destination"]).count("/")):
+        with concerning(mount):
+            places.append((tree.make_way_for_mount(mount), mount, source))
+    return sorted(places, key=lambda each: (each[0].count("/"), each[1]["no_link"]))
 
 
 def _pivot() -> None:
@@ -151,7 +164,7 @@ def _usual_places() -> None:
     for path, mode in _USUAL_PLACES.items():
         os.makedirs(path, exist_ok=True)
         os.chmod(path, mode)
-    for path, target in (("/var/run", "/run"), ("/var/lock", "/run/lock")):
+    for path, target in _LINKS.items():
         if not os.path.lexists(path):
             os.symlink(target, path)
 

@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .order import Mount
 
-_MEANWHILE = "/.memory"
 _MODE = 0o755
 """Of directories that are made on the way to a place."""
 
@@ -30,11 +29,12 @@ class Volumes:
 
     def __init__(self) -> None:
         self._roots: list[tuple[str, int]] = []
+        self._meanwhile = f"/.{os.urandom(8).hex()}"
 
     def attach(self, mount: Mount, path: str, source: int) -> None:
         """Mount a source, or else a tmpfs.  Raises OSError, and NotStarted if a link leads out of a volume."""
         if source < 0:
-            source = _memory(mount)
+            source = _memory(mount, self._meanwhile)
         around = max((each for each in self._roots if path.startswith(f"{each[0]}/")), key=_depth, default=None)
         self._roots.append((path, source))
         if around is None:
@@ -52,7 +52,7 @@ class Volumes:
         for _, root in self._roots:
             os.close(root)
         with suppress(FileNotFoundError):
-            os.rmdir(_MEANWHILE)
+            os.rmdir(self._meanwhile)
 
     def _place(self, mount: Mount, outer: str, root: int, path: str, directory: bool) -> int:
         """What lies at a path in a volume; it is made if nothing does."""
@@ -66,13 +66,13 @@ class Volumes:
             raise NotStarted(NO_CONTAINER, f"mount at {mount['destination']}: {why}", error.errno) from None
 
 
-def _memory(mount: Mount) -> int:
-    """A tmpfs, open; nothing leads to where it is mounted meanwhile."""
+def _memory(mount: Mount, meanwhile: str) -> int:
+    """A tmpfs, open; it is mounted at a place that nobody knows until it is put where it belongs."""
     limit = f",size={mount['size']}" if mount["size"] else ""
     flags = kernel.NO_SUID | kernel.NO_DEV | (kernel.READ_ONLY if mount["read_only"] else 0)
-    os.makedirs(_MEANWHILE, exist_ok=True)
-    kernel.mount("tmpfs", _MEANWHILE, "tmpfs", flags, "mode=1777" + limit)
-    return os.open(_MEANWHILE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.makedirs(meanwhile, exist_ok=True)
+    kernel.mount("tmpfs", meanwhile, "tmpfs", flags, "mode=1777" + limit)
+    return os.open(meanwhile, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def make_place(path: str, source: int) -> None:
