@@ -9,12 +9,13 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from tinykube.server import documents, negotiation, openapi, reviews, routes, swagger
 from tinykube.server.answers import answer
 from tinykube.server.kinds import NAMESPACE, Kind
+from tinykube.server.memo import remembered
 from tinykube.server.negotiation import JSON
 from tinykube.server.store import encode
 from tinykube.server.users import ADMIN
@@ -238,7 +239,7 @@ def _hash(kind: Kind) -> str:
     return b64encode(digest[:8]).decode()
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def _aggregated_version(accept: str) -> str:
     """The version in which a client wants everything at once; empty if it does not want that."""
     for clause in negotiation.clauses(accept):

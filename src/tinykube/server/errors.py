@@ -8,6 +8,9 @@ from typing import Any
 from tinykube.server.kinds import Kind
 from tinykube.status import ApiError, Cause
 
+# How much of what is wrong with an object is told, in letters.
+MOST_TOLD = 1 << 20
+
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -61,9 +64,23 @@ def expired(message: str) -> ApiError:
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiError:
-    """Fields of the object are wrong.  A single cause stands alone, several are listed in brackets."""
+    """Fields of the object are wrong.  A single cause stands alone, several are listed in brackets.
+
+    After `MOST_TOLD` letters only the number of those that are left is told.
+    """
+    causes = _first(causes)
     parts = list(dict.fromkeys(f"{each.field}: {each.message}" if each.field else each.message for each in causes))
     text = parts[0] if len(parts) == 1 else "[" + ", ".join(parts) + "]"
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     about = {key: value for key, value in (("name", name), ("group", kind.group), ("kind", kind.kind)) if value}
     return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', about, causes)
+
+
+def _first(causes: Sequence[Cause]) -> Sequence[Cause]:
+    """As many causes as there is room for, but at least one, and how many more there are."""
+    told = 0
+    for index, each in enumerate(causes):
+        told += len(each.field) + len(each.message)
+        if told > MOST_TOLD and index:
+            return [*causes[:index], Cause("FieldValueInvalid", f"and {len(causes) - index} more")]
+    return causes

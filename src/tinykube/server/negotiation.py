@@ -7,8 +7,8 @@ client may also ask for a Table, or for metadata alone, instead of the object.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
+from tinykube.server.memo import remembered
 from tinykube.status import ApiError
 
 JSON = "application/json"
@@ -41,7 +41,7 @@ class Clause:
     quality: float
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def form(accept: str) -> Form:
     """The first of the accepted forms that can be had."""
     if not accept:
@@ -86,7 +86,7 @@ def clauses(accept: str) -> list[Clause]:
     return sorted(found, key=lambda each: (-each.quality, each.media.startswith("*"), each.media.endswith("*")))
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def check(accept: str, streams: bool = False) -> None:
     """The server asks this first, before it looks closer: does the client take anything that there is?"""
     if accept and not any(each.partition(";")[0].strip() in (*SPOKEN, PROTOBUF, "*/*") for each in accept.split(",")):

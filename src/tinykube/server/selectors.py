@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any
 
 from tinykube.server import digits, errors
 from tinykube.server.kinds import EVENT, JOB, NAMESPACE, NODE, POD, SECRET, SERVICE, Kind
+from tinykube.server.memo import remembered
 from tinykube.server.rules.problem import quote
 from tinykube.server.rules.validation import names
 
@@ -23,6 +23,9 @@ Test = Callable[[Json], bool]
 # What stands between blanks, commas and parentheses, or an operator.  `!` is only one before `=` or a key.
 _TOKEN = re.compile(r"[ \t\r\n]*(?:(==|!=|[=!(),<>])|([^ \t\r\n=!(),<>]+))")
 _EXPECTED = "in, notin, =, ==, !=, gt, lt"
+
+# Longer selectors are kept only while they are asked about: one request asks more than once.
+_SHORT = 4096
 
 
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": ">", "Lt": "<"}
@@ -39,15 +42,19 @@ class Requirement:
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    _wanted: frozenset[str] = field(init=False, repr=False, compare=False)  # the values, found without a search
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_wanted", frozenset(self.values))
 
     def meets(self, labels: dict[str, str]) -> bool:
         """Whether labels are as required."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
-                return value in self.values
+                return value in self._wanted
             case "notin":
-                return value not in self.values
+                return value not in self._wanted
             case "exists":
                 return value is not None
             case "!":
@@ -163,7 +170,7 @@ def _check(key: str, operator: str, values: tuple[str, ...]) -> None:
         raise _Unreadable(wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
 
 
-@lru_cache(maxsize=256)
+@remembered(256, _SHORT, long=1)
 def labels(text: str) -> tuple[Requirement, ...]:
     """The requirements of a label selector; none means that everything matches."""
     try:
@@ -236,7 +243,7 @@ class Term:
     equal: bool
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024, _SHORT, long=1)
 def fields(kind: Kind, text: str) -> tuple[Term, ...]:
     """The terms of a field selector, of fields that the kind can be selected by."""
     terms = []
@@ -273,7 +280,7 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024, _SHORT, long=1)
 def test(kind: Kind, label_text: str, field_text: str) -> Test | None:
     """Tells whether an object is selected; None if all are."""
     requirements = labels(label_text)

@@ -112,3 +112,25 @@ def test_what_is_no_field_selector_is_a_bad_request(kind: Kind, text: str, messa
     with pytest.raises(ApiError) as caught:
         selectors.fields(kind, text)
     assert (caught.value.code, caught.value.message) == (400, message)
+
+
+def test_many_values_are_not_compared_one_by_one() -> None:
+    """A label is looked up: the values are compared to it only if their hashes are the same."""
+
+    class Counted(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    values = tuple(f"v{turn}" for turn in range(100_000))
+    wanted = selectors.Requirement("app", "in", values)
+    unwanted = selectors.Requirement("app", "notin", values)
+    for value, within in (("v99999", True), ("w", False)):
+        labels: dict[str, str] = {"app": Counted(value)}
+        assert wanted.meets(labels) is within
+        assert unwanted.meets(labels) is not within
+    assert Counted.compared < 10

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Any
 
 from tinykube.depth import too_deep
+from tinykube.server.memo import remembered
 from tinykube.server.patch import golang
 from tinykube.server.schema import Field
 
@@ -33,7 +33,7 @@ ESCAPED = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u202
 # Steps
 
 
-@lru_cache(maxsize=4096, typed=True)
+@remembered(4096, typed=True)
 def value_step(value: str | int | float | bool) -> str:
     """The step to an item of a set."""
     return "v:" + _text(value)
@@ -44,12 +44,14 @@ def key_step(keys: tuple[tuple[str, Any], ...]) -> str:
     try:
         return _key_step(keys)
     except TypeError:  # a value that cannot be hashed, and should not be here
-        return _key_step.__wrapped__(keys)
+        return _made_key_step(keys)
 
 
-@lru_cache(maxsize=4096)
-def _key_step(keys: tuple[tuple[str, Any], ...]) -> str:
+def _made_key_step(keys: tuple[tuple[str, Any], ...]) -> str:
     return "k:{" + ",".join(f'"{name}":{_text(value)}' for name, value in keys) + "}"
+
+
+_key_step = remembered(4096)(_made_key_step)
 
 
 def _text(value: Any) -> str:
@@ -81,7 +83,7 @@ def _shown(value: Any) -> str:
     return golang.literal(value)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def rank(step: str) -> tuple[Any, ...]:
     """Sorts steps as the API server does: fields, keys, values, indices; numbers before texts."""
     sort, content = step[0], step[2:]

@@ -6,10 +6,13 @@ among them as well as can be.  An item goes by its merge key, or by itself if it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Hashable
+from math import inf
 from typing import Any
 
-from tinykube.server.patch import golang, refusals
+from tinykube.server.patch import golang, places, refusals
+from tinykube.server.patch.places import identity
 
 Items = list[Any]
 Name = Callable[[Any], Any]
@@ -45,12 +48,12 @@ def check(patch: Items, order: Items, name: Name) -> None:
     """Refuse an order that does not have all items of the patch, or not in the order of the patch."""
     if not order or not patch:
         return
-    rest = [each for each in patch if not (is_directed(each) and each[DIRECTIVE] == "delete")]
+    rest = deque(each for each in patch if not _deletes(each))
     for each in order:
         while rest and is_directed(rest[0]):
-            del rest[0]
+            rest.popleft()
         if rest and name(rest[0]) == name(each):
-            del rest[0]
+            rest.popleft()
     if rest:
         given, wanted = golang.plain(patch), golang.plain(order)
         raise refusals.failed(f"The order in patch list:\n{given}\n doesn't match {ORDER} list:\n{wanted}\n")
@@ -58,16 +61,17 @@ def check(patch: Items, order: Items, name: Name) -> None:
 
 def ordered(merged: Items, order: Items, live: Items, name: Name) -> Items:
     """The items that `order` has in its order, and the others among them where `live` had them."""
-    places = [name(each) for each in order]
-    before = [name(each) for each in live]
-    left = _sorted([each for each in merged if name(each) not in places], before, name)
-    right = _sorted([each for each in merged if name(each) in places], places, name)
+    wanted = places.first(identity(name(each)) for each in order)
+    before = places.first(identity(name(each)) for each in live)
+    named = [(identity(name(each)), each) for each in merged]
+    left = deque(_sorted([pair for pair in named if pair[0] not in wanted], before))
+    right = deque(_sorted([pair for pair in named if pair[0] in wanted], wanted))
     result: Items = []
     while left and right:
-        mine, theirs = name(left[0]), name(right[0])
-        first = mine in before and theirs in before and before.index(mine) < before.index(theirs)
-        result.append((left if first else right).pop(0))
-    return result + left + right
+        mine, theirs = before.get(left[0][0]), before.get(right[0][0])
+        first = mine is not None and theirs is not None and mine < theirs
+        result.append((left if first else right).popleft()[1])
+    return result + [item for _, item in (*left, *right)]
 
 
 def remembered(live: Items, patch: Items, key: str) -> Items:
@@ -75,31 +79,51 @@ def remembered(live: Items, patch: Items, key: str) -> Items:
 
     The server merges in place, and orders by what it finds there afterwards.  `kubectl apply` relies on the outcome.
     """
-    memory = list(live)
-    length = len(memory)
-    for gone in (each[key] for each in patch if is_directed(each) and each[DIRECTIVE] == "delete"):
-        for index in reversed([i for i, each in enumerate(memory[:length]) if each.get(key) == gone]):
-            memory[index : length - 1] = memory[index + 1 : length]
-            length -= 1
+    memory, length = _closed(live, [each[key] for each in patch if _deletes(each)], key)
     if any(is_directed(each) and each[DIRECTIVE] == "replace" for each in patch):
         return memory
-    known = [each.get(key) for each in memory[:length]]
-    new = [each for each in patch if not is_directed(each) and each[key] not in known]
+    known = {identity(each.get(key)) for each in memory[:length]}
+    new = [each for each in patch if not is_directed(each) and identity(each[key]) not in known]
     room = new[: len(memory) - length]
     memory[length : length + len(room)] = room
     return memory
 
 
-def _sorted(items: Items, order: Items, name: Name) -> Items:
-    """Sorted by insertion, as the API server does it: what has no place goes before all that it is compared to."""
-    result: Items = []
-    for item in items:
-        place = len(result)
-        while place and _is_before(name(item), name(result[place - 1]), order):
-            place -= 1
-        result.insert(place, item)
-    return result
+def _deletes(item: Any) -> bool:
+    return is_directed(item) and item[DIRECTIVE] == "delete"
 
 
-def _is_before(left: Any, right: Any, order: Items) -> bool:
-    return left not in order or right not in order or order.index(left) < order.index(right)
+def _closed(live: Items, gone: Items, key: str) -> tuple[Items, int]:
+    """The list after its gaps were closed one by one, and how many items are left.
+
+    Go moves what is behind a gap forward and leaves the end of the memory as it is: the item that was the last.
+    """
+    found: dict[Hashable, list[int]] = {}
+    for place, each in enumerate(live):
+        found.setdefault(identity(each.get(key)), []).append(place)
+    kept, behind, last = [True] * len(live), [], len(live) - 1
+    for name in map(identity, gone):
+        for place in reversed(found.pop(name, [])):
+            while not kept[last]:
+                last -= 1
+            behind.append(live[last])
+            kept[place] = False
+    left = [each for each, stays in zip(live, kept, strict=True) if stays]
+    return left + behind[::-1], len(left)
+
+
+def _sorted(named: list[tuple[Hashable, Any]], order: dict[Hashable, int]) -> list[tuple[Hashable, Any]]:
+    """Sorted as the API server does it, by insertion: what has no place goes before all that is there by then.
+
+    Whatever comes later goes before that too if it belongs before all that had a place by then.
+    """
+    least: float = inf
+    ranks: list[tuple[float, int, int]] = []
+    for turn, (name, _) in enumerate(named):
+        place = order.get(name)
+        if place is None:
+            ranks.append((least, 0, -turn))
+        else:
+            least = min(least, place)
+            ranks.append((place, 1, turn))
+    return [named[turn] for turn in sorted(range(len(named)), key=ranks.__getitem__)]

@@ -19,6 +19,7 @@ from typing import Any
 
 from tinykube.server.patch import golang, order, refusals
 from tinykube.server.patch.order import DIRECTIVE, ORDER
+from tinykube.server.patch.places import Places, identity
 from tinykube.server.schema import ANY, Field
 
 Json = dict[str, Any]
@@ -118,10 +119,11 @@ def _retain(original: Json, patch: Json) -> None:
     kept = patch.pop(RETAIN)
     if not isinstance(kept, list):
         raise refusals.bad_request("invalid patch format of retainKeys")
+    names = {each for each in kept if isinstance(each, str)}
     for key, value in patch.items():
-        if value is not None and not key.startswith((DELETE_FROM, ORDER)) and key not in kept:
+        if value is not None and not key.startswith((DELETE_FROM, ORDER)) and key not in names:
             raise refusals.bad_request("invalid patch format of retainKeys")
-    for key in [key for key in original if key not in kept]:
+    for key in [key for key in original if key not in names]:
         del original[key]
 
 
@@ -186,7 +188,8 @@ def _merge_lists(original: Items, patch: Items, schema: Field, deleting: bool) -
         return original
     if not _of_objects(original, patch):
         if deleting:
-            return [each for each in original if each not in patch]
+            gone = {identity(each) for each in patch}
+            return [each for each in original if identity(each) not in gone]
         merged = _deduplicated([*original, *patch])
         return order.ordered(merged, patch, original, order.itself)
     key = schema.merge_key
@@ -212,6 +215,7 @@ def _of_objects(*lists: Items) -> bool:
 def _specials(original: Items, patch: Items, key: str) -> tuple[Items, Items]:
     """Follow the directives that are items of the patch; gives both lists without them."""
     rest, replaced = [], False
+    gone = set()
     for item in patch:
         match item.get(DIRECTIVE):
             case None:
@@ -219,40 +223,44 @@ def _specials(original: Items, patch: Items, key: str) -> tuple[Items, Items]:
             case "delete":
                 if key not in item:
                     raise refusals.no_key(item, key)
-                original = [each for each in original if each.get(key) != item[key] or key not in each]
+                gone.add(identity(item[key]))
             case "replace":
                 replaced = True
             case "merge":
                 raise refusals.failed("merging lists cannot yet be specified in the patch")
             case other:
                 raise refusals.failed(f"unknown patch type: {golang.plain(other)} in map: {golang.plain(item)}")
-    return (rest, []) if replaced else (original, rest)
+    if replaced:
+        return rest, []
+    return [each for each in original if key not in each or identity(each[key]) not in gone], rest
 
 
 def _merge_items(original: Items, patch: Items, key: str, schema: Field) -> Items:
     merged = list(original)
+    places = Places(identity(each.get(key)) for each in merged)
     for item in patch:
         if key not in item:
             raise refusals.no_key(item, key)
-        for index, each in enumerate(merged):
-            if each.get(key) == item[key]:
-                merged[index] = _merge(dict(each), item, schema)
-                break
-        else:
+        place = places.first(identity(item[key]))
+        if place is None:
+            place = len(merged)
             merged.append(item)
+        else:
+            merged[place] = _merge(dict(merged[place]), item, schema)
+        places.put(place, identity(merged[place].get(key)))  # directives can take the key away
     return merged
 
 
 def _deduplicated(items: Items) -> Items:
     """Without repetitions; as in the API server, the last item fills the gap."""
     items = list(items)
+    places = Places(map(identity, items))
     for first in range(len(items)):
-        second = first + 1
-        while second < len(items):
-            if items[first] == items[second]:
-                last = items.pop()
-                if second < len(items):
-                    items[second] = last
-            else:
-                second += 1
+        if first >= len(items):
+            break
+        while (second := places.first(places.names[first], after=first)) is not None:
+            last, name = items.pop(), places.drop()
+            if second < len(items):
+                items[second] = last
+                places.put(second, name)
     return items

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+
+from tinykube.server.memo import remembered
 
 _COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
@@ -18,7 +19,7 @@ _IDENTIFIER = re.compile("[a-f0-9]{64}")
 _LONGEST = 255
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def pull_policy(image: str) -> str:
     """The default pull policy: always for an image that may change under its name."""
     domain, name = _split(image)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import base64
 import re
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 
 from tinykube.quantity import Quantity, QuantityError
+from tinykube.server.memo import remembered
 from tinykube.server.rules.problem import quote
 
 _QUANTITY_WORDS = (
@@ -34,7 +34,7 @@ class BadValue(Exception):
     """The value is not what its field wants; the message is Go's."""
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192)
 def quantity(value: str | int | float) -> str:
     """The canonical text of a quantity."""
     try:
@@ -45,7 +45,7 @@ def quantity(value: str | int | float) -> str:
         raise BadValue(_QUANTITY_WORDS[1 if shaped else 0]) from None
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192)
 def nanos(text: str) -> int:
     """The value of a canonical quantity, in billionths."""
     return Quantity.parse(text).nanos
@@ -72,7 +72,7 @@ def less(first: str, second: str) -> str:
     return str(Quantity(nanos=one.nanos - other.nanos, format=(one if one.nanos else other).format))
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def time(text: str) -> str | None:
     """A time in UTC, without fractions of a second; nothing for the zero time."""
     if _SECONDS.fullmatch(text):
@@ -82,7 +82,7 @@ def time(text: str) -> str | None:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def micro_time(text: str) -> str | None:
     """A time in UTC with microseconds; nothing for the zero time."""
     moment = _moment(text, "2006-01-02T15:04:05.000000Z07:00", r"\.\d{6}")
@@ -112,7 +112,10 @@ def _moment(text: str, layout: str, fraction: str) -> datetime:
     if zone == "Z":
         return moment
     offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
-    return moment - offset if zone[0] == "+" else moment + offset
+    try:
+        return moment - offset if zone[0] == "+" else moment + offset
+    except OverflowError:  # before the year 1 or after 9999 in UTC
+        raise BadValue(f"parsing time {quote(text)}: year out of range") from None
 
 
 def _quoted(text: str) -> str:
@@ -144,7 +147,7 @@ def _checked(text: str, layout: str) -> tuple[int, int, int, int, int, int]:
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def data(text: str) -> str:
     """Bytes in base64, in its canonical form."""
     try:

@@ -6,6 +6,7 @@ stored services say what is taken, so nothing has to be kept in step.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any
 
@@ -25,6 +26,7 @@ PORTS = range(30000, 32768)
 # The first ones are given out last, so that a certain one is likely to be free for those who ask for it.
 _RESERVED_ADDRESSES = 256
 _RESERVED_PORTS = 86
+_PORTS_IN_TURN = (*PORTS[_RESERVED_PORTS:], *PORTS[:_RESERVED_PORTS])
 _OUTSIDE = ("NodePort", "LoadBalancer")
 
 
@@ -121,13 +123,14 @@ def _node_ports(service: Json, before: Json, view: View) -> None:
     own: set[int] = {port.get("nodePort") for port in before.get("ports", ())}
     services = [each["spec"] for each in view.list(kinds.SERVICE)]
     taken = {port.get("nodePort") for each in services for port in each.get("ports", ())} - own
+    free = (port for port in _PORTS_IN_TURN if port not in taken and port not in own)
     given: dict[int, int] = {}
     for index, port in enumerate(spec.get("ports", ())):
         number, wanted = port.get("port", 0), port.get("nodePort", 0)
         if not wanted and spec.get("allocateLoadBalancerNodePorts") is False:
             continue
         if not wanted:
-            port["nodePort"] = given.get(number) or _free_port(taken | own)
+            port["nodePort"] = given.get(number) or _next(free)
         elif wanted not in own and given.get(number) != wanted:
             _claim(service, index, wanted, taken)
         given.setdefault(number, port["nodePort"])
@@ -142,10 +145,9 @@ def _claim(service: Json, index: int, wanted: int, taken: set[int]) -> None:
         _raise(service, [problem.invalid(f"spec.ports[{index}].nodePort", wanted, why)])
 
 
-def _free_port(taken: set[int]) -> int:
-    for port in sorted(PORTS, key=lambda port: port < PORTS[_RESERVED_PORTS]):
-        if port not in taken:
-            return port
+def _next(free: Iterator[int]) -> int:
+    for port in free:
+        return port
     raise _full("failed to allocate a nodePort")
 
 

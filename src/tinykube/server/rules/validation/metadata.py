@@ -143,7 +143,7 @@ def of_annotations(problems: Problems, given: dict[str, str], path: str) -> None
 
 def _owners(problems: Problems, owners: list[Json], path: str) -> None:
     path = f"{path}.ownerReferences"
-    controller = ""
+    controllers = []
     for owner in owners:
         version = owner.get("apiVersion", "").rpartition("/")[2] if owner.get("apiVersion", "").count("/") < 2 else ""
         for key, absent, words in (
@@ -158,15 +158,13 @@ def _owners(problems: Problems, owners: list[Json], path: str) -> None:
             words = "/v1, Kind=Event is disallowed from being an owner"
             problems.append(problem.invalid(path, _ordered(owner), words))
         if owner.get("controller"):
-            this = f"{owner.get('kind', '')}/{owner.get('name', '')}"
-            if controller:
+            controllers.append(f"{owner.get('kind', '')}/{owner.get('name', '')}")
+            if len(controllers) == 2:  # said once, since it shows the whole list
                 words = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
-                    f"{controller} and {this}"
+                    f"{' and '.join(controllers)}"
                 )
                 problems.append(problem.invalid(path, [_ordered(each) for each in owners], words))
-            else:
-                controller = this
 
 
 def _ordered(owner: Json) -> Json:

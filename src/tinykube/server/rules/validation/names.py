@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address, ip_network
+
+from tinykube.server.memo import remembered
 
 Wrong = tuple[str, ...]
 NameRule = Callable[[str, bool], Wrong]
@@ -58,7 +59,7 @@ def percent(text: str) -> Wrong:
     return (_pattern(words, "[0-9]+%", "1%", "93%"),)
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192)
 def dns_label(text: str) -> Wrong:
     """A label of a domain name."""
     wrong = ["must be no more than 63 characters"] if len(text.encode()) > 63 else []
@@ -69,7 +70,7 @@ def dns_label(text: str) -> Wrong:
     return tuple(wrong)
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192)
 def dns_subdomain(text: str) -> Wrong:
     """A domain name."""
     wrong = ["must be no more than 253 characters"] if len(text.encode()) > 253 else []
@@ -78,7 +79,7 @@ def dns_subdomain(text: str) -> Wrong:
     return tuple(wrong)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def dns_search(text: str) -> Wrong:
     """A domain to search, whose labels may have underscores."""
     wrong = ["must be no more than 253 characters"] if len(text.encode()) > 253 else []
@@ -102,7 +103,7 @@ def _masked(text: str) -> str:
     return text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192)
 def label_key(text: str) -> Wrong:
     """The key of a label, with an optional domain in front."""
     parts = text.split("/")
@@ -126,7 +127,7 @@ def label_key(text: str) -> Wrong:
     return tuple(wrong)
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192)
 def label_value(text: str) -> Wrong:
     """The value of a label."""
     wrong = ["must be no more than 63 bytes"] if len(text.encode()) > 63 else []
@@ -136,7 +137,7 @@ def label_value(text: str) -> Wrong:
     return tuple(wrong)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def config_key(text: str) -> Wrong:
     """The key of a ConfigMap or a Secret."""
     wrong = ["must be no more than 253 characters"] if len(text.encode()) > 253 else []
@@ -150,7 +151,7 @@ def config_key(text: str) -> Wrong:
     return tuple(wrong)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def variable(text: str) -> Wrong:
     """The name of an environment variable."""
     wrong = [] if text else ["environment variable name must be non-empty"]
@@ -159,7 +160,7 @@ def variable(text: str) -> Wrong:
     return tuple(wrong)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def port_name(text: str) -> Wrong:
     """The name of a port."""
     wrong = ["must be no more than 15 characters"] if len(text.encode()) > 15 else []
@@ -203,7 +204,7 @@ def is_no_ip(text: str) -> bool:
     return ip(text) == (_NO_IP,)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def ip(text: str) -> Wrong:
     """An IP address."""
     try:
@@ -222,7 +223,7 @@ def is_no_cidr(text: str) -> bool:
     return cidr(text)[:1] == (_NO_CIDR,)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def cidr(text: str) -> Wrong:
     """A network in CIDR notation."""
     address, slash, length = text.partition("/")

@@ -78,9 +78,10 @@ def own_annotations(problems: Problems, given: dict[str, str], spec: Json) -> No
     known = ("runtime/default", "docker/default", "unconfined")
     if profile is not None and profile not in known and not profile.startswith("localhost/"):
         problems.append(problem.invalid(f"{path}.{_SECCOMP}", profile, "must be a valid seccomp profile"))
+    containers = {each.get("name") for _, each in every_container(spec)}
     for key, profile in given.items():
         if key.startswith(_APP_ARMOR):
-            _app_armor(problems, f"{path}[{key}]", key.removeprefix(_APP_ARMOR), profile, spec)
+            _app_armor(problems, f"{path}[{key}]", key.removeprefix(_APP_ARMOR), profile, containers)
 
 
 def every_container(spec: Json) -> Iterator[tuple[str, Json]]:
@@ -271,16 +272,17 @@ def _host_name(problems: Problems, spec: Json) -> None:
 
 def _files(problems: Problems, spec: Json) -> None:
     """Variables from files: the file must be in an empty directory."""
+    volumes = {each.get("name"): each for each in reversed(spec.get("volumes", ()))}
     for path, container in every_container(spec):
         for index, variable in enumerate(container.get("env", ())):
             reference = variable.get("valueFrom", {}).get("fileKeyRef")
             if reference is None:
                 continue
             here, name = f"{path}.env[{index}].valueFrom.fileKeyRef.volumeName", reference.get("volumeName", "")
-            found = [each for each in spec.get("volumes", ()) if each.get("name") == name]
-            if not found:
+            found = volumes.get(name)
+            if found is None:
                 problems.append(problem.not_found(here, name))
-            elif "emptyDir" not in found[0]:
+            elif "emptyDir" not in found:
                 problems.append(problem.invalid(here, name, "referenced volume must be of type emptyDir"))
 
 
@@ -293,8 +295,8 @@ def _no_tokens(problems: Problems, spec: Json) -> None:
                 problems.append(problem.forbidden(here, words))
 
 
-def _app_armor(problems: Problems, path: str, container: str, profile: str, spec: Json) -> None:
-    if all(each.get("name") != container for _, each in every_container(spec)):
+def _app_armor(problems: Problems, path: str, container: str, profile: str, containers: set[str | None]) -> None:
+    if container not in containers:
         problems.append(problem.invalid(path, container, "container not found"))
     if profile not in ("", "runtime/default", "unconfined") and not profile.startswith("localhost/"):
         words = f"invalid AppArmor profile name: {problem.quote(profile)}"

@@ -21,6 +21,7 @@ _UPDATABLE = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _MAX_INT32 = 2**31 - 1
+_MOST_LINES = 2000  # of two specs together; to compare more takes seconds
 _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -145,10 +146,10 @@ def _deadline(problems: Problems, spec: Json, before: Json) -> bool:
 
 
 def _tolerations(problems: Problems, new: list[Json], old: list[Json]) -> None:
-    def plain(toleration: Json) -> Json:
-        return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
+    def plain(toleration: Json) -> frozenset[tuple[str, str]]:
+        return frozenset((key, value) for key, value in toleration.items() if key != "tolerationSeconds")
 
-    kept = [plain(each) for each in new]
+    kept = {plain(each) for each in new}
     if any(plain(each) not in kept for each in old):
         words = "existing toleration can not be modified except its tolerationSeconds"
         problems.append(problem.forbidden("spec.tolerations", words))
@@ -183,11 +184,13 @@ def _others(problems: Problems, spec: Json, before: Json) -> None:
 
 
 def _difference(before: Json, after: Json) -> str:
-    """The lines in which two specs differ, with three lines around them."""
+    """The lines in which two specs differ, with three lines around them; only that they do if there are many."""
     was, becomes = (
         [f"{line}\n" for line in json.dumps(each, indent=1, ensure_ascii=False, sort_keys=True).splitlines()]
         for each in (before, after)
     )
+    if len(was) + len(becomes) > _MOST_LINES:
+        return f"the differences are not shown: there are {len(was)} lines before and {len(becomes)} after the change"
     changes = difflib.unified_diff(was, becomes)
     return "".join(list(changes)[2:])  # without the names of files
 

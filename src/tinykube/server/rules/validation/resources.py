@@ -6,9 +6,9 @@ cards are: whole numbers only, and no more limit than request, since it cannot b
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
+from tinykube.server.memo import remembered
 from tinykube.server.rules import problem, scalars
 from tinykube.server.rules.amounts import is_pod_level
 from tinykube.server.rules.problem import Problems
@@ -35,7 +35,7 @@ def is_native(name: str) -> bool:
     return "/" not in name or "kubernetes.io/" in name
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def is_extended(name: str) -> bool:
     """Whether it is an extended resource, as `example.com/card`."""
     return not is_native(name) and not name.startswith("requests.") and not names.label_key(f"requests.{name}")
@@ -51,13 +51,13 @@ def can_be_overcommitted(name: str) -> bool:
     return is_native(name) and not is_huge_page(name)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def is_quota_standard(name: str) -> bool:
     """Whether a quota knows a name without a domain."""
     return name in _QUOTA or is_huge_page(name) or name.startswith("requests.hugepages-")
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _name(name: str) -> names.Wrong:
     wrong = names.label_key(name)
     if wrong:
@@ -66,7 +66,7 @@ def _name(name: str) -> names.Wrong:
     return () if "/" in name or standard else ("must be a standard resource type or fully qualified",)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def container_name(name: str) -> names.Wrong:
     """A resource of a container."""
     wrong = _name(name)
@@ -77,7 +77,7 @@ def container_name(name: str) -> names.Wrong:
     return (*wrong, "doesn't follow extended resource name standard") if strange else wrong
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def quota_name(name: str) -> names.Wrong:
     """A resource of a quota."""
     strange = "/" not in name and not is_quota_standard(name)

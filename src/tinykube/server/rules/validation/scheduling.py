@@ -73,9 +73,11 @@ def affinity(problems: Problems, path: str, given: Json) -> None:
 
 def spread(problems: Problems, path: str, given: list[Json]) -> None:
     """Of topology spread constraints."""
+    pairs = [(each.get("topologyKey", ""), each.get("whenUnsatisfiable", "")) for each in given]
+    last = {pair: index for index, pair in enumerate(pairs)}
     for index, constraint in enumerate(given):
         here = f"{path}[{index}]"
-        key, action = constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")
+        key, action = pairs[index]
         if constraint.get("maxSkew", 0) <= 0:
             problems.append(
                 problem.invalid(f"{here}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
@@ -85,11 +87,9 @@ def spread(problems: Problems, path: str, given: list[Json]) -> None:
         if action not in ("DoNotSchedule", "ScheduleAnyway"):
             known = ("DoNotSchedule", "ScheduleAnyway")
             problems.append(problem.unsupported(f"{here}.whenUnsatisfiable", action, known))
-        for other in given[index + 1 :]:
-            if (other.get("topologyKey", ""), other.get("whenUnsatisfiable", "")) == (key, action):
-                place = f"{here}.{{topologyKey, whenUnsatisfiable}}"
-                problems.append(problem.duplicate(place, f"{{{key}, {action}}}"))
-                break
+        if last[key, action] > index:
+            place = f"{here}.{{topologyKey, whenUnsatisfiable}}"
+            problems.append(problem.duplicate(place, f"{{{key}, {action}}}"))
         _spread_options(problems, here, constraint, action)
         _match_keys(problems, here, constraint)
         metadata.label_selector(problems, f"{here}.labelSelector", constraint.get("labelSelector"))
@@ -210,15 +210,17 @@ def _match_keys(problems: Problems, path: str, given: Json) -> None:
         elif keys:
             for index, key in enumerate(keys):
                 metadata.label_key(problems, f"{path}.{name}[{index}]", key)
+    places = {key: index for index, key in reversed([*enumerate(matched)])}
     if selector is not None and matched:
         seen = set(selector.get("matchLabels", {}))
         for line in selector.get("matchExpressions", ()):
             key = line.get("key", "")
-            if key in matched and key in seen:
+            if key in places and key in seen:
                 words = "exists in both matchLabelKeys and labelSelector"
-                problems.append(problem.invalid(f"{path}[{matched.index(key)}]", key, words))
+                problems.append(problem.invalid(f"{path}[{places[key]}]", key, words))
             seen.add(key)
+    opposite = set(mismatched)
     for index, key in enumerate(matched):
-        if key in mismatched:
+        if key in opposite:
             words = "exists in both matchLabelKeys and mismatchLabelKeys"
             problems.append(problem.invalid(f"{path}.matchLabelKeys[{index}]", key, words))

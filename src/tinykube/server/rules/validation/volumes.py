@@ -55,6 +55,7 @@ def all_of(problems: Problems, path: str, volumes: list[Json], pod: str) -> dict
 def mounts(problems: Problems, path: str, container: Json, volumes: dict[str, Json]) -> None:
     """Of a container's volume mounts."""
     devices = {each.get("name", ""): each.get("devicePath", "") for each in container.get("volumeDevices", ())}
+    device_paths = set(devices.values())
     seen: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts", ())):
         here = f"{path}[{index}]"
@@ -70,7 +71,7 @@ def mounts(problems: Problems, path: str, container: Json, volumes: dict[str, Js
         seen.add(place)
         if name in devices:
             problems.append(problem.invalid(f"{here}.name", name, "must not already exist in volumeDevices"))
-        if place in devices.values():
+        if place in device_paths:
             words = "must not already exist as a path in volumeDevices"
             problems.append(problem.invalid(f"{here}.mountPath", place, words))
         if len(mount) > 2:
@@ -80,6 +81,7 @@ def mounts(problems: Problems, path: str, container: Json, volumes: dict[str, Js
 def devices(problems: Problems, path: str, container: Json, volumes: dict[str, Json]) -> None:
     """Of a container's block devices."""
     mounted = {each.get("name", ""): each.get("mountPath", "") for each in container.get("volumeMounts", ())}
+    mount_paths = set(mounted.values())
     seen_names: set[str] = set()
     seen_paths: set[str] = set()
     for index, device in enumerate(container.get("volumeDevices", ())):
@@ -104,7 +106,7 @@ def devices(problems: Problems, path: str, container: Json, volumes: dict[str, J
             seen_paths.add(place)
         if name in mounted:
             problems.append(problem.invalid(f"{here}.name", name, "must not already exist in volumeMounts"))
-        if place in mounted.values():
+        if place in mount_paths:
             words = "must not already exist as a path in volumeMounts"
             problems.append(problem.invalid(f"{here}.devicePath", place, words))
         if name:
