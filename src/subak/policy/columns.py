@@ -6,9 +6,10 @@ The columns know sizes, health and use, not who the neighbours are; so a node th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import fields, replace
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools,
 from subak.snapshot.scores import NEVER, Evaluator, Where, shared
 
 Part = Callable[[Where], Bools]
+
+# What a claim asks for, without the containers that do.
+_ASKED = attrgetter(*(each.name for each in fields(Claim) if each.name not in ("containers", "role")))
 
 
 def prepare(pool: Pool, request: Request) -> Evaluator | None:
@@ -65,7 +69,7 @@ def possible(pool: Pool, request: Request) -> Bools:
 def _parts(pool: Pool, request: Request) -> list[Part] | None:
     """All rules; None if the make of the pool's nodes rules the request out."""
     parts: list[Part] = [partial(_passes, each.verdicts(pool, request)) for each in registry.FILTERS.values()]
-    for claim in representative(request):
+    for claim in distinct(representative(request)):
         part = _claim_part(pool, claim)
         if part is None:
             return None
@@ -75,17 +79,31 @@ def _parts(pool: Pool, request: Request) -> list[Part] | None:
 
 def representative(request: Request) -> Sequence[Claim]:
     """The claims to test: those that stay together count as one, for all that they take of their card at the peak."""
-    claims = [claim for claim in request.claims if not claim.together or claim.memory_percent]
-    for dialect in {claim.dialect for claim in request.claims}:
-        together = [claim for claim in request.claims if claim.dialect == dialect and claim not in claims]
-        if together:
-            grants = [
-                Grant(dialect, claim.containers, claim.role, (Share("", 0, claim.memory_bytes, claim.cores),))
-                for claim in together
-            ]
-            peak = charges(grants)[""]
-            claims.append(replace(together[0], memory_bytes=peak.memory_bytes, cores=peak.cores, role=Role.APP))
+    claims: list[Claim] = []
+    staying: dict[str, list[Claim]] = {}
+    for claim in request.claims:
+        if claim.together and not claim.memory_percent:
+            staying.setdefault(claim.dialect, []).append(claim)
+        else:
+            claims.append(claim)
+    for dialect, together in staying.items():
+        grants = [
+            Grant(dialect, claim.containers, claim.role, (Share("", 0, claim.memory_bytes, claim.cores),))
+            for claim in together
+        ]
+        peak = charges(grants)[""]
+        claims.append(replace(together[0], memory_bytes=peak.memory_bytes, cores=peak.cores, role=Role.APP))
     return claims
+
+
+def distinct(claims: Sequence[Claim]) -> Sequence[Claim]:
+    """The first of all claims that ask for the same, whoever asks: one of thousands of containers stands for all."""
+    if len(claims) < 2:
+        return claims
+    found: dict[Hashable, Claim] = {}
+    for claim in claims:
+        found.setdefault(_ASKED(claim), claim)
+    return list(found.values())
 
 
 def _claim_part(pool: Pool, claim: Claim) -> Part | None:
@@ -205,7 +223,7 @@ def _exact_scores(pool: Pool, request: Request) -> Callable[[Where], Column]:
 
 def _tried(pool: Pool, request: Request, at: Where) -> Column:
     """The scores of nodes, each of which is asked for cards; NEVER where it has none for the request."""
-    parts = [part for claim in representative(request) if (part := _claim_part(pool, claim)) is not None]
+    parts = [part for claim in distinct(representative(request)) if (part := _claim_part(pool, claim)) is not None]
     possible = np.logical_and.reduce([pool.present[at], *[part(at) for part in parts]])
     score, scores = registry.score_of(request), np.full(len(possible), NEVER, np.int64)
     positions = range(pool.size)[at] if isinstance(at, slice) else at.tolist()

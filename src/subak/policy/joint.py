@@ -25,11 +25,16 @@ def roots(claim: Claim, given: Iterable[Grant], cards: Iterable[CardState]) -> f
     return frozenset(card.device.pcie for card in cards if card.device.id in held and card.device.kind == beside)
 
 
-def wanted(claim: Claim, claims: Iterable[Claim], cards: Sequence[CardState]) -> frozenset[str] | None:
+def tying(claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """The claims whose devices must lie under the roots of others: few, if any, of a pod's."""
+    return tuple(claim for claim in claims if claim.policy.same_roots)
+
+
+def wanted(claim: Claim, tying: Iterable[Claim], cards: Sequence[CardState]) -> frozenset[str] | None:
     """The cards (by id) under roots where devices are left for all that must lie beside this claim; None for any."""
     bound: frozenset[str] | None = None
-    for other in claims:
-        if not other.policy.same_roots or other.dialect != claim.dialect:
+    for other in tying:
+        if other.dialect != claim.dialect:
             continue
         passed, _ = candidates([card for card in cards if card.device.family in other.families], other, len(cards) + 1)
         usable = {card.device.pcie for card in passed} - {""}

@@ -67,12 +67,14 @@ class _Trial:
 
     cards: Sequence[CardState]
     request: Request
+    tying: Sequence[Claim] = ()
     steps: int = 0
     refused: Refused = field(default_factory=Counter)
 
     def run(self) -> Grants | Refused:
         """The grants in the order of the request's claims."""
         starting = _starting(self.request.claims)
+        self.tying = joint.tying(starting)
         found = self._serve(starting, ())
         if found is None:
             return self.refused
@@ -105,14 +107,15 @@ class _Trial:
         if claim.policy.beside:
             best = joint.choose(ordered, claim, joint.roots(claim, given, self.cards))
         else:
-            wanted = joint.wanted(claim, self.request.claims, self.cards)
+            wanted = joint.wanted(claim, self.tying, self.cards)
             bound = bound if wanted is None else wanted
             best = fit(ordered, claim, self.request.node_policy, bound)
             if wanted is not None and isinstance(best, Counter):
                 best = joint.renamed(best)
         if isinstance(best, Counter):
-            if self._alone(claim):
-                self.steps = MOST_TRIALS  # what others take does not matter to it: no need to search on
+            first = not self.refused
+            if self._alone(claim) or (first and _too_many(self.request.claims, claim, given, self.cards)):
+                self.steps = MOST_TRIALS  # other cards for the others would not help: no need to search on
             self.refused = self.refused or best  # of the first claim that found no room on the preferred way
             return
         yield best
@@ -129,6 +132,21 @@ class _Trial:
         """Whether no other claim of the pod could take a card of this one, or tie it to a place."""
         others = (each for each in self.request.claims if each is not claim)
         return not claim.policy.same_roots and all(claim.families.isdisjoint(each.families) for each in others)
+
+
+def _too_many(claims: Iterable[Claim], refused: Claim, given: Grants, cards: Sequence[CardState]) -> bool:
+    """Whether claims that are served together want more slots than these cards have, however they are spread.
+
+    `cards` carry what was `given`.  Cards in MIG mode have as many places as they can be cut into.
+    """
+    mine = _of(cards, refused)
+    if not refused.slotted or any(card.device.mode == MIG for card in mine):
+        return False
+    ids = {card.device.id for card in mine}
+    held = sum(share.id in ids for each in given if each.slotted and not each.given_back for share in each.shares)
+    free = sum(max(card.slots_free, 0) for card in mine) + held
+    staying = (each for each in claims if each.slotted and each.role is not Role.INIT)
+    return sum(each.count for each in staying if each.families == refused.families) > free
 
 
 def bound_to(claim: Claim, given: Grants) -> Bound:

@@ -19,7 +19,7 @@ from subak.model.device import FULL_CORES, MIG
 from subak.model.reason import NodeRefusal, Reason
 from subak.model.request import Claim, Request
 from subak.policy import Filter
-from subak.policy.columns import id_verdicts, ids_admitted, memory_asked
+from subak.policy.columns import distinct, id_verdicts, ids_admitted, memory_asked
 from subak.snapshot.pool import ALIVE, CORES, IDLE, MEMORY, PLAIN, SLOTS, Bools, Column, Pool, Verdicts
 
 CARD_REASONS = list(Reason)[: list(Reason).index(Reason.NODE_INSUFFICIENT_DEVICE)]
@@ -147,17 +147,16 @@ def _short_of(pool: Pool, name: str, amount: int, left: Bools, tally: Tally) -> 
 
 def _cards(pool: Pool, request: Request, left: Bools, tally: Tally) -> Bools:
     """Count the nodes whose cards do not fit the first claim that does not even fit alone."""
-    rows_of = [
-        [row for row, (family, _) in enumerate(pool.make) if family in claim.families] for claim in request.claims
-    ]
-    for claim, rows in zip(request.claims, rows_of, strict=True):
+    claims = distinct(request.claims)
+    rows_of = [[row for row, (family, _) in enumerate(pool.make) if family in claim.families] for claim in claims]
+    for claim, rows in zip(claims, rows_of, strict=True):
         if claim.instances and any(mode == MIG for _, mode in pool.kinds):
             continue  # one card may count several times
         if len(rows) < claim.count:
             tally.add(pool, Key(Reason.NODE_INSUFFICIENT_DEVICE, "", claim.count), left, len(rows))
             tally.reasons[Reason.NODE_INSUFFICIENT_DEVICE] += int(left.sum())
             return np.zeros_like(left)
-    for claim, rows in zip(request.claims, rows_of, strict=True):
+    for claim, rows in zip(claims, rows_of, strict=True):
         if not _in_columns(pool, claim):
             return left
         left = left & ~_too_few(pool, claim, rows, left, tally)

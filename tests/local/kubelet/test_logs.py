@@ -53,6 +53,13 @@ async def test_lines_since_a_moment(log: Path) -> None:
     assert await read(log, since=1794729603.0) == b"line 3\nline 4\n"
 
 
+@pytest.mark.parametrize(
+    ("since", "all_of_it"), [(-1e19, True), (-4e10, True), (253_402_387_139.0, False), (1e19, False)]
+)
+async def test_lines_since_a_moment_that_no_calendar_has(log: Path, since: float, all_of_it: bool) -> None:
+    assert await read(log, since=since) == (await read(log) if all_of_it else b"")
+
+
 async def test_so_many_bytes_and_no_more(log: Path) -> None:
     assert await read(log, limit_bytes=10) == b"line 1\nlin"
     assert await read(log, limit_bytes=100) == await read(log)

@@ -20,6 +20,8 @@ from tinykube.status import ApiError
 
 CHUNK = 1 << 16
 LOOK_AGAIN = 0.05
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799
+"""The first second of the year 1 and the last of the year 9999: what is beyond has no date."""
 
 
 def attempt(pod: dict[str, Any], container: str, previous: bool) -> int:
@@ -100,8 +102,11 @@ class _Printer:
 
 
 def _stamp(moment: float) -> bytes:
-    second, nanos = divmod(round(moment * 10**9), 10**9)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(second))}.{nanos:09d}Z".encode()
+    """A moment as logs write it; the first or the last that has four digits for its year, if it is beyond them."""
+    second, nanos = divmod(round(min(max(moment, _FIRST), _LAST) * 10**9), 10**9)
+    date = time.gmtime(second)
+    # `%Y` has fewer than four digits for early years, which would then come after later ones.
+    return f"{date.tm_year:04}-{time.strftime('%m-%dT%H:%M:%S', date)}.{nanos:09d}Z".encode()
 
 
 async def _lines(path: Path, options: LogOptions, ended: Callable[[], bool]) -> AsyncIterator[list[bytes]]:

@@ -11,9 +11,8 @@ import math
 from typing import Any
 
 from tinykube.server import digits
-from tinykube.server.controllers.owners import Owners, condition, fingerprint, has_ended, is_going
+from tinykube.server.controllers.owners import Owners, condition, fingerprint, has_ended, is_going, moment
 from tinykube.server.kinds import DEPLOYMENT, REPLICA_SET
-from tinykube.server.registry import seconds
 
 Json = dict[str, Any]
 
@@ -210,7 +209,7 @@ def _report(owners: Owners, deployment: Json) -> float | None:
     failures = [each for rs in sets for each in rs["status"].get("conditions", ()) if each["type"] == "ReplicaFailure"]
     conditions = [each for each in conditions if each["type"] != "ReplicaFailure"]
     for each in failures[:1]:
-        conditions = _dated(conditions, now, "ReplicaFailure", each["status"], each["reason"], each["message"])
+        conditions = _dated(conditions, now, "ReplicaFailure", each["status"], *_words(each))
     conditions, again = _judged(owners, deployment, new, {**status, "conditions": conditions}, before)
     owners.report(DEPLOYMENT, deployment, {**status, "conditions": conditions})
     return again
@@ -225,9 +224,9 @@ def _judged(
     name = f'ReplicaSet "{new["metadata"]["name"]}"' if new else "Deployment"
     if deployment["spec"].get("paused"):
         return _progress(conditions, now, "Unknown", "DeploymentPaused", "Deployment is paused"), None
-    if known and known["reason"] == "DeploymentPaused":
+    if known and known.get("reason") == "DeploymentPaused":
         conditions = _progress(conditions, now, "Unknown", "DeploymentResumed", "Deployment is resumed")
-    settled = known is not None and known["reason"] == "NewReplicaSetAvailable"
+    settled = known is not None and known.get("reason") == "NewReplicaSetAvailable"
     if settled and status["replicas"] == status["updatedReplicas"]:
         return conditions, None  # a pod that fails later is no rollout
     done = status["updatedReplicas"] == status["replicas"] == status["availableReplicas"] == replicas
@@ -236,8 +235,8 @@ def _judged(
         return _progress(conditions, now, "True", "NewReplicaSetAvailable", message), None
     if _advances(status, before):
         return _progress(conditions, now, "True", "ReplicaSetUpdated", f"{name} is progressing."), _deadline(deployment)
-    since = [each["lastUpdateTime"] for each in conditions if each["type"] == "Progressing"] or [now]
-    left = seconds(since[0]) + _deadline(deployment) - owners.now
+    progress = next((each for each in conditions if each["type"] == "Progressing"), {"lastUpdateTime": now})
+    left = moment(progress.get("lastUpdateTime"), deployment) + _deadline(deployment) - owners.now
     if left > 0:
         return conditions, left
     message = f"{name} has timed out progressing."
@@ -258,15 +257,20 @@ def _advances(status: Json, before: Json) -> bool:
 
 def _progress(conditions: list[Json], now: str, status: str, reason: str, message: str) -> list[Json]:
     known = next((each for each in conditions if each["type"] == "Progressing"), None)
-    if known is not None and reason == known["reason"] and reason != "ReplicaSetUpdated":
+    if known is not None and reason == known.get("reason") and reason != "ReplicaSetUpdated":
         return conditions
     return _dated(conditions, now, "Progressing", status, reason, message)
+
+
+def _words(condition: Json) -> tuple[str, str]:
+    """Reason and message of a condition, which need not have any."""
+    return condition.get("reason", ""), condition.get("message", "")
 
 
 def _dated(conditions: list[Json], now: str, type: str, *values: str) -> list[Json]:
     """Conditions with one of them set, that says when it was written."""
     known = next((each for each in conditions if each["type"] == type), None)
-    if known is not None and type != "Progressing" and (known["status"], known["reason"], known["message"]) == values:
+    if known is not None and type != "Progressing" and (known["status"], *_words(known)) == values:
         return conditions
     *others, made = condition(conditions, now, type, *values)
     return [*others, {**made, "lastUpdateTime": now}]

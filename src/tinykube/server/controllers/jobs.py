@@ -16,13 +16,13 @@ from tinykube.server.controllers.owners import (
     is_active,
     is_going,
     is_ready,
+    moment,
     owner_of,
     pause_after,
     soonest,
 )
 from tinykube.server.controllers.replica_sets import RETRY_SECONDS
 from tinykube.server.kinds import JOB, POD
-from tinykube.server.registry import seconds
 from tinykube.status import ApiError
 
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ def sync(owners: Owners, job: Json) -> float | None:
         for pod in owners.owned(job):
             _release(owners, pod)
         return None if is_going(job) else _expire(owners, job)
-    if "startTime" not in job["status"]:
+    if not job["status"].get("startTime"):
         job = owners.report(JOB, job, {**job["status"], "startTime": owners.registry.now()})
     job = _count(owners, job)
     verdict, left = _judge(owners, job)
@@ -117,14 +117,14 @@ def _judge(owners: Owners, job: Json) -> tuple[tuple[str, str, str] | None, floa
     """What there is to say about a Job that has come to its end, or the seconds until its time is up."""
     decided = _verdict(job, "SuccessCriteriaMet", "FailureTarget")
     if decided is not None:
-        return (decided["type"], decided["reason"], decided["message"]), None
+        return (decided["type"], decided.get("reason", ""), decided.get("message", "")), None
     spec, status, pods = job["spec"], job["status"], owners.owned(job)
     active = [pod for pod in pods if is_active(pod)]
     succeeded, left = status.get("succeeded", 0), None
     if status.get("failed", 0) > spec["backoffLimit"] or _restarted(job, active) > spec["backoffLimit"]:
         return ("FailureTarget", *_EXCEEDED), None
     if "activeDeadlineSeconds" in spec:
-        left = seconds(status["startTime"]) + spec["activeDeadlineSeconds"] - owners.now
+        left = moment(status.get("startTime"), job) + spec["activeDeadlineSeconds"] - owners.now
         if left <= 0:
             return ("FailureTarget", *_LATE), None
     if "completions" in spec:
@@ -218,7 +218,7 @@ def _expire(owners: Owners, job: Json) -> float | None:
     verdict, keep = _verdict(job, "Complete", "Failed"), job["spec"].get("ttlSecondsAfterFinished")
     if verdict is None or keep is None:
         return None
-    left = seconds(verdict["lastTransitionTime"]) + keep - owners.now
+    left = moment(verdict.get("lastTransitionTime"), job) + keep - owners.now
     if left <= 0:
         owners.remove(JOB, job, "Foreground")
         return None

@@ -132,5 +132,5 @@ class Namespaces:
 
 
 def _condition(before: Json | None, now: str, kind: str, status: str, reason: str, message: str) -> Json:
-    since = before["lastTransitionTime"] if before and before["status"] == status else now
+    since = (before.get("lastTransitionTime") or now) if before and before["status"] == status else now
     return {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}

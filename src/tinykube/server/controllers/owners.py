@@ -211,6 +211,11 @@ def fingerprint(content: Any, length: int = 10) -> str:
 # Pods
 
 
+def moment(text: str | None, object: Json) -> int:
+    """A moment in an object's status; its creation if the status, which anybody may write, does not say."""
+    return seconds(text or object["metadata"]["creationTimestamp"])
+
+
 def is_going(object: Json) -> bool:
     """Whether it is being deleted."""
     return "deletionTimestamp" in object["metadata"]
@@ -230,7 +235,7 @@ def ready_since(pod: Json) -> int | None:
     """Since when a pod is ready."""
     for each in pod["status"].get("conditions", ()):
         if each["type"] == "Ready" and each["status"] == "True":
-            return seconds(each["lastTransitionTime"])
+            return moment(each.get("lastTransitionTime"), pod)
     return None
 
 
@@ -285,6 +290,6 @@ def ended_at(pod: Json) -> float:
 def condition(before: Sequence[Json], now: str, type: str, status: str, reason: str, message: str) -> list[Json]:
     """Conditions with one of them set; the time of its last change is kept while its status stays the same."""
     old = next((each for each in before if each["type"] == type), None)
-    since = old["lastTransitionTime"] if old and old["status"] == status else now
+    since = (old.get("lastTransitionTime") or now) if old and old["status"] == status else now
     made = {"type": type, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}
     return [*(each for each in before if each["type"] != type), made]

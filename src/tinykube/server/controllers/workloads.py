@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from tinykube.failures import told
 from tinykube.server import selectors
 from tinykube.server.controllers import daemon_sets, deployments, jobs, replica_sets
 from tinykube.server.controllers.owners import Owners, Place, owner_of, place
@@ -88,10 +89,8 @@ class Workloads:
         except Exception as error:  # whatever is wrong with one of them, the others go on
             seconds = self._retries.get(owner, FIRST_RETRY)
             self._retries[owner] = min(seconds * 2, LAST_RETRY)
-            bug = None if isinstance(error, ApiError) else error
-            log.warning(
-                "%s %s/%s: %s; again in %g s", owner[0].kind, owner[1], owner[2], error, seconds, exc_info=bug
-            )  # fmt: skip
+            problem = error.message if isinstance(error, ApiError) else told(error)
+            log.warning("%s %s/%s: %s; again in %g s", owner[0].kind, owner[1], owner[2], problem, seconds)
         if seconds is not None:
             self._wake(owner, min(seconds, LONGEST))
 

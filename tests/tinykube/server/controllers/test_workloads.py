@@ -140,3 +140,22 @@ def test_one_that_cannot_be_served_does_not_stop_the_others(monkeypatch: pytest.
     monkeypatch.setitem(workloads._SYNC, JOB, jobs.sync)
     world.pass_time(1)
     assert len(world.pods()) == 3
+
+
+def test_statuses_that_leave_out_what_they_may_leave_out_stop_no_controller(caplog: pytest.LogCaptureFixture) -> None:
+    world = Workshop()
+    world.make(DEPLOYMENT, "d", replicas=1, progressDeadlineSeconds=5, minReadySeconds=1)
+    world.make(JOB, "j", pod={"restartPolicy": "Never"}, ttlSecondsAfterFinished=5)
+    world.settle()
+    for kind, name, type in ((DEPLOYMENT, "d", "Progressing"), (JOB, "j", "Complete")):
+        stored = world.store.stored(kind, "default", name)
+        assert stored is not None
+        bare = {"type": type, "status": "True", "lastTransitionTime": None}
+        world.registry.put(kind, {**stored.object, "status": {"conditions": [bare]}}, stored)
+    for pod in world.pods():
+        stored = world.store.stored(POD, "default", pod["metadata"]["name"])
+        assert stored is not None
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        world.registry.put(POD, {**stored.object, "status": ready}, stored)
+    world.pass_time(10)
+    assert caplog.messages == []
