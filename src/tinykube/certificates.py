@@ -26,6 +26,11 @@ _SIGNS = x509.KeyUsage(
     decipher_only=False,
 )
 
+_UNREADABLE = (
+    ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)  # fmt: skip
+
 Key = ec.EllipticCurvePrivateKey
 
 
@@ -99,17 +104,21 @@ def serves(certificate: x509.Certificate, key: Key, hosts: Collection[str], issu
     try:
         certificate.verify_directly_issued_by(issuer)
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+    except (*_UNREADABLE, InvalidSignature, x509.ExtensionNotFound):
         return False
     return {str(each.value) for each in found}.issuperset(hosts) and certificate.public_key() == key.public_key()
 
 
 def read(text: str) -> x509.Certificate | None:
-    """The certificate of a PEM text, if it is one."""
+    """The certificate of a PEM text, if it is one and all of it can be read."""
     try:
-        return x509.load_pem_x509_certificate(text.encode())
-    except ValueError:
+        found = x509.load_pem_x509_certificate(text.encode())
+        # They are parsed when they are asked for.
+        _ = (found.subject, found.issuer, found.not_valid_before_utc, found.not_valid_after_utc, found.extensions)
+        found.public_key()
+    except _UNREADABLE:
         return None
+    return found
 
 
 def read_key(text: str) -> Key | None:

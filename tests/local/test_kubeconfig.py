@@ -124,6 +124,12 @@ def test_a_named_file_that_is_ours_is_taken_over_and_not_shared(path: Path, cont
         "clusters: [{name: subak, cluster: {server: 'https://gpu.example.com'}}]",
         "clusters: [{name: subak, cluster: {server: 6443}}]",
         "some notes",
+        "# only comments\n",
+        "0\n",
+        "clusters: []\nusers: [{name: production, user: {token: x}}]",
+        "clusters: [{name: subak, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: production}]",
+        "clusters: [{name: subak, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: [subak]}]",
+        "clusters: [{name: subak, cluster: {server: 'https://127.0.0.1:1'}}]\n" + "#" * (1 << 20),
         "[" * 1000,
     ],
 )

@@ -139,13 +139,19 @@ def _is_at(held: int, path: Path) -> bool:
 
 
 def _is_ours(file: int) -> bool:
-    """Whether a kubeconfig names only clusters of ours; kubectl may have changed other things in it."""
-    if not stat.S_ISREG(os.fstat(file).st_mode):
+    """Whether it is empty, or a kubeconfig with clusters and users of ours only; kubectl may have changed the rest."""
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > private.MOST_BYTES:
         return False
     try:
         with open(file, "rb", closefd=False) as kubeconfig:
-            content = read(kubeconfig.read()).content
-        servers = [(each["name"], str(each["cluster"]["server"])) for each in content["clusters"]] if content else []
-    except (OSError, yaml.YAMLError, LookupError, TypeError):
+            text = kubeconfig.read(private.MOST_BYTES)
+        if not text:
+            return True
+        content = read(text).content
+        servers = [(each["name"], str(each["cluster"]["server"])) for each in content["clusters"]]
+        users = [each["name"] for each in content.get("users") or ()]
+    except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError):
         return False
-    return all(name == NAME and server.startswith(f"https://{HOST}:") for name, server in servers)
+    ours = all(name == NAME and server.startswith(f"https://{HOST}:") for name, server in servers)
+    return bool(servers) and ours and all(user == NAME for user in users)

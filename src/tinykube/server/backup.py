@@ -12,15 +12,15 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Collection, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tinykube import private
-from tinykube.server import database
+from tinykube.server import database, sqlite
 from tinykube.server.database import APPLICATION, JUMP, readable, reader
 from tinykube.server.rows import LAST
-from tinykube.server.state import DATABASE, StateDirectory, StateError
+from tinykube.server.state import DATABASE, StateDirectory, StateError, is_idle
 
 BACKUP = 0x73756262
 """How a backup says what it is: no server takes it for its own."""
@@ -48,8 +48,9 @@ def write(directory: Path, file: Path, folders: Collection[str] = (), *, replace
     source = directory / DATABASE
     if not source.exists():
         raise StateError(f"{directory}: no state is kept here: there is no {DATABASE}")
-    if not replace and os.path.lexists(file):
-        raise FileTaken(str(file))
+    _check_place(directory, file, replace)
+    if is_idle(directory):  # a running server sees to its log itself
+        sqlite.check(source)
     opened, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # readable for its owner only
     unfinished = Path(name)
     try:
@@ -96,17 +97,21 @@ def restore(file: Path, directory: Path, folders: Collection[str] = ()) -> Summa
 
 
 def _restored(backup: sqlite3.Connection, target: StateDirectory, folders: Collection[str]) -> Summary:
+    for folder in folders:  # first: with a folder and without a database, a directory is not taken for a new one
+        private.directory(target.path / folder)
     with database.fresh(target) as connection:  # has its name last: half a directory is not taken for a whole one
         backup.backup(connection)
         summary = _summary(connection)
         for folder, name, content in connection.execute("SELECT folder, name, content FROM files"):
             if folder in folders and _NAME.fullmatch(str(name)) and isinstance(content, bytes):
-                private.directory(target.path / folder)
                 private.write(target.path / folder / name, content)
         connection.execute("DROP TABLE files")
         connection.execute("DELETE FROM latest")
         connection.execute("INSERT INTO latest VALUES (0, ?)", (min(summary.revision + JUMP, LAST),))
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    for folder in folders:
+        with suppress(OSError):
+            (target.path / folder).rmdir()  # if it has remained empty
     return summary
 
 
@@ -119,15 +124,29 @@ def _connection(file: Path) -> sqlite3.Connection:
 def _files(directory: Path, folders: Collection[str]) -> Iterator[tuple[str, str, bytes]]:
     for folder in folders:
         for path in sorted((directory / folder).glob("*")):
-            if _NAME.fullmatch(path.name):  # others are being written
+            if not _NAME.fullmatch(path.name):  # it is being written
+                continue
+            try:
                 yield folder, path.name, private.read(path).encode()
+            except ValueError:
+                continue  # it is no text, and is made anew at the next start
 
 
 def _summary(connection: sqlite3.Connection) -> Summary:
     (objects,) = connection.execute("SELECT count(*) FROM objects").fetchone()
-    query = "SELECT max(revision) FROM (SELECT revision FROM latest UNION ALL SELECT revision FROM objects)"
-    (revision,) = connection.execute(f"{query} WHERE typeof(revision) = 'integer' AND revision <= {LAST}").fetchone()
-    return Summary(objects, revision or 0)
+    return Summary(objects, database.latest(connection))
+
+
+def _check_place(directory: Path, file: Path, replace: bool) -> None:
+    """Refuse a place for a backup that is of the state itself, or not for files.  Raises FileTaken and StateError."""
+    if file.parent.resolve().is_relative_to(directory.resolve()):
+        raise StateError(f"{file}: it is in the state directory itself; name a file elsewhere")
+    if not os.path.lexists(file):
+        return
+    if not replace:
+        raise FileTaken(str(file))
+    if not (file.is_file() or file.is_symlink()):
+        raise StateError(f"{file}: it is no plain file, and is not replaced; name another")
 
 
 def _give_name(unfinished: Path, file: Path, replace: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -43,6 +44,13 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 COMMIT;
 """
+_COLUMNS = {
+    "objects": ("resource key revision data", "resource key revision data sum"),
+    "latest": ("only revision",),
+    "aside": ("resource key revision data sum reason",),
+    "files": ("folder name content",),
+}
+"""All tables of databases and backups, with their columns in each version."""
 # What SQLite says of single rows, and of indexes.  Everything else that it says is about pages.
 _ABOUT_ROWS = re.compile(
     r"\w+ value in \w+\.\w+$|row \d+ (missing from|values differ from) index |wrong # of entries in index "
@@ -77,9 +85,10 @@ class Database:
         self.connection.text_factory = _text
         version = check_owner(self.file, self.connection)
         self._sound = check_pages(self.file, self.connection)
-        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA journal_mode = WAL").fetchall()
         self.connection.execute("PRAGMA synchronous = NORMAL")
         self.connection.execute("PRAGMA journal_size_limit = 67108864")
+        self.connection.execute("PRAGMA cache_spill = OFF")  # nothing is in the log before its commit
         try:
             with transaction(self.connection):
                 if version == 1:
@@ -90,6 +99,9 @@ class Database:
             full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
             if version != VERSION or not full:  # on a full disk, what is there can be read all the same
                 raise
+            return
+        # The log begins anew: half a write that a kill has left has other salts than what comes now, see `writeahead`.
+        self.connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
     def load(self) -> tuple[int, dict[tuple[str, str], Stored]]:
         """The latest revision, and all objects that can be read; those that cannot are set aside for good."""
@@ -183,9 +195,11 @@ def reader(file: Path) -> sqlite3.Connection:
 
 def check_header(file: Path) -> None:
     """Refuse a file that is no database.  SQLite takes an empty one for new, and removes the journal beside it."""
-    with file.open("rb") as content:
-        header = content.read(_HEADER_BYTES)
-        size = os.fstat(content.fileno()).st_size
+    with open(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as content:  # it may be a pipe
+        found = os.fstat(content.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise StateError(f"{file}: it is no plain file; name another, or remove it")
+        header, size = content.read(_HEADER_BYTES), found.st_size
     if not header:
         raise Damaged(f"{file}: it is empty")
     if not header.startswith(_MAGIC):
@@ -209,10 +223,32 @@ def check_owner(file: Path, connection: sqlite3.Connection, application: int = A
         raise StateError(f"{file}: a database of another program; choose another directory")
     if not tables >= {"objects", "latest"}:
         raise Damaged(f"{file}: its tables are gone")
+    _check_schema(file, connection)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if not 0 < version <= VERSION:
         raise StateError(f"{file}: has format {version}, this program reads {VERSION}")
     return int(version)
+
+
+def _check_schema(file: Path, connection: sqlite3.Connection) -> None:
+    """Refuse what we never make: a trigger would run with our rights, and a column more moves all others."""
+    for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+        if kind == "index" and sql is None:  # of a primary key
+            continue
+        if kind != "table" or name not in _COLUMNS:
+            raise StateError(f"{file}: it has a {kind} that is not ours, {name!r}; take a file that nobody has changed")
+        found = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (name,)).fetchall()
+        columns = " ".join(column for column, _ in found)
+        if columns not in _COLUMNS[name] or any(hidden for _, hidden in found):
+            said = f"the table {name!r} has the columns {columns!r}"
+            raise StateError(f"{file}: {said}, not {_COLUMNS[name][-1]!r}; take a file that nobody has changed")
+
+
+def latest(connection: sqlite3.Connection) -> int:
+    """The highest revision that any row says."""
+    query = "SELECT max(revision) FROM (SELECT revision FROM latest UNION ALL SELECT revision FROM objects)"
+    (revision,) = connection.execute(f"{query} WHERE typeof(revision) = 'integer' AND revision <= {LAST}").fetchone()
+    return revision or 0
 
 
 def check_pages(file: Path, connection: sqlite3.Connection) -> bool:

@@ -10,10 +10,13 @@ come down to the last few, which are for objects that are there: their bindings,
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
 from pathlib import Path
+
+from tinykube.server import writeahead
 
 FLOOR = 64
 """Free pages that only objects that are there may use."""
@@ -32,8 +35,15 @@ class NoRoom(Exception):
     """The disk has no room for something new; the text says why."""
 
 
+class Gone(Exception):
+    """A file was removed or replaced under a running server; the text says which."""
+
+
 class Reserve:
-    """The room of an open database.  Close it after the connection."""
+    """The room of an open database.  Close it after the connection.
+
+    `log` is the length of the log that is on the disk for good.
+    """
 
     def __init__(self, connection: sqlite3.Connection, file: Path) -> None:
         self._connection = connection
@@ -43,6 +53,25 @@ class Reserve:
         self._short = False
         # Open as long as the connection is: to close a file ends all locks that a process has on it, SQLite's too.
         self._file = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            self._log = os.open(writeahead.path_of(file), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except BaseException:
+            os.close(self._file)
+            raise
+        with contextlib.suppress(OSError):  # on a full disk; what is new is refused then
+            _extend(self._log, LOG)
+        self.log = min(os.fstat(self._log).st_size, LOG)
+        os.fsync(self._log)
+
+    def check(self) -> None:
+        """Raises Gone if what is written would go to files that nobody finds again."""
+        for held, path in ((self._file, self._path), (self._log, writeahead.path_of(self._path))):
+            if not _is_at(held, path):
+                raise Gone(f"{path}: somebody removed or replaced it")
+
+    def is_whole(self) -> bool:
+        """Whether, after the connection was closed, the database is in its place and needs no log."""
+        return _is_at(self._file, self._path) and not writeahead.path_of(self._path).exists()
 
     def take(self, size: int) -> None:
         """Make sure that so many bytes can be written, and some more after them.  Raises NoRoom."""
@@ -60,17 +89,14 @@ class Reserve:
             raise NoRoom(why) from None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the files."""
         os.close(self._file)
+        os.close(self._log)
 
     def _secure(self, needed: int) -> None:
         """See to the log and to the free pages, and count what is left of them."""
         self._allow(1)
-        opened = os.open(f"{self._path}-wal", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            _extend(opened, LOG)
-        finally:
-            os.close(opened)
+        _extend(self._log, LOG)
         _extend(self._file, self._number("page_count") * self._page)  # some may only be in the log yet
         if self._number("freelist_count") < FLOOR + needed:
             self._grow(FLOOR + needed + STEP)
@@ -102,6 +128,13 @@ class Reserve:
     def _number(self, pragma: str) -> int:
         (number,) = self._connection.execute(f"PRAGMA {pragma}").fetchone()
         return int(number)
+
+
+def _is_at(held: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(held), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 def _extend(file: int, size: int) -> None:

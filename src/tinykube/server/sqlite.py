@@ -11,14 +11,15 @@ import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinykube.server import database, errors, rows
+from tinykube.server import confirmed, database, errors, rows, writeahead
+from tinykube.server.confirmed import Confirmed
 from tinykube.server.database import Database, reader, transaction
 from tinykube.server.kinds import Kind
-from tinykube.server.reserve import NoRoom, Reserve
+from tinykube.server.reserve import Gone, NoRoom, Reserve
 from tinykube.server.rows import Unreadable
 from tinykube.server.state import DATABASE, StateDirectory, StateError
 from tinykube.server.store import HISTORY, Kept, Store
@@ -58,9 +59,10 @@ class SqliteJournal:
         try:
             if self._directory.is_new():
                 database.create(self._directory)
+            revision = check(self._directory.database)
             self._database = Database(self._directory.database)
             self._connection = self._database.connection
-            self._reserve = self._with_reserve()
+            self._reserve, self._confirmed = self._with_reserve(revision)
         except (OSError, sqlite3.Error) as error:
             self._directory.close()
             raise StateError(f"{directory}: cannot keep state here: {error}") from error
@@ -77,11 +79,13 @@ class SqliteJournal:
                 if self._grows(resource, key, len(data)):
                     raise
             self._connection.execute(_PUT, row)
+        self._confirmed.confirm(revision)
 
     def remove(self, resource: str, key: str, revision: int) -> None:
         with self._writing(), transaction(self._connection):
             self._connection.execute("DELETE FROM objects WHERE resource = ? AND key = ?", (resource, key))
             self._connection.execute("UPDATE latest SET revision = ?", (revision,))
+        self._confirmed.confirm(revision)
 
     def load(self) -> Kept:
         revision, objects = self._database.load()
@@ -94,15 +98,20 @@ class SqliteJournal:
     def close(self) -> None:
         """Let others have the directory."""
         self._connection.close()
+        self._confirmed.close(self._reserve.is_whole())
         self._reserve.close()
         self._directory.close()
 
-    def _with_reserve(self) -> Reserve:
-        try:
-            return Reserve(self._connection, self._directory.database)
-        except BaseException:
-            self._connection.close()
-            raise
+    def _with_reserve(self, revision: int) -> tuple[Reserve, Confirmed]:
+        """From here on a log is expected, and whoever writes is sure to be found out if it is lost."""
+        file = self._directory.database
+        with ExitStack() as opened:
+            opened.callback(self._connection.close)
+            reserve = Reserve(self._connection, file)
+            opened.callback(reserve.close)
+            marked = Confirmed(file, reserve.log, revision)
+            opened.pop_all()
+        return reserve, marked
 
     def _grows(self, resource: str, key: str, size: int) -> bool:
         """Whether an object is new, or more than a little larger than it was."""
@@ -114,7 +123,11 @@ class SqliteJournal:
     def _writing(self) -> Iterator[None]:
         """Answer what the disk refuses.  It is logged once, until a write succeeds again."""
         try:
+            self._reserve.check()
             yield
+        except Gone as error:
+            message = f"{error}; nothing was changed: stop the cluster, but do not kill it, and start it again"
+            raise errors.internal(message) from None
         except NoRoom as error:
             message = f"{self._database.file} cannot grow: {error}; nothing was changed"
             raise errors.internal(f"{message}: delete something or make room there, and try again") from None
@@ -127,6 +140,21 @@ class SqliteJournal:
         if self._failing:
             log.warning("%s can be written again", self._database.file)
             self._failing = False
+
+
+def check(file: Path) -> int:
+    """Refuse a database that nobody has open, if its log is damaged or lost; says how far it has come, if it must.
+
+    Raises StateError and OSError.
+    """
+
+    def revision() -> int:
+        with database.readable(file), closing(reader(file)) as connection:
+            return database.latest(connection)
+
+    database.check_header(file)
+    writeahead.check(file)
+    return confirmed.check(file, revision)
 
 
 def kept(directory: Path, kind: Kind, key: str) -> bytes | None:

@@ -18,8 +18,10 @@ from tinykube import private
 LOCK, DATABASE = "lock", "state.db"
 UNFINISHED = f"{DATABASE}.new"
 """A database that is being made: it gets its name when it is whole."""
-OURS = frozenset({DATABASE, f"{DATABASE}-journal", f"{DATABASE}-shm", f"{DATABASE}-wal"})
-"""All that SQLite keeps in the directory."""
+CONFIRMED = f"{DATABASE}-confirmed"
+"""How far a server has come that runs or was killed, see `confirmed`."""
+OURS = frozenset({DATABASE, f"{DATABASE}-journal", f"{DATABASE}-shm", f"{DATABASE}-wal", CONFIRMED})
+"""All that SQLite and we keep in the directory."""
 
 
 class StateError(Exception):
@@ -44,11 +46,14 @@ class StateDirectory:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_owner(path)
-            self._lock = private.file(path / LOCK)
+            self._held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise StateError(f"{error.filename}: cannot keep state here: {error.strerror}") from error
+        self._lock = -1
         try:
+            self._lock = private.file(path / LOCK)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(self._held)  # too: the lock may have been removed under a running server
             self._close_to_others()
         except BlockingIOError:
             self.close()
@@ -72,7 +77,9 @@ class StateDirectory:
 
     def close(self) -> None:
         """Let others have it."""
-        os.close(self._lock)
+        for held in (self._lock, self._held):
+            if held >= 0:
+                os.close(held)
 
     def _close_to_others(self) -> None:
         """Close what is there.  A directory that holds other things too is left as it is."""
@@ -81,6 +88,27 @@ class StateDirectory:
             private.directory(self.path)
         for name in ours & found:
             private.close(self.path / name)
+
+
+def is_idle(path: Path) -> bool:
+    """Whether no server has a directory at this moment."""
+    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # somebody has it, or nobody can tell
+        return False
+    finally:
+        os.close(held)
+    return True
+
+
+def _take(directory: int) -> None:
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return  # as on NFS, where directories cannot be locked
 
 
 def _check_owner(path: Path) -> None:

@@ -36,3 +36,10 @@ def test_what_was_left_behind_is_found(tmp_path: Path) -> None:
         "pods/old",
         "logs/default_web_old",
     }
+
+
+def test_a_link_in_the_place_of_all_pods_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious" / "file").mkdir(parents=True)
+    for name in ("pods", "logs"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
+    assert strangers(tmp_path, set()) == []

@@ -195,3 +195,70 @@ def test_a_link_in_a_folder_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="it is a link"):
         backup.write(tmp_path / "state", tmp_path / "file", FOLDERS)
     assert not (tmp_path / "file").exists()
+
+
+def test_a_pipe_hangs_neither_a_backup_nor_a_restoration(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    os.mkfifo(tmp_path / "state" / "state.db")
+    with pytest.raises(StateError, match="it is no plain file"):
+        backup.write(tmp_path / "state", tmp_path / "file")
+    with pytest.raises(StateError, match="it is no plain file"):
+        backup.restore(tmp_path / "state" / "state.db", tmp_path / "new")
+
+
+@pytest.mark.parametrize("place", ["state/state.db", "state/identity/token", "state/new", "pipe"])
+def test_a_backup_replaces_neither_the_state_itself_nor_what_is_no_file(tmp_path: Path, place: str) -> None:
+    filled(tmp_path / "state")
+    os.mkfifo(tmp_path / "pipe")
+    before = (tmp_path / "state" / "state.db").read_bytes()
+    with pytest.raises(StateError, match="in the state directory itself|is not replaced"):
+        backup.write(tmp_path / "state", tmp_path / place, FOLDERS, replace=True)
+    assert (tmp_path / "state" / "state.db").read_bytes() == before
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_token_that_is_no_text_prevents_no_backup(tmp_path: Path) -> None:
+    filled(tmp_path / "state")
+    (tmp_path / "state" / "identity" / "token").write_bytes(b"\xff\xfe\x00\xff")
+    backup.write(tmp_path / "state", tmp_path / "file", FOLDERS)
+    backup.restore(tmp_path / "file", tmp_path / "new", FOLDERS)
+    assert not (tmp_path / "new" / "identity" / "token").exists()
+    assert identity(tmp_path / "new" / "identity").token
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tinykube.server import backup, database
+database.latest = lambda _: os._exit(9)
+backup.restore(Path(sys.argv[1]), Path(sys.argv[2]), ["identity"])
+"""
+
+
+def test_a_killed_restoration_is_not_taken_for_a_new_cluster(tmp_path: Path) -> None:
+    filled(tmp_path / "state")
+    backup.write(tmp_path / "state", tmp_path / "file", FOLDERS)
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "file"), str(tmp_path / "new")]
+    assert subprocess.run(command, check=False).returncode == 9
+    with pytest.raises(Damaged, match="it is missing, though other things of a cluster are there: identity"):
+        open_store(tmp_path / "new", beside=FOLDERS)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE objects ADD COLUMN more",
+        "CREATE TRIGGER t AFTER DELETE ON latest BEGIN DELETE FROM objects; END",
+        "CREATE VIEW v AS SELECT * FROM objects",
+        "CREATE TABLE t (a)",
+        "CREATE INDEX i ON objects (data)",
+    ],
+)
+def test_a_backup_with_more_than_we_write_is_refused(tmp_path: Path, statement: str) -> None:
+    filled(tmp_path / "state")
+    backup.write(tmp_path / "state", tmp_path / "file", FOLDERS)
+    with closing(sqlite3.connect(tmp_path / "file", isolation_level=None)) as connection:
+        connection.execute(statement)
+    with pytest.raises(StateError, match="take a file that nobody has changed"):
+        backup.restore(tmp_path / "file", tmp_path / "new", FOLDERS)
+    assert not (tmp_path / "new").exists()

@@ -103,3 +103,18 @@ def test_what_belongs_to_another_user_is_refused(tmp_path: Path, name: str) -> N
     os.chown(tmp_path / name, 65534, 65534)
     with pytest.raises(StateError, match="it belongs to another user"):
         open_store(tmp_path)
+
+
+def test_a_directory_whose_lock_was_removed_is_still_in_use(tmp_path: Path) -> None:
+    _, journal = open_store(tmp_path)
+    (tmp_path / "lock").unlink()
+    with pytest.raises(StateError, match="in use by another process"):
+        open_store(tmp_path)
+    journal.close()
+    open_store(tmp_path)[1].close()
+
+
+def test_a_pipe_in_the_place_of_the_database_does_not_hang_the_start(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "state.db")
+    with pytest.raises(StateError, match=r"state\.db: it is no plain file"):
+        open_store(tmp_path)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import ssl
 import stat
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -269,3 +271,22 @@ def test_wherever_the_clock_jumps_all_that_was_ever_given_out_stays_trusted_and_
             again = KeptIdentity(Path(folder) / f"restored{number}" / "identity", clock=clock)
             assert again.current == kept.current
         journal.close()
+
+
+@pytest.fixture(scope="module")
+def made_once() -> ServerIdentity:
+    return identity()
+
+
+@examples(60, 3_000)
+@given(name=st.sampled_from(["ca.key", "ca.crt", "tls.key", "tls.crt"]), place=st.floats(0, 1), bit=st.integers(0, 7))
+def test_whatever_bit_of_a_key_or_certificate_changes_an_identity_can_be_shown(
+    made_once: ServerIdentity, name: str, place: float, bit: int
+) -> None:
+    field = {"ca.key": "authority_key", "ca.crt": "authority", "tls.key": "key", "tls.crt": "certificate"}[name]
+    begin, *lines, end = getattr(made_once, field).splitlines()
+    content = bytearray(base64.b64decode("".join(lines)))
+    content[min(int(place * len(content)), len(content) - 1)] ^= 1 << bit
+    damaged = "\n".join([begin, base64.b64encode(content).decode(), end, ""])
+    changed = replace(made_once, **{field: damaged})
+    changed.renewed("tinykube", datetime.now(UTC), Lifetimes()).context()

@@ -103,9 +103,9 @@ def hosts(pod: Pod) -> str:
 
 
 def strangers(directory: Path, uids: set[str]) -> list[Path]:
-    """Directories of pods that no longer exist."""
+    """Directories of pods that no longer exist.  A link in the place of all of them is not followed."""
     found = []
     for kind in ("pods", "logs"):
-        if (directory / kind).is_dir():
+        if (directory / kind).is_dir() and not (directory / kind).is_symlink():
             found += [each for each in (directory / kind).iterdir() if each.name.rpartition("_")[2] not in uids]
     return found
