@@ -6,6 +6,7 @@
  * 3 information, 4 debugging; default 0). SUBAK_LOG names a file that takes the messages instead of stderr.
  * A message is one line and one write(), so lines of several processes do not mix.
  */
+#define _GNU_SOURCE
 #include "log.h"
 
 #include <errno.h>
@@ -15,7 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#include "file.h"
 
 static int chosen_level(void) {
     static _Atomic int cached = -1;
@@ -28,10 +32,19 @@ static int chosen_level(void) {
     return level;
 }
 
+/* A file that becomes larger than the program may write (ulimit -f) would be a signal that ends it. */
+static bool may_grow(int fd, size_t bytes) {
+    struct stat status;
+    struct rlimit most;
+    if (!file_status(fd, NULL, &status) || !S_ISREG(status.st_mode)) return true;
+    return !getrlimit(RLIMIT_FSIZE, &most) && (uint64_t)status.st_size + bytes <= most.rlim_cur;
+}
+
 static void put(const char *line, size_t length) {
     const char *file = getenv("SUBAK_LOG");
     int fd = file && *file ? open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644) : -1;
-    ssize_t written = write(fd < 0 ? STDERR_FILENO : fd, line, length);
+    int to = fd >= 0 && may_grow(fd, length) ? fd : STDERR_FILENO;
+    ssize_t written = may_grow(to, length) ? write(to, line, length) : 0;
     (void)written; /* a message that cannot be written has no better place to go */
     if (fd >= 0) close(fd);
 }

@@ -16,10 +16,12 @@
  * What stands in the file was written by programs that we do not know. Every number read from it is used as a
  * number, never as an index or a length.
  *
- * Where no file can be made (the disk is full, or may only be read) each process counts by itself. But what stands in the
- * file's place and is none that we may use (a directory, a link, a file of somebody else) was put there: a container whose
- * processes each had the whole limit would be well served by that. So the region is blocked then: cuInit fails, and a
- * program that runs already gets no more memory until the way is free.
+ * Where no file can be made because the disk is full, or may only be read, each process counts by itself. Every other reason
+ * is one that the container can bring about: a directory, a link or a file of somebody else in the file's place, a directory
+ * that is closed or gone, a limit on the size of files. A container whose processes each had the whole limit would be well
+ * served by that. So the region is blocked then: cuInit fails, and a program that runs already gets no more memory until the
+ * way is free. Whoever starts programs may prepare the file, zeros of its full size, so that also a program that may write no
+ * files of that size can use it: what is in place is only mapped, and does not grow.
  *
  * A new file is as open as its directory. The users of a container share one, in a directory where all of them may write;
  * the region of a slice of `subak run` is in a directory of its user, and nobody else can read, write or cut it.
@@ -138,12 +140,26 @@ static struct region *map_own(struct region *at) {
     return move(own, at);
 }
 
-/* Maps an open file if it is a good region. Blocks are allocated at creation, so that a full disk cannot kill us. */
-static struct region *map_file(int fd, struct region *at, struct file_id *id) {
+/* A file that was prepared for us, or the work of one who died while he filled it. To fill it twice does no harm: that
+ * touches nothing of which processes keep account. One with holes is none: a full disk would kill whoever touches it. */
+static bool prepared(int fd, const struct region *found) {
+    struct stat status;
+    return !found->hami.magic && !atomic_load(&found->magic) && file_status(fd, NULL, &status) &&
+           status.st_blocks * 512ll >= MAP_BYTES;
+}
+
+/* Maps an open file if it is a good region. Blocks are allocated at creation, so that a full disk cannot kill us. `*error`
+ * is 0 for a damaged one, else why a good one could not be mapped. */
+static struct region *map_file(int fd, struct region *at, struct file_id *id, int *error) {
     uint64_t bytes;
+    *error = 0;
     if (!identify(fd, NULL, id, &bytes) || bytes < MAP_BYTES) return NULL;
     void *trial = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (trial == MAP_FAILED) return NULL;
+    if (trial == MAP_FAILED) {
+        *error = errno; /* this program may have no more room for itself (ulimit -v) */
+        return NULL;
+    }
+    if (prepared(fd, trial)) fill(trial, config());
     if (!whole(trial)) {
         munmap(trial, MAP_BYTES);
         return NULL;
@@ -179,29 +195,35 @@ static int open_nameless(const char *path, char *temporary, size_t room) {
     return open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-static bool build(int fd, mode_t mode) {
-    void *new = MAP_FAILED;
+/* 0, or why it failed. */
+static int build(int fd, mode_t mode) {
     struct rlimit most;
     /* A program that may write small files only would get a signal from fallocate. */
-    if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < MAP_BYTES) return false;
+    if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < MAP_BYTES) return EFBIG;
     fchmod(fd, mode); /* the program's umask is its own */
-    if (!posix_fallocate(fd, 0, MAP_BYTES)) new = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (new == MAP_FAILED) return false;
+    int error = posix_fallocate(fd, 0, MAP_BYTES);
+    if (error) return error;
+    void *new = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (new == MAP_FAILED) return errno;
     fill(new, config());
     munmap(new, MAP_BYTES);
-    return true;
+    return 0;
 }
 
-/* Puts a complete new file at the path, if there is none. */
-static void create(const char *path) {
+/* Puts a complete new file at the path, if there is none. 0, or why it failed. */
+static int create(const char *path) {
     char temporary[320], self[64];
     int fd = open_nameless(path, temporary, sizeof temporary);
-    if (fd < 0) return;
+    if (fd < 0) return errno;
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    if (build(fd, mode_of_new(path)) && linkat(AT_FDCWD, *temporary ? temporary : self, AT_FDCWD, path, AT_SYMLINK_FOLLOW))
-        log_line(LOG_INFO, "region %s: %s", path, strerror(errno)); /* usually somebody was faster */
+    int error = build(fd, mode_of_new(path));
+    if (!error && linkat(AT_FDCWD, *temporary ? temporary : self, AT_FDCWD, path, AT_SYMLINK_FOLLOW)) {
+        error = errno;
+        log_line(LOG_INFO, "region %s: %s", path, strerror(error)); /* usually somebody was faster */
+    }
     if (*temporary) unlink(temporary);
     close(fd);
+    return error;
 }
 
 /* One that two processes want to replace is replaced once. Nobody waits long: the lock's holder may be stopped. */
@@ -222,32 +244,38 @@ static bool remove_damaged(const char *path, int damaged) {
     return !identify(-1, path, &now, &bytes) || !same_file(&now, &old) || !unlink(path) || errno == ENOENT;
 }
 
-/* Whether a file that cannot be opened was made so by somebody; not if this program has no descriptor left, or the disk
- * may only be read. */
-static bool by_somebody(int error) {
-    return error != ENOENT && error != EMFILE && error != ENFILE && error != ENOMEM && error != EROFS;
+/* Whether each process may count by itself: see above. */
+static bool excused(int error) { return error == ENOSPC || error == EDQUOT || error == EROFS; }
+
+/* Whether it helps to make a file: there is none, or there may be one in a moment. */
+static bool may_be_made(int error) {
+    return error == ENOENT || error == EMFILE || error == ENFILE || error == ENOMEM || error == EROFS;
+}
+
+/* One attempt: maps what is there. 0, or why not; what is damaged is taken away first. */
+static int open_found(const char *path, struct region *at, struct file_id *id, struct region **found) {
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), error;
+    if (fd < 0) return errno;
+    *found = map_file(fd, at, id, &error);
+    if (!*found && !error) {
+        log_line(LOG_WARNING, "%s is damaged or of another version; making it anew", path);
+        error = remove_damaged(path, fd) ? ENOENT : EEXIST;
+    }
+    close(fd);
+    return error;
 }
 
 static struct region *open_file(const char *path, struct region *at, struct file_id *id) {
+    struct region *found = NULL;
     int error = 0;
-    bool stuck = false;
-    for (int attempt = 0; attempt < 5 && !stuck; attempt++) {
-        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        error = fd < 0 ? errno : EEXIST;
-        struct region *found = fd >= 0 ? map_file(fd, at, id) : NULL;
-        if (fd >= 0 && !found) {
-            log_line(LOG_WARNING, "%s is damaged or of another version; making it anew", path);
-            stuck = !remove_damaged(path, fd);
-        }
-        if (fd >= 0) close(fd);
-        if (found) blocked = false;
-        if (found) return found;
-        if (fd < 0) stuck = by_somebody(error);
-        if (!stuck) create(path);
+    for (int attempt = 0; attempt < 5; attempt++) {
+        error = open_found(path, at, id, &found);
+        if (found || !may_be_made(error)) break;
+        error = create(path);
     }
-    blocked = stuck;
+    blocked = !found && !excused(error);
     errno = error;
-    return NULL;
+    return found;
 }
 
 /* ---- configuration meets region ------------------------------------------------------------------------- */
@@ -269,6 +297,17 @@ static void write_limits(struct region *found) {
     }
 }
 
+static void explain(const char *path, int error) {
+    if (!blocked)
+        log_line(LOG_ERROR, "%s cannot be made: limits hold for each process by itself", path);
+    else if (error == EFBIG)
+        log_line(LOG_REFUSAL, "%s cannot be made, so nothing would be counted: this program may not write files of %d KiB "
+                 "(ulimit -f); raise that limit, or use the card once without it", path, MAP_BYTES / 1024);
+    else
+        log_line(LOG_REFUSAL, "%s cannot be used (%s), so nothing would be counted: remove what is there, and let "
+                 "this user make files in its directory", path, strerror(error));
+}
+
 struct region *region(void) {
     struct region *found = atomic_load_explicit(&mapped, memory_order_acquire);
     if (__builtin_expect(found != NULL, 1)) return found;
@@ -278,11 +317,7 @@ struct region *region(void) {
         found = open_file(config()->region, NULL, &mapped_file);
         shared = found != NULL;
         if (!found) {
-            if (blocked)
-                log_line(LOG_REFUSAL, "%s cannot be used (%s), so nothing would be counted: remove what is there, or make "
-                         "it a file of this user", config()->region, strerror(errno));
-            else
-                log_line(LOG_ERROR, "%s cannot be made: limits hold for each process by itself", config()->region);
+            explain(config()->region, errno);
             found = (struct region *)alone;
             fill(found, config());
         }

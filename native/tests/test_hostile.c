@@ -202,13 +202,29 @@ TEST(figures_that_were_wiped_out_come_back, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
 
 /* ---- the file itself ------------------------------------------------------------------------------------ */
 
-/* A program that may write small files only must not get a signal because of us. */
+/* A program that may write small files only must not get a signal because of us. It cannot make a region, and if it counted
+ * by itself, so could each process of its container. */
 TEST(a_limit_on_file_sizes_is_respected, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
     machine(); /* the mock has a file of its own */
     CHECK(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20}));
-    begin(0);
-    expect_enforcement();
+    CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_PERMITTED);
     CHECK(access(path(), F_OK));
+}
+
+PART(hold) {
+    (void)argument;
+    begin(0);
+    atomic_store(&machine()->notes[0], 1);
+    pause();
+}
+
+TEST(a_program_with_that_limit_uses_the_region_that_is_there, "CUDA_DEVICE_MEMORY_LIMIT=1g") {
+    machine();
+    another("hold", "");
+    EVENTUALLY(20, atomic_load(&machine()->notes[0]));
+    CHECK(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20}));
+    begin(0);
+    CHECK_EQUAL(booked(0), 2 * CONTEXT * MIB);
 }
 
 /* The region on a disk of this test's own, on which no file can be made until it is mounted as others are. */

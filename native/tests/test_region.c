@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -82,8 +83,88 @@ static void expect_a_new_file(void) {
     CHECK_EQUAL(booked(0), CONTEXT * MIB);
 }
 
-TEST(a_missing_directory_limits_each_process_by_itself, LIMIT_1G, "CUDA_DEVICE_MEMORY_SHARED_CACHE=/nowhere/at/all") {
-    expect_a_warning_and_enforcement("cannot be made");
+TEST(a_missing_directory_is_refused, LIMIT_1G, "CUDA_DEVICE_MEMORY_SHARED_CACHE=/nowhere/at/all") { expect_a_refusal(); }
+
+static void allow_files_of(rlim_t bytes) { CHECK(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY})); }
+
+/* Else each process of a container could give itself the whole limit. */
+TEST(a_program_that_may_not_make_the_region_is_refused_until_it_may, LIMIT_1G) {
+    machine(); /* the mock has a file of its own */
+    allow_files_of(4096);
+    expect_a_refusal();
+    CHECK(access(path(), F_OK));
+    allow_files_of(RLIM_INFINITY);
+    EVENTUALLY(20, cuInit(0) == CUDA_SUCCESS);
+    begin(0);
+    expect_enforcement();
+}
+
+/* To say so may write beyond that limit too, and the signal for that would end the program. */
+TEST(a_refusal_that_may_not_be_written_is_a_refusal, LIMIT_1G) {
+    char log[300];
+    machine();
+    snprintf(log, sizeof log, "%s/log", getenv("HARNESS_DIRECTORY"));
+    setenv("SUBAK_LOG", log, 1);
+    allow_files_of(0);
+    CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_PERMITTED);
+}
+
+/* Takes 800 MiB and holds them; gives what it was answered in notes[0], plus one. */
+PART(take_800) {
+    CUdeviceptr pointer;
+    (void)argument;
+    begin(0);
+    atomic_store(&machine()->notes[0], (uint64_t)cuMemAlloc_v2(&pointer, 800 * MIB) + 1);
+    pause();
+}
+
+static void expect_an_answer(CUresult result) {
+    EVENTUALLY(20, atomic_load(&machine()->notes[0]));
+    CHECK_EQUAL(atomic_exchange(&machine()->notes[0], 0), result + 1);
+}
+
+TEST(programs_that_may_write_no_files_share_the_limit_in_a_region_that_is_there, LIMIT_1G) {
+    machine();
+    another("take_800", "");
+    expect_an_answer(CUDA_SUCCESS);
+    allow_files_of(0);
+    another("take_800", "");
+    expect_an_answer(CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* What `subak run` makes beforehand: nobody has to write a file of this size any more. */
+TEST(programs_that_may_write_no_files_share_the_limit_in_a_region_that_is_prepared, LIMIT_1G) {
+    struct stat before, after;
+    machine();
+    int fd = open(path(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && !posix_fallocate(fd, 0, (sizeof(struct region) + 4095) / 4096 * 4096) && !fstat(fd, &before));
+    allow_files_of(0);
+    another("take_800", "");
+    expect_an_answer(CUDA_SUCCESS);
+    another("take_800", "");
+    expect_an_answer(CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(!stat(path(), &after));
+    CHECK_EQUAL(after.st_ino, before.st_ino);
+}
+
+/* A program that has no room to map the region must not take it away from the others. */
+TEST(a_good_region_that_cannot_be_mapped_is_left_alone, LIMIT_1G) {
+    char aside[300];
+    struct stat before, after;
+    if (sanitized()) return; /* sanitizers need all the addresses there are */
+    begin(0);
+    another("take_800", "");
+    expect_an_answer(CUDA_SUCCESS);
+    snprintf(aside, sizeof aside, "%s.aside", path());
+    CHECK(!setrlimit(RLIMIT_AS, &(struct rlimit){1 << 20, RLIM_INFINITY}));
+    CHECK(!rename(path(), aside));
+    EVENTUALLY(20, !access(path(), F_OK)); /* the other one has made it anew */
+    int fd = open(path(), O_RDONLY | O_CLOEXEC); /* so that its number is not used again */
+    CHECK(fd >= 0 && !fstat(fd, &before));
+    harness_nap(3000000); /* our keeper has looked at it several times */
+    CHECK(!setrlimit(RLIMIT_AS, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}));
+    CHECK(!stat(path(), &after));
+    CHECK_EQUAL(after.st_ino, before.st_ino);
 }
 
 TEST(a_directory_in_its_place_is_refused_until_it_is_gone, LIMIT_1G) {

@@ -166,6 +166,14 @@ def test_a_directory_in_place_of_a_region_is_refused(run: Run, card: Card) -> No
     assert "so nothing would be counted: remove what is there" in err
 
 
+def test_programs_that_may_write_no_files_share_the_limit(run: Run, card: Card) -> None:
+    """A region that each of them could not make would give each of them the whole limit."""
+    trick = 'ulimit -f 0; (sleep 6 | (echo take 800; cat) | "$@") & sleep 3; echo take 800 | "$@"; wait'
+    code, out, err = end(run("--memory", "1Gi", "--", "sh", "-c", trick, "sh", *card.tenant), "")
+    assert code == 0, err
+    assert out == TAKEN + OUT_OF_MEMORY
+
+
 def test_a_worker_whose_slice_has_ended_takes_nothing(run: Run, card: Card, tmp_path: Path) -> None:
     """The next command may have the card by then."""
     words, said = tmp_path / "words", tmp_path / "said"

@@ -113,7 +113,7 @@ def test_a_process_says_whose_it_is_where_containers_count_together() -> None:
     ("content", "reason"),
     [
         (b"", "0 bytes, a region has at least 2008952"),
-        (bytes(regions.OWN_SIZE), "starts with 0, a region with 19920718"),
+        (bytes(regions.OWN_SIZE), "prepared, and nobody has used a card yet"),
         (
             struct.pack("<iii", regions.HAMI_MAGIC, 2, 0) + bytes(regions.HAMI_SIZE),
             "layout 2.0, this program reads 1.x",

@@ -239,6 +239,7 @@ def _environment(
     (injection,) = interpreter.injections(pod, interpreter.placement(pod, node), node)
     env = {**injection.env, isolation.REGION: str(slice.region)}
     if isolated is not None:
+        slice.prepare_region()
         env |= isolation.shown(share.id for share in injection.held)
         env[isolation.TURNS] = str(isolated.turns or slice.notice.place)
         limits = isolation.limits_file(injection.held, env) + f"{isolation.SLICE}={slice.notice.alive}\n"

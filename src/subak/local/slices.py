@@ -37,6 +37,7 @@ from subak.model import manifest
 from subak.model.node import Node
 from subak.model.placement import Placement
 from subak.model.reason import Refusal
+from subak.node import regions
 from subak.policy.decider import Decider
 from subak.policy.explain import Explanation
 from subak.snapshot.cluster import Overcommitted, Snapshot
@@ -68,8 +69,13 @@ class Slice:
 
     @property
     def region(self) -> Path:
-        """The file of its region.  The library makes it, for its user alone."""
+        """The file of its region, for its user alone.  The library fills it, and makes it if need be."""
         return self.notice.path(_REGION)
+
+    def prepare_region(self) -> None:
+        """Make the region beforehand: a program that may not write such a file (`ulimit -f`) could not count in it."""
+        with suppress(OSError):  # on a full disk each process counts by itself
+            self.notice.add(_REGION, bytes(regions.PREPARED_SIZE), 0o600)
 
     def write_limits(self, text: str) -> Path:
         """Write the limits that the library enforces, whatever the environment says; gives the file."""

@@ -34,6 +34,8 @@ CONTAINER = 32
 _USES = SLOTS_START + SLOTS * LINE
 COMPUTE, COMPUTE_SIZE = _USES + CARDS * SLOTS * LINE, 256
 OWN_SIZE = COMPUTE + CARDS * COMPUTE_SIZE
+PREPARED_SIZE = -(-OWN_SIZE // 4096) * 4096
+"""Size of a file of zeros that the library makes a region of, even in a program that may not write such a file."""
 CHANGING = 1 << 63
 """Bit of a slot's owner while the slot is being taken or given up."""
 
@@ -43,7 +45,7 @@ class NoRegion(ValueError):
 
 
 class Missing(NoRegion):
-    """There is no file: nobody in the container has used a card yet."""
+    """There is no file, or one that is only prepared: nobody in the container has used a card yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ def check(head: bytes | bytearray, path: Path) -> None:
     if len(head) < PROCESSES:
         raise NoRegion(f"{path}: {len(head)} bytes, a region has at least {HAMI_SIZE}")
     magic, major, minor = struct.unpack_from("<iii", head)
+    if not magic:
+        raise Missing(f"{path}: prepared, and nobody has used a card yet")
     if magic != HAMI_MAGIC:
         raise NoRegion(f"{path}: starts with {magic}, a region with {HAMI_MAGIC}")
     if major != 1:
