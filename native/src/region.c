@@ -16,12 +16,12 @@
  * What stands in the file was written by programs that we do not know. Every number read from it is used as a
  * number, never as an index or a length.
  *
- * Where no file can be made because the disk is full, or may only be read, each process counts by itself. Every other reason
- * is one that the container can bring about: a directory, a link or a file of somebody else in the file's place, a directory
- * that is closed or gone, a limit on the size of files. A container whose processes each had the whole limit would be well
- * served by that. So the region is blocked then: cuInit fails, and a program that runs already gets no more memory until the
- * way is free. Whoever starts programs may prepare the file, zeros of its full size, so that also a program that may write no
- * files of that size can use it: what is in place is only mapped, and does not grow.
+ * Where no file can be made (the disk is full, or may only be read) each process counts by itself. But what stands in the
+ * file's place and is none that we may use (a directory, a link, a file of somebody else) was put there, and a program may
+ * forbid itself to write files of this size: a container whose processes each had the whole limit would be well served by
+ * that. So the region is blocked then: cuInit fails, and a program that runs already gets no more memory until the way is
+ * free. Whoever starts programs may prepare the file, zeros of its full size, so that also a program that may write no files
+ * of that size can use it: what is in place is only mapped, and does not grow.
  *
  * A new file is as open as its directory. The users of a container share one, in a directory where all of them may write;
  * the region of a slice of `subak run` is in a directory of its user, and nobody else can read, write or cut it.
@@ -244,12 +244,10 @@ static bool remove_damaged(const char *path, int damaged) {
     return !identify(-1, path, &now, &bytes) || !same_file(&now, &old) || !unlink(path) || errno == ENOENT;
 }
 
-/* Whether each process may count by itself: see above. */
-static bool excused(int error) { return error == ENOSPC || error == EDQUOT || error == EROFS; }
-
-/* Whether it helps to make a file: there is none, or there may be one in a moment. */
-static bool may_be_made(int error) {
-    return error == ENOENT || error == EMFILE || error == ENFILE || error == ENOMEM || error == EROFS;
+/* Whether a file that cannot be opened was made so by somebody; not if this program has no descriptor or no room left, or
+ * the disk may only be read. */
+static bool by_somebody(int error) {
+    return error != ENOENT && error != EMFILE && error != ENFILE && error != ENOMEM && error != EROFS;
 }
 
 /* One attempt: maps what is there. 0, or why not; what is damaged is taken away first. */
@@ -268,12 +266,14 @@ static int open_found(const char *path, struct region *at, struct file_id *id, s
 static struct region *open_file(const char *path, struct region *at, struct file_id *id) {
     struct region *found = NULL;
     int error = 0;
-    for (int attempt = 0; attempt < 5; attempt++) {
+    bool stuck = false;
+    for (int attempt = 0; attempt < 5 && !stuck; attempt++) {
         error = open_found(path, at, id, &found);
-        if (found || !may_be_made(error)) break;
-        error = create(path);
+        if (found) break;
+        stuck = by_somebody(error);
+        if (!stuck) stuck = (error = create(path)) == EFBIG;
     }
-    blocked = !found && !excused(error);
+    blocked = stuck;
     errno = error;
     return found;
 }
@@ -304,8 +304,8 @@ static void explain(const char *path, int error) {
         log_line(LOG_REFUSAL, "%s cannot be made, so nothing would be counted: this program may not write files of %d KiB "
                  "(ulimit -f); raise that limit, or use the card once without it", path, MAP_BYTES / 1024);
     else
-        log_line(LOG_REFUSAL, "%s cannot be used (%s), so nothing would be counted: remove what is there, and let "
-                 "this user make files in its directory", path, strerror(error));
+        log_line(LOG_REFUSAL, "%s cannot be used (%s), so nothing would be counted: remove what is there, or make "
+                 "it a file of this user", path, strerror(error));
 }
 
 struct region *region(void) {

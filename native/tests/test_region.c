@@ -83,7 +83,9 @@ static void expect_a_new_file(void) {
     CHECK_EQUAL(booked(0), CONTEXT * MIB);
 }
 
-TEST(a_missing_directory_is_refused, LIMIT_1G, "CUDA_DEVICE_MEMORY_SHARED_CACHE=/nowhere/at/all") { expect_a_refusal(); }
+TEST(a_missing_directory_limits_each_process_by_itself, LIMIT_1G, "CUDA_DEVICE_MEMORY_SHARED_CACHE=/nowhere/at/all") {
+    expect_a_warning_and_enforcement("cannot be made");
+}
 
 static void allow_files_of(rlim_t bytes) { CHECK(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY})); }
 
