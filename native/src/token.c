@@ -77,7 +77,7 @@ static void open_file(struct token *token) {
     struct stat s;
     bool there = token->file >= 0 && file_status(token->file, NULL, &s);
     if (there) token->inode = s.st_ino, token->device = s.st_dev;
-    if (!there || !S_ISREG(s.st_mode)) {
+    if (!there || !S_ISREG(s.st_mode) || s.st_nlink > 1) { /* a second name: it may be any file of ours */
         log_line(LOG_WARNING, "%s: no shared file, so turns are not taken: %s", token->path, strerror(errno));
         drop_file(token);
         return;

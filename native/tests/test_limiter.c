@@ -661,21 +661,26 @@ TEST(nonsense_in_the_table_stops_nobody) {
 
 /* What a stranger may put there before anybody works: then nobody takes turns, but each keeps to its own share. */
 TEST(what_is_no_table_stops_nobody) {
-    char path[1024];
+    char path[1024], precious[1024];
+    struct stat status;
+    snprintf(precious, sizeof precious, "%s/precious", getenv("HARNESS_DIRECTORY"));
+    CHECK(!close(open(precious, O_CREAT | O_WRONLY, 0600)));
     pid_t pid = tenant("a", 40, "queue");
     EVENTUALLY(20, gpu_time(pid, 0) > 0);
     end(pid);
     table_path(path, sizeof path);
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         CHECK(!remove(path));
         if (kind == 0) CHECK(!mkdir(path, 0700));
         if (kind == 1) CHECK(!mkfifo(path, 0666));
         if (kind == 2) CHECK(!symlink("/dev/zero", path));
         if (kind == 3) CHECK(!symlink("nowhere", path));
+        if (kind == 4) CHECK(!link(precious, path));
         pid = tenant("a", 40, "queue");
         CHECK_HELD(pid, 5, 50);
         end(pid);
     }
+    CHECK(!stat(precious, &status) && status.st_size == 0 && (status.st_mode & 0777) == 0600);
 }
 
 TEST(a_stuck_lock_stops_nobody) {
