@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 import struct
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,20 @@ def test_what_a_power_loss_has_taken_is_said(
     assert names(state) < ALL
     assert "were confirmed, and those after" in caplog.text
     assert "the machine lost power" in caplog.text
+
+
+def test_what_is_before_a_hole_of_a_power_loss_can_be_kept_by_hand(tmp_path: Path, killed: Path) -> None:
+    """As the page on `subak up` says."""
+    state = tmp_path / "state"
+    shutil.copytree(killed, state)
+    log = state / "state.db-wal"
+    flip(log, len(log.read_bytes().rstrip(b"\0")) - 10 * 4120)
+    with pytest.raises(Damaged, match="changes behind it would be lost"):
+        open_store(state)
+    with closing(sqlite3.connect(state / "state.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (state / "state.db-confirmed").unlink()
+    assert set() < names(state) < ALL
 
 
 @pytest.mark.parametrize("name", ["state.db", "state.db-wal"])
