@@ -174,6 +174,26 @@ def test_a_directory_of_many_files_is_not_read_to_its_end(board: Board, monkeypa
     assert len(said(board)) <= 3
 
 
+def test_files_that_are_no_directories_are_not_looked_at(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger may make any number of them in /tmp."""
+    notice = board.post(".word", b"hello")
+    for number in range(50):
+        (tmp_path / f"board-{100_000 + number}").touch()
+        (tmp_path / f"board-{200_000 + number}").symlink_to(tmp_path)
+    looked: list[Path] = []
+    owner = notices._owner
+
+    def look(place: Path) -> int | None:
+        looked.append(place)
+        return owner(place)
+
+    monkeypatch.setattr(notices, "_owner", look)
+    assert said(board) == [b"hello"]
+    assert looked == [notice.place]
+
+
 @pytest.mark.parametrize("kind", ["file", "directory", "link"])
 def test_what_is_no_pipe_is_not_alive(board: Board, kind: str) -> None:
     living, dead = board.post(".word", b"living"), board.post(".word", b"dead")

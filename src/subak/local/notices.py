@@ -157,17 +157,22 @@ class Board:
     def _places(self) -> list[tuple[Path, str]]:
         """What may be directories of users, a few for each of them."""
         try:
-            names = sorted(os.listdir(self.path.parent))
+            with os.scandir(self.path.parent) as entries:  # anybody may have put any number of files there
+                names = sorted(each.name for each in entries if self._may_be_place(each))
         except FileNotFoundError:
             return []
         seen: Counter[int] = Counter()
         places = []
         for match in filter(None, map(self._name.fullmatch, names)):
-            place, user = self.path.with_name(match[0]), int(match[2])
-            if _owner(place) == user and seen[user] < _MOST_PLACES:
+            user = int(match[2])
+            if seen[user] < _MOST_PLACES and _owner(self.path.with_name(match[0])) == user:
                 seen[user] += 1
-                places.append((place, match[1]))
+                places.append((self.path.with_name(match[0]), match[1]))
         return places
+
+    def _may_be_place(self, entry: os.DirEntry[str]) -> bool:
+        """By what the listing itself says: to look at each file would take seconds where there are many."""
+        return entry.name.startswith(self.path.name) and entry.is_dir(follow_symlinks=False)
 
     def _own_place(self) -> Path:
         """The directory of this user, made if need be.  A stranger may have put something under its usual name."""
@@ -179,9 +184,11 @@ class Board:
         usual = self.path.with_name(f"{self.path.name}-{us}")
         with suppress(FileExistsError):
             usual.mkdir()
-        if not self._places_of(us):
+        places = self._places_of(us)
+        if not places:
             usual.with_name(f"{usual.name}-{secrets.token_hex(4)}").mkdir()
-        place = self._places_of(us)[0]
+            places = self._places_of(us)
+        place = places[0]
         place.chmod(0o755)  # whatever the umask
         return place
 
