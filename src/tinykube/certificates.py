@@ -85,8 +85,9 @@ def is_due(certificate: x509.Certificate, now: datetime) -> bool:
 def is_authority(certificate: x509.Certificate, key: Key | None) -> bool:
     """Whether it is an authority, and the key, if there is one, is its own."""
     try:
+        certificate.verify_directly_issued_by(certificate)  # else it was damaged
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except (x509.ExtensionNotFound, ValueError):
+    except (*_UNREADABLE, InvalidSignature, x509.ExtensionNotFound):
         return False
     return constraints.ca and (key is None or certificate.public_key() == key.public_key())
 
