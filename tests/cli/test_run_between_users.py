@@ -166,6 +166,7 @@ def test_a_directory_in_place_of_a_region_is_refused(run: Run, card: Card) -> No
     assert "so nothing would be counted: remove what is there" in err
 
 
+@pytest.mark.long
 def test_programs_that_may_write_no_files_share_the_limit(run: Run, card: Card) -> None:
     """A region that each of them could not make would give each of them the whole limit."""
     trick = 'ulimit -f 0; (sleep 6 | (echo take 800; cat) | "$@") & sleep 3; echo take 800 | "$@"; wait'

@@ -44,6 +44,7 @@ def test_the_latest_of_the_long_ones_may_be_kept() -> None:
     assert asked == ["long one", "another", "long one"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "ask",
     [

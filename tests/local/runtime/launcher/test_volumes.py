@@ -134,7 +134,7 @@ async def test_a_volume_around_a_place_hides_the_links_of_the_view(runtime: Name
     assert (tmp_path / "var/run/x").is_dir()
 
 
-@pytest.mark.parametrize("count", [1900, 100_000])
+@pytest.mark.parametrize("count", [pytest.param(1900, marks=pytest.mark.long), 100_000])
 async def test_a_place_of_thousands_of_directories_is_refused_with_a_reason(
     runtime: Namespaces, tmp_path: Path, count: int
 ) -> None:
